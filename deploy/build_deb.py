@@ -45,6 +45,7 @@ PLACED = {
         "nvidia.rules": "usr/lib/udev/rules.d/90-jouletune-nvidia.rules",
         "actuator-cpu.conf": "usr/share/jouletune",
         "actuator-jetson.conf": "usr/share/jouletune",
+        "actuator-unit.conf": "usr/share/jouletune",
         "powercap.rules": "usr/share/jouletune",
         "README.md": "usr/share/doc/jouletune",
     },

@@ -4,13 +4,14 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson]   install, or upgrade what is installed
+usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson] [--unit]   install, or upgrade what is installed
        install.sh [--dry-run] --uninstall [--yes]  restore the hardware, then remove the program; data stay
        install.sh [--dry-run] --purge [--yes]      the same, and delete configuration, tokens and database
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
 --cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
 --jetson       the actuator may write a Jetson board's clocks
+--unit         the actuator may set granted flags of systemd services
 --dry-run      show what would be done, change nothing
 --yes          do not ask before removing; required without a terminal
 EOF
@@ -31,7 +32,7 @@ main() {
       --uninstall) uninstall=yes ;;
       --purge) uninstall=yes purge=yes ;;
       --yes) yes=yes ;;
-      --cpu | --jetson) boards+=("${option#--}") ;;
+      --cpu | --jetson | --unit) boards+=("${option#--}") ;;
       --agent-only) services=(agent actuator) extras='' ;;
       -h | --help) usage; exit 0 ;;
       *) usage >&2; exit 2 ;;

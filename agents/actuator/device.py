@@ -106,7 +106,12 @@ class ManagedDevice:
                 raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
             if self.owner == peer:
                 self.heard_at = self.now()
-            return await getattr(self, verb)(peer, **fields) or {"level": self.level}
+            began = self.now()
+            try:
+                return await getattr(self, verb)(peer, **fields) or {"level": self.level}
+            finally:  # the time that we take is not the agent's
+                self.heard_at += self.now() - began
+                self.trial_until = self.trial_until and self.trial_until + self.now() - began
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -144,7 +149,17 @@ class ManagedDevice:
         """Restore the device to what its journal says."""
         self.restorer.recall()
         async with self._alone():
-            await self.restorer.restore()
+            if await self._keeps():
+                self.held, self.heard_at = self.restorer.held, self.now()
+                self.held_until = self.heard_at + self.config.hold_s
+            else:
+                await self.restorer.restore()
+
+    async def _keeps(self) -> bool:
+        """Return whether a hold of what a change restarts stays over the actuator's own restart."""
+        with suppress(errors.TuningError):
+            return bool(self.restorer.held and await self.driver.ask("keeps", self.uuid))
+        return False
 
     async def release_driver(self) -> None:
         """End the process that has the driver open; the next question starts another."""
@@ -154,7 +169,8 @@ class ManagedDevice:
     async def close(self) -> None:
         """Restore the device, regardless of its owner, and grant it no more."""
         async with self._alone():
-            await self._end("the actuator stops")
+            if not await self._keeps():
+                await self._end("the actuator stops")
         self.restorer.paused = self.restorer.paused or "the actuator stops"
         await self.driver.close()
 
@@ -164,19 +180,15 @@ class ManagedDevice:
         """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
         originals = self.restorer.original_values(shown)
-        granted, budget = self.restorer.granted, self.restorer.record.budget
+        granted, budget, now = self.restorer.granted, self.restorer.record.budget, self.now()
+        how = {"level": self.level, "holder": str(self.owner or ""), "paused": self.restorer.paused}
+        wrong = {"trouble": self.restorer.trouble or self.restorer.unknown}
         return {
             "values": {k: self.restorer.in_force(k, shown) for k in granted},
             "found": {k: originals.get(k) for k in granted},
-            "level": self.level,
-            "holder": str(self.owner or ""),
-            "paused": self.restorer.paused,
-            "trouble": self.restorer.trouble or self.restorer.unknown,
+            **how | wrong,
             "throttled": self.restorer.throttled,
-            "budget": {
-                **budget.reported(self.now()),
-                "at_most": budget.at_most(self.now(), granted),
-            },
+            "budget": budget.reported(now) | {"at_most": budget.at_most(now, granted)},
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -222,7 +234,7 @@ class ManagedDevice:
         self.trial_until = None
         self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
         try:
-            await self.restorer.change(self.restorer.whole(granted))
+            await self.restorer.change(self.restorer.whole(granted), held=True)
         except errors.TuningError:
             await self._end("it could not be applied")
             raise
@@ -342,7 +354,8 @@ class ManagedDevice:
             return self.restorer.lose()
         wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
-            await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
+            again = {k: v for k, v in wrote.items() if v is not None}
+            await self.restorer.change(again, held=self.level == "hold")
         except errors.TuningError as error:
             await self._end(f"its locks could not be re-applied after a resume: {error}")
 
@@ -355,7 +368,7 @@ class ManagedDevice:
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
                 held = self.restorer.clipped(self.held)
-                return await self.restorer.change(self.restorer.whole(held))
+                return await self.restorer.change(self.restorer.whole(held), held=True)
             except errors.TuningError as error:
                 why = f"the hold could not be applied: {error}"
         await self._end(why)

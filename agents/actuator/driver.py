@@ -26,31 +26,23 @@ INIT_S = 60.0
 """A fresh child has so long to find the devices, before any deadline: a driver that is loaded for each
 program takes seconds a device."""
 SLOW = "persistence mode keeps a GPU's driver loaded: systemctl enable --now nvidia-persistenced"
+COMMIT_S = 70.0
+"""How long a driver may take to put in force what was written, as by restarting a service."""
 READY = b"ready"
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go lingers."""
 MOST_LINGERING = 4
 """How many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
-TRAITS = (
-    "uuid",
-    "board",
-    "knobs",
-    "driver",
-    "lasting",
-    "ceilings",
-    "probed",
-    "defaults",
-    "without",
-)
+TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
+TRAITS += ("probed", "defaults", "without", "restarts")
 """A device's description; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
 `probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
-`without`: those left out, and why.
+`without`: those left out, and why. `restarts`: a change restarts what runs there.
 """
-
 
 Absent = Mapping[str, str]
 """In a device's place: the `uuid` of what ought to be there, and why it is `absent`."""
@@ -62,7 +54,9 @@ class KnobDriver(Protocol):
     `uuid` names the device permanently. `epoch` is another one once
     the driver was reloaded and has lost its settings; it is requested again at every use.
 
-    It may also have, as attributes, what differs from knob to knob: see TRAITS.
+    It may also have, as attributes, what differs from knob to knob: see TRAITS. One that `restarts` has
+    `offer`, which is called with what is granted, `commit`, after writes, and `keeps`, whether a hold may
+    stay at the actuator's end.
     """
 
     uuid: str
@@ -151,17 +145,20 @@ class DriverProcess:
         `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`: nothing, once it is done;
-        `overruled`: whether the hardware shows that another program has set a knob since we did.
+        `commit`: nothing, once what was written is in force;
+        `overruled`: whether the hardware shows that another program has set a knob since we did;
+        `keeps`: whether a hold may stay at the actuator's end.
         """
-        problem, answer = "ended", dict[str, Any]()
+        problem, answer, allowed_s = "ended", dict[str, Any](), self._deadline_s
         try:
             line = self._line or self._start()
             await self._started(line, uuid)
             line.send(json.dumps([verb, uuid, *details]).encode())
-            answer = json.loads(await _received(line, self._deadline_s) or b"{}")
+            allowed_s = COMMIT_S if verb == "commit" else allowed_s
+            answer = json.loads(await _received(line, allowed_s) or b"{}")
         except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
-            problem = f"did not answer within {self._deadline_s:g} s" if late else f"ended: {error}"
+            problem = f"did not answer within {allowed_s:g} s" if late else f"ended: {error}"
         finally:
             if not answer or answer.get("code") == DeviceLost.code:
                 await self.renew()
@@ -269,9 +266,7 @@ def _answered(
         raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
         return [driver.read(), driver.epoch]
-    if verb == "overruled":
-        return hasattr(driver, "overruled") and driver.overruled(*details)
-    return driver.write(*details)
+    return getattr(driver, verb, lambda *_: False)(*details)
 
 
 def _described(driver: KnobDriver | Absent) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from agents.actuator.driver import Value
 from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
-DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
+DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel", "unit")
 """Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
@@ -69,8 +69,8 @@ class Granted:
                 return f"{why}; it supports {span[0]!r} to {span[-1]!r}"
         if bounds and not any(_within(value, bounds) for value in span):
             return f"no supported value is granted; it supports {span[0]!r} to {span[-1]!r}"
-        if bounds and bounds[-1] > self.failsafe.get(knob, bounds[-1]):
-            most = self.failsafe[knob]
+        most: Any = self.failsafe.get(knob)
+        if bounds and most is not None and max(map(float, bounds)) > most:
             return f"{bounds[-1]!r} is above the fail-safe; grant at most {most!r}, or raise the fail-safe"
         return ""
 
@@ -141,4 +141,4 @@ def _granted(where: str, given: object) -> Granted:
 def _within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds
     """Return whether a value is one of the words in a span, or a number from its first to its last."""
     numbers = {type(value), type(span[0])} <= {int, float}
-    return span[0] <= value <= span[-1] if numbers else value in span
+    return span[0] <= value <= span[-1] if numbers else str(value) in map(str, span)

@@ -60,7 +60,7 @@ class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
     `driver` is the driver's name with its argument; empty in records of 0.1.0. `budget` has a member's
-    floor, and its steps, whose times are this boot's.
+    floor, and its steps, whose times are this boot's. `held` is set only where a change restarts something.
     """
 
     device: str
@@ -69,6 +69,7 @@ class Record:
     knobs: dict[str, KnobState] = field(default_factory=dict)
     driver: str = ""
     budget: Membership = field(default_factory=Membership)
+    held: bool = False
 
 
 class RestoreJournal:

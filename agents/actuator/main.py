@@ -184,14 +184,9 @@ class ActuatorService:
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
-            return {
-                "protocol": 4,
-                "lease_s": self.config.lease_s,
-                "agent_grace_s": self.config.agent_grace_s,
-                "devices": [device.describe() for device in self.devices.values()],
-                "missing": self._absent(),
-                "stay": self.stay,
-            }
+            times = {name: getattr(self.config, name) for name in ("lease_s", "agent_grace_s")}
+            about = {"protocol": 4, "missing": self._absent(), "stay": self.stay}
+            return {**times, **about, "devices": [d.describe() for d in self.devices.values()]}
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
@@ -226,7 +221,7 @@ async def _each(work: Iterable[Awaitable[Any]]) -> None:
     await asyncio.gather(*work, return_exceptions=True)
 
 
-def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
+def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDriver | Absent]:
     """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
     discovered: list[KnobDriver | Absent] = []
     for name in names:
@@ -235,6 +230,7 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
             module = import_module(f"agents.devices.{kind}.knobs")
             for driver in module.discover(*filter(None, [argument])):
                 driver.driver = name
+                getattr(driver, "offer", lambda _: None)(config.granted(driver.uuid))
                 discovered.append(driver)
             silent = getattr(module, "unanswered", dict[str, str])()
             discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
@@ -298,7 +294,8 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     originals, serves = RestoreJournal(folder), verb == "serve"
     names = originals.drivers() | {*(config.drivers if serves else ())}
     names |= {*DRIVERS} if "" in names and not serves else set()
-    driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
+    find = partial(discover_all, sorted(names - {""}), config)
+    driver = partial(DriverProcess, find, config.deadline_s)
     shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
     actuator = ActuatorService(config, driver, *shared)
     alive = asyncio.create_task(_ping_watchdog(actuator))

@@ -28,7 +28,8 @@ def granted_knobs(
     Where that is unknown, it is what the configuration says, or the device's highest.
     """
     for name, shown in originals.items():
-        unset = about["original"].get(name, about["ranges"][name][-1])
+        defaults = {**dict(about.get("defaults") or ()), **about["original"]}
+        unset = defaults.get(name, about["ranges"][name][-1])
         default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)
         most = ceilings.get(name)

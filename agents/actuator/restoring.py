@@ -17,15 +17,8 @@ from agents.actuator.budget import Membership
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import KnobState, Record, RestoreJournal
-from tuner.errors import (
-    ActuationError,
-    Conflict,
-    DeviceLost,
-    KnobRefused,
-    OutOfRange,
-    StoreError,
-    TuningError,
-)
+from tuner import errors
+from tuner.errors import ActuationError, Conflict, DeviceLost, StoreError, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +137,16 @@ class Restorer:
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
-    async def change(self, setting: KnobValues) -> None:
+    @property
+    def held(self) -> KnobValues:
+        """The hold of a past actuator that is in force; empty where it is not, or not sure."""
+        knobs, same = self.record.knobs, self.record.held and self.record.boot == self.boot
+        whole = same and not any(touched.pending for touched in knobs.values())
+        return {k: t.wrote for k, t in knobs.items()} if whole else {}
+
+    async def change(self, setting: KnobValues, held: bool = False) -> None:
         """Journal, write, verify. A failure leaves the rest to the caller."""
+        held = held and bool(self.about.get("restarts"))
         shown = await self.look()
         # A lock that cannot be read may be lost: it is written whenever it is requested.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
@@ -154,7 +155,7 @@ class Restorer:
         # What is at its original setting needs no write.
         back = {k for k in new if self._state(k, shown[k]).last == shown[k]}
         todo = {k: v for k, v in todo.items() if k not in back}
-        if not todo:
+        if not todo and held == self.record.held:
             return
         unread = [knob for knob in todo if knob not in shown]
         if unread:
@@ -167,12 +168,12 @@ class Restorer:
         knobs, self.waits = self.record.knobs, False
         states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
         states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
-        self._save(replace(self.record, knobs={**knobs, **states}))
+        self._save(replace(self.record, knobs={**knobs, **states}, held=held))
         targets = {k: t.last for k, t in states.items()}
         for knob, target in _widening_first(targets, shown):
             try:
                 await self.driver.ask("write", self.uuid, knob, target)
-            except KnobRefused:
+            except errors.KnobRefused:
                 if knob not in knobs:  # it never took: there is nothing to restore
                     self._note(knob, None)
                 raise
@@ -272,7 +273,7 @@ class Restorer:
             for knob, value in member.floor.items():
                 if not _below(value, originals[knob] or value):
                     why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
-                    raise OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
+                    raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
         await self.change({k: v for k, v in member.floor.items() if k not in self.record.knobs})
         knobs = {k: self._state(k, v) for k, v in member.floor.items()} | self.record.knobs
         knobs |= {k: replace(knobs[k], back=v, lasts=True) for k, v in member.floor.items()}
@@ -287,9 +288,8 @@ class Restorer:
     def quit(self) -> None:
         """Leave the budget: its knobs go back to their originals. Raises StoreError."""
         ours = self._members.items()
-        back = {
-            k: replace(self._state(k, t.found), wrote=t.last, pending=t.pending) for k, t in ours
-        }
+        whole = {k: (self._state(k, t.found), t) for k, t in ours}
+        back = {k: replace(s, wrote=t.last, pending=t.pending) for k, (s, t) in whole.items()}
         self._save(replace(self.record, knobs={**self.record.knobs, **back}, budget=Membership()))
 
     def settle(self) -> None:
@@ -362,7 +362,12 @@ class Restorer:
         return failures or await self._differing(targets)
 
     async def _differing(self, targets: KnobValues) -> list[str]:
-        """Return in words which knobs surely do not stand where they should; a cap is no such thing."""
+        """Return in words which knobs surely do not stand where they should; a cap is no such thing.
+
+        Before, what was written is put in force where that takes a restart.
+        """
+        if self.about.get("restarts"):
+            await self.driver.ask("commit", self.uuid)
         now, wrong = await self.shown(), list[str]()
         for knob, target in targets.items():
             value = now.get(knob)
@@ -403,7 +408,8 @@ class Restorer:
         opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
+            readable = None not in (value, last) and not self._at_cap(knob, shown)
+            if not readable or (touched.pending and not lowered):
                 continue
             ours = {*" ".join(map(str, (last, touched.found, touched.original))).split()}
             back = {*str(value).split()} <= ours or (knob in opened and _below(last, value, ours))
@@ -465,7 +471,11 @@ class Restorer:
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
     def _state(self, knob: str, original: Value | None) -> KnobState:
-        """Return a knob's state before it is written: its original value, and where it goes back to."""
+        """Return a knob's state before it is written: its original value, and where it goes back to.
+
+        What `restarts` goes back to its own default, which an operator may change meanwhile.
+        """
+        original = None if self.about.get("restarts") else original
         set_here = self.terms.original.get(knob) if original is None else None
         back = self.terms.failsafe.get(knob, set_here)
         return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))

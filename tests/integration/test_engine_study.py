@@ -14,7 +14,7 @@ STEP_MS, CROWD_MS = 4.0, 1.2
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(750)
 def test_vllm_holds_a_table_by_the_load_and_goes_back_to_its_default(tmp_path: Path) -> None:
     running = start("vllm", tmp_path)
     engine = running.engine

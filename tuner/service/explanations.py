@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core import (
+    Estimate,
     Explains,
     Explanation,
     Past,
     SettingKey,
+    Study,
+    Trial,
     ranked,
     setting_key,
     trials_spent,
@@ -16,6 +21,8 @@ from tuner.core import (
 from tuner.study.loop import Loop
 from tuner.wire import ExplanationView
 
+LEAST_TRIALS = 5
+"""Of fewer trials the order of two metrics agrees by chance. Our choice."""
 MOST_SETTINGS = 150
 """A model's fit takes the cube of the number of its settings: more would take minutes. Our choice."""
 
@@ -46,6 +53,7 @@ def explained(loop: Loop, name: str) -> ExplanationView:
         quantities=dict(study.quantities),
         metrics=tuple(dict.fromkeys(metrics)),
         limits=past.evidence.limits or (),
+        correlations=correlations(study, trials),
         explanation=explanation,
     )
 
@@ -66,3 +74,38 @@ def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:
     trials = tuple(t for t in past.trials if setting_key(t.setting) in kept)
     dropped = trials_spent(past.trials) - trials_spent(trials)
     return replace(past, trials=trials, withdrawn=past.withdrawn + dropped)
+
+
+def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return each metric's rank correlation (Spearman) with the objective, the strongest first.
+
+    Over complete trials that measured both; a metric with fewer than `LEAST_TRIALS` of them, or that
+    is always equal, has none.
+    """
+    score, related = study.objective.score, dict[str, float]()
+    shown = [
+        (t.measurement.estimates, goal.mean)
+        for t in trials
+        if t.measurement and t.state.evidence and not t.censored
+        and (goal := score(t.measurement.estimates, t.context))
+    ]  # fmt: skip
+    for metric in {name for estimates, _ in shown for name in estimates} - {study.objective.metric}:
+        pairs = _both(metric, shown)
+        if len(pairs) >= LEAST_TRIALS and all(
+            len(set(one)) > 1 for one in zip(*pairs, strict=True)
+        ):
+            own, goals = zip(*pairs, strict=True)
+            related[metric] = statistics.correlation(_ranks(own), _ranks(goals))
+    return dict(sorted(related.items(), key=lambda one: (-abs(one[1]), one[0])))
+
+
+def _both(
+    metric: str, shown: Sequence[tuple[Mapping[str, Estimate], float]]
+) -> list[tuple[float, float]]:
+    return [(estimates[metric].mean, goal) for estimates, goal in shown if metric in estimates]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return ranks; equal values share the mean of theirs."""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) - 1) / 2 for value in values]

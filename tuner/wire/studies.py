@@ -140,7 +140,10 @@ class TrialView(OperatorView):
 
 
 class ExplanationView(OperatorView):
-    """What a study's policy believes by its trials; `explained` is false where it cannot say."""
+    """What a study's policy believes by its trials; `explained` is false where it cannot say.
+
+    `correlations` are each measured metric's rank correlation with the objective over its trials.
+    """
 
     study: str
     policy: str
@@ -149,6 +152,7 @@ class ExplanationView(OperatorView):
     metrics: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     explanation: Explanation
+    correlations: dict[str, float] = Field(default_factory=dict)
 
 
 class Violations(OperatorView):

@@ -71,9 +71,8 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
     for file, on in BOOSTS.items():
         if numbers(root / file):
-            choices[BOOST] = BoostKnob(
-                [root / file], ("off", "on"), on=on, clocks=[*clocks.values()]
-            )
+            alike = [*clocks.values()]
+            choices[BOOST] = BoostKnob([root / file], ("off", "on"), on=on, clocks=alike)
     all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
     return sysfs.devices("cpu", "CPU", KNOBS, all_knobs, probed=(POWER,))
 

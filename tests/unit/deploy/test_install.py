@@ -88,8 +88,16 @@ def test_removing_names_every_place_that_installing_fills() -> None:
 
 @not_installed
 def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
-    plain, both = install("--dry-run").stdout, install("--dry-run", "--cpu", "--jetson").stdout
-    for file in ("actuator-cpu.conf", "actuator-jetson.conf", "powercap.rules"):
+    plain, both = (
+        install("--dry-run").stdout,
+        install("--dry-run", "--cpu", "--jetson", "--unit").stdout,
+    )
+    for file in (
+        "actuator-cpu.conf",
+        "actuator-jetson.conf",
+        "actuator-unit.conf",
+        "powercap.rules",
+    ):
         assert file in both
         assert file not in plain
     assert "/etc/udev/rules.d/90-jouletune.rules" in both

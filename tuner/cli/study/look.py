@@ -57,11 +57,14 @@ def show(api: Api, study: StudyId) -> Answer:
 
 @with_api()
 def explain(api: Api, study: StudyId) -> Answer:
-    """Show the predicted effect of each knob, and the settings that are not tried."""
+    """Show the predicted effect of each knob, settings that are not tried, and related metrics."""
     beliefs = api.explain(study)
     lines: list[str | Rows] = [f"{beliefs.policy}: {beliefs.explanation.text}"]
     if beliefs.explained:
         columns = ("setting", *(f">{m}" for m in beliefs.metrics), ">keeps every limit", "remark")
         nothing = "no predictions before the baseline is measured"
         lines.append(Rows(columns, believed_rows(beliefs), nothing))
+    if beliefs.correlations:
+        each = ", ".join(f"{name} {value:+.2f}" for name, value in beliefs.correlations.items())
+        lines.append(f"rank correlation with {beliefs.metrics[0]} over the trials: {each}")
     return Answer(beliefs, lines)

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.agent.loop import NEXT_TRIAL_S
 from agents.agent.trials import restarts_workload
 from agents.target.side import SignalSample
 from tests.fakes import FakeActuator, FakeMeter, Rig
@@ -82,6 +83,8 @@ def test_two_trials_in_a_row_cost_no_restart_between_them(rig: Rig) -> None:
     assert rig.setting == ORIGINAL and rig.journal.get("fake@host") is None
     levels = [poll["applied"]["level"] for poll in rig.tuner.told("/next")]
     assert levels[:4] == ["original", "trial", "trial", "trial"]
+    waits = [poll["wait_s"] for poll in rig.tuner.told("/next")]
+    assert waits[1:4] == [NEXT_TRIAL_S] * 3, "the tuner takes some time to suggest the next one"
 
 
 def test_a_hold_follows_without_a_restore(rig: Rig) -> None:

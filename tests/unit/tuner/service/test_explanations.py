@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.builders import knob, study, trial, window
 from tuner.core import Past, Phase, Plan, Space, setting_key
-from tuner.service.explanations import bounded
+from tuner.service.explanations import LEAST_TRIALS, bounded, correlations
 
 SPACE = Space((knob("gpu.clock_mhz", tuple(range(1, 101)), 100),))
 
@@ -44,3 +44,19 @@ def test_every_window_of_a_setting_that_is_used_counts() -> None:
     twice = replace(past.trials[3], number=41)
     part = bounded(replace(past, trials=(*past.trials, twice)), 10)
     assert sum(t.setting == twice.setting for t in part.trials) == 2
+
+
+def test_a_metric_that_moves_with_the_objective_has_a_rank_correlation() -> None:
+    trials = [trial(n, None, window(float(n), 100.0 / n)) for n in range(1, LEAST_TRIALS + 1)]
+    found = correlations(study(), trials)
+    assert found["latency_p99_ms"] == -1.0
+    assert "energy_j" not in found, "the objective itself"
+    assert correlations(study(), trials[1:]) == {}, "too few trials"
+
+
+def test_equal_values_share_a_rank_and_a_constant_metric_has_none() -> None:
+    latencies = (50.0, 50.0, 60.0, 70.0, 70.0)
+    trials = [trial(n, None, window(float(n), ms)) for n, ms in enumerate(latencies, 1)]
+    assert 0.9 < correlations(study(), trials)["latency_p99_ms"] < 1.0
+    same = [trial(n, None, window(float(n), 50.0)) for n in range(1, LEAST_TRIALS + 1)]
+    assert "latency_p99_ms" not in correlations(study(), same)

@@ -1,0 +1,1 @@
+"""systemd services whose command line has flags to tune."""

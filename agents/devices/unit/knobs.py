@@ -1,0 +1,263 @@
+"""What root sets of a systemd service: words of its command's flags, by a drop-in until the next boot.
+
+Sources: systemd.service(5), command lines; systemd.unit(5), drop-ins and continued lines; systemctl(1).
+The drop-in clears ExecStart= and sets the unit's own command with granted words: what an agent sends
+selects a word and is never text of it. Ours: a command with quotes, variables, specifiers or escapes is
+refused, as they may hide a flag. A file lies beside the drop-in while a restart with it is owed.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agents.actuator.driver import COMMIT_S, Value
+from tuner.errors import ActuationError
+
+ACTUATOR, OURS = "jouletune-actuator.service", "jouletune-"
+PROGRAM, FOLDER = "usr/bin/systemctl", "run/systemd/system"
+DROP_IN, OWED = "zzz-jouletune.conf", "jouletune.owed"
+"""The last by its name, so that it is in force; and the file while a restart is owed."""
+ANSWER_S, RELOAD_S = 4.0, 10.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,240}\.service")
+FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}")
+WORD = re.compile(r"(?!--?[A-Za-z])[A-Za-z0-9_.,:/+-]{1,200}")
+NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{0,3}[1-9])?")
+SURE = re.compile(r"(?![-:+!|]*@)[!#&(-:<-\[\]-~ \t]+")
+"""Printable ASCII but quotes, backslash, `$`, `%` and `;`; and no name of the program of its own."""
+HEAD = "# Set by jouletune until it restores the unit's own command: "
+KEPT = ("success", "signal", "oom-kill", "watchdog")
+"""Results of the actuator's unit after which systemd starts it again."""
+STATES = ("Id", "LoadState", "ActiveState", "FragmentPath", "DropInPaths", "ExecStart")
+
+
+class UnitFlags:
+    """One service's flags; a KnobDriver. `commit` puts what was written in force.
+
+    A flag that the unit's own command lacks is offered if actuator.toml has its original value. Every
+    method raises ActuationError.
+    """
+
+    epoch, restarts = "unit", True
+    knobs: Sequence[str] = ()
+
+    def __init__(self, name: str, root: Path) -> None:
+        """Take a service; until `offer` nothing can be set, and each write restores."""
+        self.board, self.uuid = name, f"unit:{name}"
+        self._root, folder = root, root / FOLDER / f"{name}.d"
+        self._drop_in, self._owed = folder / DROP_IN, folder / OWED
+        self._offered: dict[str, tuple[Value, ...]] = {}
+        self.defaults: dict[str, Value] = {}
+        self.without: dict[str, str] = {}
+
+    def offer(self, terms: Any) -> None:  # noqa: ANN401 - its Granted
+        """Offer the granted flags and words, numbers if all are; `without` has the reason for others."""
+        self.knobs = (*terms.grant,)
+        for flag, words in terms.grant.items():
+            try:
+                own, given = _word(self._own()[0], flag), terms.original.get(flag)
+                default = str(given) if own is None else own
+                why = _refused(flag, words, own, given)
+                if why or flag in terms.failsafe or flag in terms.floor:
+                    raise ActuationError(why or "a flag has no fail-safe and no floor; remove it")
+                kind = _number if all(map(NUMBER.fullmatch, (*words, default))) else str
+                self._offered[flag] = (*sorted({kind(word) for word in words}),)
+                self.defaults[flag] = kind(default)
+            except ActuationError as error:
+                self.without[flag] = str(error)
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the flags that can be set and their granted words."""
+        return self._offered
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return each flag's word; None while a restart is owed: either may be in force."""
+        if self._owed.exists():
+            return dict.fromkeys(self._offered)
+        own = self._own()[0]
+        if [own] != (self._noted() or [own]):
+            hint = "the trial or hold ends; the service restarts with the unit's own command"
+            raise ActuationError(f"the command of {self.board} was changed", hint=hint)
+        return {**self.defaults, **self._changed(own)}
+
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a flag to a granted word; any other value is its original: the unit's own word."""
+        own, states = self._own()
+        noted, granted = self._noted() or [own], self._offered.get(knob, ())
+        originals = {str(self.defaults.get(knob)), *(_word(command, knob) for command in noted)}
+        words = self._changed(noted[0])
+        words.pop(knob, None)
+        if value in granted and str(word := granted[granted.index(value)]) not in originals:
+            if (state := states["ActiveState"]) != "active":
+                raise ActuationError(f"{self.board} is {state}", hint="start it first")
+            words[knob] = word
+        command = " ".join(_built(own, words))
+        text = f"{HEAD}{' '.join(own)}\n[Service]\nExecStart=\nExecStart={command}\n"
+        if (text if words else "") == _content(self._drop_in):
+            return
+        try:
+            if not self._owed.exists():
+                _write(self._owed, f"{HEAD}{' '.join(noted[0])}\n{states['ActiveState']}")
+            if words:
+                _write(self._drop_in, text)
+            else:
+                self._drop_in.unlink()
+        except OSError as error:
+            hint = "place deploy/actuator-unit.conf beside the actuator's unit"
+            why = f"cannot write {error.filename}: {error.strerror}"
+            raise ActuationError(why, hint=hint) from None
+
+    def commit(self) -> None:
+        """Restart the service where that is owed; one that an operator had stopped stays stopped."""
+        if not self._owed.exists():
+            return
+        self._ask("daemon-reload", seconds=RELOAD_S)
+        if not _content(self._owed).endswith("\ninactive"):
+            self._ask("reset-failed", self.board)  # or our starts count towards its limit
+            self._ask("restart", self.board, seconds=COMMIT_S - 2 * RELOAD_S)
+        own, states = self._own()
+        command = " ".join(_built(own, self._changed(own))).lstrip("-:+!|")
+        if f"argv[]={command} ;" not in states["ExecStart"]:
+            raise ActuationError(f"systemd has not loaded {self._drop_in}: {states['ExecStart']}")
+        if states["ActiveState"] not in ("active", "inactive"):
+            raise ActuationError(f"{self.board} is {states['ActiveState']} after its restart")
+        self._owed.unlink()
+        with suppress(OSError):  # other files are there
+            self._owed.parent.rmdir()
+
+    def keeps(self) -> bool:
+        """Return whether a hold stays as it is at this process's end: systemd starts it again."""
+        serving = "success" if "NOTIFY_SOCKET" in os.environ else ""
+        if os.environ.get("SERVICE_RESULT", serving) not in KEPT:
+            return False
+        return "stop" not in self._ask("list-jobs", "--plain", "--no-legend", ACTUATOR).split()
+
+    def _changed(self, own: Sequence[str]) -> dict[str, Value]:
+        """Return the words that the drop-in has in place of the own ones, by flag."""
+        command = _content(self._drop_in).rpartition("ExecStart=")[2].split()
+        granted = [(flag, value) for flag, values in self._offered.items() for value in values]
+        return {k: v for k, v in granted if str(v) == _word(command, k) != _word(own, k)}
+
+    def _noted(self) -> list[list[str]]:
+        """Return the unit's own commands that our files were made from, the drop-in's first."""
+        texts = map(_content, (self._drop_in, self._owed))
+        return [t.split("\n")[0].removeprefix(HEAD).split() for t in texts if t]
+
+    def _own(self) -> tuple[list[str], Mapping[str, str]]:
+        """Return the words of the unit's own command, and what systemd says of the unit."""
+        shown = self._ask("show", self.board, f"--property={','.join(STATES)}").splitlines()
+        states = dict.fromkeys(STATES, "") | dict(line.partition("=")[::2] for line in shown)
+        if (states["Id"], states["LoadState"]) != (self.board, "loaded"):
+            why = f"systemd has it as {states['Id']}, {states['LoadState']}"
+            raise ActuationError(f"{self.board} cannot be set: {why}")
+        commands: list[str] = []
+        for path in (states["FragmentPath"], *states["DropInPaths"].split()):
+            if Path(path).name != DROP_IN:
+                for value in _values(_content(self._root / path.lstrip("/"))):
+                    commands = [*commands, value] if value else []
+        words = " ; ".join(commands).split()
+        if len(commands) != 1 or not SURE.fullmatch(commands[0]) or "--" in words:
+            why = f"ExecStart of {self.board} is not sure: {' '.join(words) or 'there is none'}"
+            hint = "write one command without quotes, backslashes, $, %, ; and --"
+            raise ActuationError(why, hint=hint)
+        return words, states
+
+    def _ask(self, *words: str, seconds: float = ANSWER_S) -> str:
+        try:
+            return subprocess.run(
+                [self._root / PROGRAM, "--no-ask-password", "--no-pager", *words],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=True,
+            ).stdout  # fmt: skip
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            why = " ".join((getattr(error, "stderr", "") or str(error)).split())[-300:]
+            raise ActuationError(f"systemctl {words[0]} {self.board}: {why}") from error
+
+
+def _refused(flag: str, words: Sequence[Any], own: str | None, given: Value | None) -> str:
+    """Return why a flag cannot be granted so; empty where it can."""
+    if not FLAG.fullmatch(flag):
+        return "it is no flag; write --NAME"
+    if wrong := [w for w in words if not (isinstance(w, str) and WORD.fullmatch(w))]:
+        return f"{wrong[0]!r} is no word; list words of letters, digits and _.,:/+-"
+    if own is None and given is None:
+        return "the unit's command lacks it; add it there, or its value to [device.original]"
+    if own not in (None, str(own if given is None else given)):
+        return f"it is {own!r} in the unit; correct [device.original]"
+    return ""
+
+
+def _word(command: Sequence[str], flag: str) -> str | None:
+    """Return a flag's word in a command, None without the flag. Raises ActuationError: it is not sure."""
+    at = [n for n, word in enumerate(command) if word.partition("=")[0] == flag]
+    if not at:
+        return None
+    joined, after = command[at[0]].partition("=")[1:], command[at[0] + 1 : at[0] + 2]
+    word = joined[1] if joined[0] else "".join(after)
+    if len(at) > 1 or not WORD.fullmatch(word):
+        raise ActuationError(f"the command has {flag} twice, or without a plain word")
+    return word
+
+
+def _built(own: Sequence[str], words: Mapping[str, Value]) -> list[str]:
+    """Return a command with these words of flags in place of its own, or at its end."""
+    command = [*own]
+    for flag, word in words.items():
+        at = [n for n, own_word in enumerate(own) if own_word.partition("=")[0] == flag]
+        if at and "=" in own[at[0]]:
+            command[at[0]] = f"{flag}={word}"
+        elif at:
+            command[at[0] + 1] = str(word)
+        else:
+            command += [flag, str(word)]
+    return command
+
+
+def _values(text: str) -> Iterator[str]:
+    """Yield the values of ExecStart= in a unit's file, in order; an empty one clears those before."""
+    whole = section = ""
+    for line in [*text.split("\n"), ""]:
+        if line.lstrip()[:1] in ("#", ";"):
+            continue
+        whole += line
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            whole = f"{whole[:-1]} "
+            continue
+        key, _, value = whole.strip().partition("=")
+        section, whole = key if key.startswith("[") else section, ""
+        if section == "[Service]" and key.strip() == "ExecStart":
+            yield value.strip()
+
+
+def _number(word: str) -> Value:
+    return float(word) if "." in word else int(word)
+
+
+def _content(file: Path) -> str:
+    """Return a file's text, empty where there is none. Raises ActuationError."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise ActuationError(f"cannot read {file}: {error}") from error
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file as one step; systemd shows it to every user."""
+    file.parent.mkdir(exist_ok=True)
+    file.parent.chmod(0o755)
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.chmod(0o644)
+    new.replace(file)
+
+
+def discover(name: str = "", root: Path = Path("/")) -> list[UnitFlags]:
+    """Return a service; none without a name. Raises ActuationError: it cannot be set."""
+    if name and (not NAME.fullmatch(name) or name.startswith(OURS)):
+        hint = 'write drivers = ["unit:NAME.service"], not a unit of jouletune'
+        raise ActuationError(f"{name!r} is no service to set", hint=hint)
+    return [UnitFlags(name, root)] if name else []

@@ -1,0 +1,86 @@
+"""kill -9 of the actuator between every two steps over a service's flags: files, and calls of systemd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agents.actuator.driver import KnobDriver
+from agents.actuator.grants import Granted
+from tests.chaos.boards import script
+from tests.chaos.points import CountedDriver, Points, count_calls
+from tests.chaos.theatre import Theatre
+from tests.fake_systemd import COMMAND, NAME, DirectFlags, FakeSystemd
+
+pytestmark = pytest.mark.timeout(1200)  # a process per point: minutes on a loaded machine
+TERMS = Granted(match="*", grant={"--threads": ("1", "2", "4"), "--batch": ("32", "64")})
+TRIED = ({"--threads": 4, "--batch": 32}, {"--threads": 1}, {"--batch": 32})
+
+
+class CountedFlags(CountedDriver):
+    """The driver, with what it has more than others."""
+
+    def __init__(self, inner: DirectFlags, points: Points) -> None:
+        super().__init__(inner, points)
+        self.commit, self.keeps, self.restarts = inner.commit, inner.keeps, True
+        self.defaults, self.without = inner.defaults, inner.without
+
+
+@dataclass
+class UnitTheatre(Theatre):
+    """A service in the place of the device in a file."""
+
+    systemd: FakeSystemd = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        config = self.config
+        fields = {f: getattr(config, f) for f in config.__slots__ if f != "devices"}
+        self.config = type(config)(**fields, devices=(TERMS,))
+
+    def renew_hardware(self) -> None:
+        for left in self.systemd.folders[1].glob("*"):
+            left.unlink()
+        self.systemd.boot()
+        for left in self.journal.iterdir():
+            left.unlink()
+
+    def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
+        driver = self.systemd.driver()
+        driver.offer(TERMS)
+        if points is None:
+            return [driver]
+        count_calls(points, Path, dict.fromkeys(("write_text", "replace", "unlink"), "file"))
+        count_calls(points, FakeSystemd, {"call": "systemctl", "save": "systemd"})
+        return [CountedFlags(driver, points)]
+
+    def check_original(self) -> str:
+        state = self.systemd.state
+        if state["running"] != COMMAND or state["argv"] != COMMAND or self.systemd.left:
+            return f"left at {state}, {self.systemd.left}"
+        return "a journal is left" if self.journalled else ""
+
+
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
+def test_an_actuator_killed_anywhere_leaves_the_service_at_its_own_command(
+    tmp_path: Path, count: Callable[[str, int, int], None]
+) -> None:
+    systemd = FakeSystemd(tmp_path / "root")
+    theatre = UnitTheatre(tmp_path / "t", systemd=systemd)
+    played = script(f"unit:{NAME}", TRIED)
+    dry = Points()
+    theatre.play(played, dry)
+    assert theatre.restore() == {} and theatre.check_original() == ""
+    wrong: list[str] = []
+    for at, label in enumerate(dry.labels, 1):
+        theatre.renew_hardware()
+        theatre.play(played, Points(at))
+        left = theatre.restore()
+        if problem := theatre.check_original() or str(left or ""):
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count("actuator: unit", len(dry.labels), len(wrong))
+    assert sum("systemctl" in label for label in dry.labels) > 20
+    assert not wrong
