@@ -109,9 +109,10 @@ class ManagedDevice:
             began = self.now()
             try:
                 return await getattr(self, verb)(peer, **fields) or {"level": self.level}
-            finally:  # the time that we take is not the agent's
-                self.heard_at += self.now() - began
-                self.trial_until = self.trial_until and self.trial_until + self.now() - began
+            finally:
+                if self.owner == peer:  # the time that it waits for us is not its own
+                    self.heard_at = self.now()
+                    self.trial_until = self.trial_until and self.trial_until + self.now() - began
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

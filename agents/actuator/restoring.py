@@ -94,7 +94,7 @@ class Restorer:
         try:
             self.record = self.originals.get(self.uuid) or self.record
             # 0.1.0 took the rest from its configuration and its driver.
-            if not (self.record.driver or self.record.budget):
+            if not (self.record.driver or self.record.budget.floor):
                 for knob, touched in self.record.knobs.items():
                     state = self._state(knob, touched.found)
                     touched.back, touched.lasts = state.back, state.lasts

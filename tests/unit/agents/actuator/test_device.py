@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -383,3 +385,36 @@ def test_a_knob_that_the_hardware_refuses_is_named_and_leaves_nothing_to_put_bac
     assert not bench.record.exists()
     bench.trial({LIMIT: 250})
     assert bench.values[LIMIT] == 250
+
+
+def test_time_that_the_device_takes_extends_the_trial_of_its_owner_alone(bench: Bench) -> None:
+    asked = bench.hand.ask
+
+    async def slow(verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401 - JSON
+        bench.now += 2.0 if verb == "read" else 0.0
+        return await asked(verb, uuid, *details)
+
+    bench.trial()
+    bench.hand.ask = slow  # type: ignore[method-assign]
+    for _ in range(4):
+        bench.actuator.read(YOU, GPU)
+    assert bench.actuator.read(YOU, GPU)["level"] == "original"
+    bench.trial()
+    for _ in range(4):
+        bench.actuator.read(ME, GPU)
+    assert bench.actuator.read(ME, GPU)["level"] == "trial"
+
+
+def test_a_record_of_0_1_0_goes_where_the_configuration_says(tmp_path: Path) -> None:
+    bench = capped(tmp_path)
+    bench.trial({LIMIT: 200})
+    for path in bench.copies:
+        record = json.loads(json.loads(path.read_text())["record"])
+        del record["driver"], record["budget"], record["held"]
+        for knob in record["knobs"].values():
+            del knob["back"], knob["lasts"]
+        text = json.dumps(record)
+        sum_ = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(json.dumps({"sha256": sum_, "record": text}))
+    bench.start().replay()
+    assert (bench.values[LIMIT], bench.record.exists()) == (250, False)
