@@ -287,8 +287,7 @@ class Restorer:
 
     def quit(self) -> None:
         """Leave the budget: its knobs go back to their originals. Raises StoreError."""
-        ours = self._members.items()
-        whole = {k: (self._state(k, t.found), t) for k, t in ours}
+        whole = {k: (self._state(k, t.found), t) for k, t in self._members.items()}
         back = {k: replace(s, wrote=t.last, pending=t.pending) for k, (s, t) in whole.items()}
         self._save(replace(self.record, knobs={**self.record.knobs, **back}, budget=Membership()))
 
