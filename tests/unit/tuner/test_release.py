@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -83,3 +84,10 @@ def test_the_changelog_keeps_the_form_and_has_the_version() -> None:
     kinds = {line[4:] for line in lines if line.startswith("### ")}
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert "Private :: Do Not Upload" in project["classifiers"]
+
+
+def test_the_pods_run_the_images_of_this_version() -> None:
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    files = (SOURCE / "deploy/kubernetes").glob("*/kustomization.yaml")
+    tags = [tag for file in files for tag in re.findall(r'newTag: "(.*)"', file.read_text())]
+    assert tags == [project["version"]] * 3
