@@ -896,7 +896,7 @@ def gallery(told: Told) -> list[str]:
                 f"**{saved(own, 'baseline')}**" if changed else "–",
                 saved(own, "off"),
                 near,
-                f"{one['trials']} of {one['settings']}",
+                f"{one['trials']}, {one['settings']}",
                 f"{one['load']:.0f}",
             )
         )
@@ -910,7 +910,7 @@ def gallery(told: Told) -> list[str]:
     return [
         f"{right} of {known} entries found the best setting, within two standard errors of runs in turns:",
         "",
-        *table((*heads, "trials of settings", "load"), rows),
+        *table((*heads, "trials, settings", "load"), rows),
         *_compression(told),
     ]
 
