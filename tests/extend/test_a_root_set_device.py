@@ -59,7 +59,7 @@ def test_a_root_set_device_changes_one_file(tmp_path: Path) -> None:
     copy = Checkout(tmp_path / "copy", "agents", "tuner")
     copy.add("agents/devices/fan/__init__.py", '"""A fan."""\n')
     copy.add("agents/devices/fan/knobs.py", DRIVER)
-    copy.insert("agents/actuator/grants.py", '"jetson", "nvidia", "nvpmodel")', '"fan", ')
+    copy.insert("agents/actuator/grants.py", '"jetson", "nvidia", "nvpmodel", "unit")', '"fan", ')
     assert copy.changed == ["agents/actuator/grants.py"]
     speed = tmp_path / "root/sys/class/hwmon/hwmon0/pwm1"
     speed.parent.mkdir(parents=True)

@@ -9,10 +9,7 @@ from statistics import fmean, median
 from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.prior import JITTER
 from tuner.bo.siblings import transferred
-from tuner.core import Past, Posterior, Setting, setting_key
-
-HOLDERS = 3
-"""The least number of like studies that must agree on a plan that is verified before a search."""
+from tuner.core import LEAST_HOLDERS, Past, Posterior, Setting, setting_key
 
 ALIKE = 0.1
 """The largest relative difference of a like device's baseline: some percent is usual."""
@@ -37,7 +34,7 @@ def agreed_plan(like: Sequence[Posterior], past: Past) -> tuple[Setting, int]:
     support = {}
     for row, plan in enumerate(plans, 1):
         agreeing = [own[row] for own in costs if own[row] < math.inf]
-        if len(agreeing) >= HOLDERS:
+        if len(agreeing) >= LEAST_HOLDERS:
             support[len(agreeing), -fmean(agreeing)] = plan
     best = max(support, default=(0, 0.0))
     return support.get(best, {}), best[0]
@@ -48,7 +45,7 @@ def _alike(like: Sequence[Posterior], past: Past) -> bool:
     study, shown = past.study, past.evidence.baseline
     for metric in (study.objective.metric, *(c.metric for c in study.constraints)):
         theirs = [p.baseline[metric] for p in like if p.baseline.get(metric, 0.0) > 0.0]
-        if len(theirs) < HOLDERS or metric not in shown:
+        if len(theirs) < LEAST_HOLDERS or metric not in shown:
             return False
         if abs(shown[metric].mean / median(theirs) - 1.0) > ALIKE:
             return False

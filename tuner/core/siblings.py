@@ -10,6 +10,7 @@ from tuner.core.devices import Device
 from tuner.core.knobs import Role, Setting, Space
 
 __all__ = [
+    "LEAST_HOLDERS",
     "NO_MEMORY",
     "POSTERIOR_VERSION",
     "Closeness",
@@ -95,6 +96,10 @@ class Worth:
 
     mean: float
     studies: int
+
+
+LEAST_HOLDERS = 3
+"""The least number of like studies that must agree on a plan that is verified before a search."""
 
 
 @dataclass(frozen=True, slots=True)

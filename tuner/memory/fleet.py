@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.core import (
+    LEAST_HOLDERS,
     NO_MEMORY,
     POSTERIOR_VERSION,
     Closeness,
@@ -16,6 +17,8 @@ from tuner.core import (
     Now,
     Past,
     Phase,
+    Posterior,
+    Setting,
     Sibling,
     SiblingMemory,
     Store,
@@ -60,18 +63,26 @@ class FleetMemory:
 
         `trials` have its baseline, which a plan to verify must fit.
         """
-        from tuner.bo.agreement import agreed_plan  # torch comes with the first study
-
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
         device = self.store.devices.get(study.devices[0])
         near = self.store.posteriors.near(device, MOST_SIBLINGS, without=study.id)
         same = (Closeness.BOARD_AND_WORKLOAD,)
         like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
-        past = Past(study=study, trials=tuple(trials))
         mark = (versions_of(device), aim_of(study))
-        plan, holders = agreed_plan([p for _, p in like if (p.versions, p.aim) == mark], past)
+        alike = [p for _, p in like if (p.versions, p.aim) == mark and p.held]
+        plan, holders = self._agreed(alike, study, trials)
         return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), plan, holders)
+
+    def _agreed(
+        self, alike: Sequence[Posterior], study: Study, trials: Sequence[Trial]
+    ) -> tuple[Setting, int]:
+        """Return the plan that like studies agree on, an empty one to verify none."""
+        if len(alike) < LEAST_HOLDERS:
+            return {}, 0
+        from tuner.bo.agreement import agreed_plan  # PyTorch: only where it has something to do
+
+        return agreed_plan(alike, Past(study=study, trials=tuple(trials)))
 
     def remember(self) -> Iterator[None]:
         """Build the posteriors that are missing or outdated; yield after each study."""
