@@ -90,6 +90,7 @@ def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     psutil.wait_procs(children, timeout=10.0)  # its files close before it is reaped
     assert not psutil.Process(process.pid).children()
     assert console("status") == 0
+    psutil.wait_procs(psutil.Process(process.pid).children(), timeout=10.0)
     assert not psutil.Process(process.pid).children()
     with pytest.raises(Conflict, match="restore --all --lift"):
         remote.apply(TRIED)
