@@ -12,6 +12,7 @@ from agents.holding.signal_level import SignalLevel, SwitchingCost
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
 from tuner.core import (
+    HOUR,
     Clock,
     Context,
     Now,
@@ -19,7 +20,6 @@ from tuner.core import (
     SettingKey,
     TuningError,
     hour_context,
-    is_hour,
     setting_key,
 )
 
@@ -158,7 +158,7 @@ class PlanRunner:
         if hold is None:
             return
         by = hold.order.plan.by
-        if by in self._target.signals or is_hour(by):
+        if by in self._target.signals or by == HOUR:
             return
         row = hold.order.plan.row(context, hold.row)
         if row != hold.row:

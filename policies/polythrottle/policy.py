@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuner.core import (
+    HOUR,
     Candidate,
     Explanation,
     Past,
@@ -38,7 +39,6 @@ from tuner.core import (
     Try,
     Value,
     Wait,
-    is_hour,
     setting_key,
     trials_spent,
     weigh,
@@ -73,7 +73,7 @@ class Polythrottle:
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
-        if is_hour(past.study.terms.plan_by):
+        if past.study.terms.plan_by == HOUR:
             from tuner.bo.hours import suggest_by_hour
 
             return suggest_by_hour(past, self._without)

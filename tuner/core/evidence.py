@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.goals import Limit, Verdict, judge, limits
-from tuner.core.hours import is_hour, part_of_day
+from tuner.core.hours import HOUR, part_of_day
 from tuner.core.knobs import Setting, SettingKey, setting_key
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.plans import ANYWHERE, Context
@@ -61,7 +61,7 @@ def unlike(context: Context, other: Context) -> str | None:
     """
     for name in sorted(context.keys() & other.keys()):
         value, beside = context[name], other[name]
-        if is_hour(name):
+        if name == HOUR:
             if part_of_day(value) != part_of_day(beside):
                 return name
         elif abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from zoneinfo import ZoneInfo
 
 from tuner.errors import InvalidInput
 
@@ -12,10 +11,8 @@ __all__ = [
     "DAY_PARTS",
     "HOUR",
     "PART_HOURS",
-    "check_hour",
     "hour_at",
     "hour_context",
-    "is_hour",
     "parse_hours",
     "part_of_day",
     "within_hours",
@@ -24,7 +21,7 @@ __all__ = [
 ALL_DAY = "0-24"
 
 HOUR = "hour"
-"""The signal of the hour of the day: in UTC, or as `hour:Europe/Berlin` by the clocks of a time zone."""
+"""The signal of the hour of the day, in UTC: no host needs a list of time zones."""
 
 DAY_PARTS, PART_HOURS = 6, 4
 """The parts of the day with a row each, and their hours: as many parts as a study has loads. Ours."""
@@ -53,32 +50,15 @@ def within_hours(text: str, at: datetime) -> bool:
     return start <= hour < end if start < end else hour >= start or hour < end
 
 
-def is_hour(signal: str) -> bool:
-    """Return whether a signal is the hour of the day."""
-    return signal.partition(":")[0] == HOUR
-
-
-def check_hour(signal: str) -> None:
-    """Refuse an hour of the day in an unknown time zone. Raises InvalidInput."""
-    try:
-        hour_at(signal, datetime.now(timezone.utc))
-    except (KeyError, OSError, ValueError):
-        zone = signal.partition(":")[2]
-        raise InvalidInput(
-            f"there is no time zone {zone!r}",
-            hint='write "hour" for UTC, or a name like "hour:Europe/Berlin"',
-        ) from None
-
-
-def hour_at(signal: str, at: datetime) -> float:
-    """Return the hour of the day at a time, 0 to below 24, by the clocks of the signal's zone."""
-    local = at.astimezone(ZoneInfo(signal.partition(":")[2] or "UTC"))
-    return local.hour + (local.minute + local.second / 60.0) / 60.0
+def hour_at(at: datetime) -> float:
+    """Return the hour of the day at a time, in UTC: 0 to below 24."""
+    utc = at.astimezone(timezone.utc)
+    return utc.hour + (utc.minute + utc.second / 60.0) / 60.0
 
 
 def hour_context(signal: str, at: datetime) -> dict[str, float]:
     """Return the hour of the day under the signal's name; empty if the signal is another."""
-    return {signal: hour_at(signal, at)} if is_hour(signal) else {}
+    return {HOUR: hour_at(at)} if signal == HOUR else {}
 
 
 def part_of_day(hour: float) -> int:

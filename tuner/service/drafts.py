@@ -29,8 +29,6 @@ from tuner.core import (
     Study,
     Terms,
     called,
-    check_hour,
-    is_hour,
     limits,
     quantity_of,
     refuse_contradiction,
@@ -276,9 +274,7 @@ def refuse_plan(study: Study, policy: Policy) -> None:
             f"a plan follows one signal, not several: {by}",
             hint="give --plan-by the one that follows the load best",
         )
-    if is_hour(by):
-        check_hour(by)
-    elif by not in offered:
+    if by != HOUR and by not in offered:
         raise InvalidInput(
             f"the target has no signal {by!r} for --plan-by",
             hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",

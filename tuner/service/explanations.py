@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -108,4 +109,4 @@ def _both(
 def _ranks(values: Sequence[float]) -> list[float]:
     """Return ranks; equal values share the mean of theirs."""
     order = sorted(values)
-    return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
+    return [(bisect_left(order, value) + bisect_right(order, value)) / 2 for value in values]

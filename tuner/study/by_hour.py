@@ -91,7 +91,7 @@ def _windows(past: Past, row: Row) -> Sequence[Trial]:
 
 def _hour(trial: Trial, by: str) -> float:
     """Return the hour at which a trial was measured, or else begun."""
-    return trial.ran_at.get(by, hour_at(by, trial.started_at))
+    return trial.ran_at.get(by, hour_at(trial.started_at))
 
 
 def _of(row: Row) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner.core import (
     ANYWHERE,
+    HOUR,
     LOAD_REACH,
     Context,
     Done,
@@ -28,7 +29,6 @@ from tuner.core import (
     Trial,
     Try,
     is_at,
-    is_hour,
     load_band,
     part_of_day,
     render_setting,
@@ -104,7 +104,7 @@ class PlanGrowth:
         by = study.terms.plan_by
         if by not in now:
             return ""
-        band = part_of_day(now[by]) if is_hour(by) else load_band(now[by])
+        band = part_of_day(now[by]) if by == HOUR else load_band(now[by])
         reasons = self._by_band.get(study, count, dict)
         if band not in reasons:
             past = self.past(study, trials(study.id), now)
@@ -127,7 +127,7 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
-    if is_hour(study.terms.plan_by):
+    if study.terms.plan_by == HOUR:
         return confirming_hours(past, study.plan)
     plan = study.plan
     row = _due(past, plan)
@@ -147,7 +147,7 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 def row_duel(past: Past, row: Row) -> Duel | None:
     """Return the metrics of baseline and setting in the windows that confirm a row."""
-    if is_hour(past.study.terms.plan_by):
+    if past.study.terms.plan_by == HOUR:
         return hour_duel(past, row)
     return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
 
@@ -236,7 +236,7 @@ def why_grow(past: Past, policy: Policy) -> str:
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
-        if is_hour(by):
+        if by == HOUR:
             return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
         if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"

@@ -50,8 +50,7 @@ class UnitFlags:
         self._root, folder = root, root / FOLDER / f"{name}.d"
         self._drop_in, self._owed = folder / DROP_IN, folder / OWED
         self._offered: dict[str, tuple[Value, ...]] = {}
-        self.defaults: dict[str, Value] = {}
-        self.without: dict[str, str] = {}
+        self.defaults, self.without = dict[str, Value](), dict[str, str]()
 
     def offer(self, terms: Any) -> None:  # noqa: ANN401 - its Granted
         """Offer the granted flags and words, numbers if all are; `without` has the reason for others."""
@@ -106,7 +105,11 @@ class UnitFlags:
             else:
                 self._drop_in.unlink()
         except OSError as error:
-            hint = "place deploy/actuator-unit.conf beside the actuator's unit"
+            with suppress(OSError):  # a rename needs no space: back to the unit's own command
+                if not self._owed.exists():
+                    self._drop_in.rename(self._owed)
+                self._drop_in.unlink(missing_ok=True)
+            hint = "free space in /run, or place deploy/actuator-unit.conf beside our unit"
             why = f"cannot write {error.filename}: {error.strerror}"
             raise ActuationError(why, hint=hint) from None
 

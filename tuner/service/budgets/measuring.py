@@ -32,6 +32,8 @@ from tuner.wire import Change, StudyDraft
 
 LOOK_S = 10.0
 """How often a group is looked through for a member to measure; for so long its cap may take to rise."""
+REFUSED_S = 3600.0
+"""After this a member that could not be measured is tried again: it may have more watts or metrics then."""
 CAPS = 8 - BASELINE_WINDOWS
 """Caps that are tried, so that a front takes eight windows at most."""
 
@@ -42,7 +44,7 @@ class FrontMeasuring:
     def __init__(self, loop: Loop, fronts: MeasuredFronts) -> None:
         self._loop, self._fronts = loop, fronts
         self._due_s: dict[str, float] = {}
-        self._refused: set[str] = set()
+        self._refused_until_s: dict[str, float] = {}
         self._chosen: dict[str, str] = {}
 
     def lent(self, device: str) -> bool:
@@ -92,7 +94,9 @@ class FrontMeasuring:
     def _wants(self, state: GroupState, name: str) -> bool:
         """Return whether a member has no front and none was tried, and it could be measured now."""
         member, front = state.members.get(name), self._fronts.of([name])[name]
-        if member is None or front.power.points or front.swept or name in self._refused:
+        if member is None or front.power.points or front.swept:
+            return False
+        if self._loop.monotonic() < self._refused_until_s.get(name, 0.0):
             return False
         here = member.power.member and name not in state.plan.unreachable
         return here and self._loop.store.studies.of(name) is None
@@ -112,7 +116,7 @@ class FrontMeasuring:
             self._fronts.forget()
 
     def _study(self, state: GroupState, record: MemberRecord, top_w: float) -> Study | None:
-        """Return a study of a member up to some watts; None where it cannot be measured, noted once."""
+        """Return a study of a member up to some watts; None where it cannot be measured, which is noted."""
         name = record.device
         try:
             device = self._loop.store.devices.get(name)
@@ -123,7 +127,7 @@ class FrontMeasuring:
             study = drafted(self._loop, _draft(record, device, values), {name: device})
             require(device, called(POWER, device.quantities), study)
         except (InvalidInput, NotFound) as error:
-            self._refused.add(name)
+            self._refused_until_s[name] = self._loop.monotonic() + REFUSED_S
             why = f"{state.group.name}: {name} is not measured and shares uniformly: {error}"
             self._loop.changes.note("budget", why)
             return None

@@ -24,7 +24,7 @@ from tests.builders import Time
 from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, holder, order
-from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
+from tuner.core import HOUR, ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
 
 PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
 
@@ -503,18 +503,18 @@ def test_a_signal_that_cannot_be_read_ends_no_hold(scene: Scene) -> None:
 def test_a_plan_by_the_hour_is_followed_by_the_clock_without_any_signal(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     held = holder(rig)
-    at = datetime(2026, 7, 1, 3, 59, 30, tzinfo=UTC)
-    by = "hour:Europe/Berlin"
+    at = datetime(2026, 7, 1, 5, 59, 30, tzinfo=UTC)
+    by = HOUR
     night = Row(6.0, HELD, at=3.0)
     held.take(order(plan=Plan((night, Row(math.inf, BUSY, at=15.0)), by, 0.0)))
     runner = PlanRunner(DEVICE, rig.target, held, rig.time, lambda: at)
     runner.tick()
     assert held.current is not None and held.current.row == 0
-    at = datetime(2026, 7, 1, 4, 0, 1, tzinfo=UTC)
+    at = datetime(2026, 7, 1, 6, 0, 1, tzinfo=UTC)
     runner.tick()
-    assert held.current.row == 1, "six o'clock in Berlin"
+    assert held.current.row == 1, "six o'clock in UTC"
     runner.observed({by: 5.99})
     assert held.current.row == 1, "a window that began earlier does not set it back"
-    at = datetime(2026, 7, 1, 22, 0, 1, tzinfo=UTC)
+    at = datetime(2026, 7, 2, 0, 0, 1, tzinfo=UTC)
     runner.tick()
     assert held.current.row == 0, "a new day"

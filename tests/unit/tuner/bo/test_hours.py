@@ -11,6 +11,7 @@ from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, knob, study, trial, window
 from tuner.core import (
     DAY_PARTS,
+    HOUR,
     Done,
     Past,
     Phase,
@@ -28,7 +29,7 @@ from tuner.study.follow import why_grow
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, Rest
 
-BY = "hour:Europe/Berlin"
+BY = HOUR
 CLOCKS = tuple(range(600, 1501, 100))
 STEP = timedelta(minutes=6)
 

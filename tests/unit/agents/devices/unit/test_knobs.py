@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,29 @@ def test_one_restart_puts_all_words_in_force_and_one_takes_them_back(systemd: Fa
         driver.write(knob, None)
     driver.commit()
     assert (systemd.state["running"], systemd.state["all"], systemd.left) == (COMMAND, 3, [])
+
+
+def test_with_a_full_disk_the_own_command_returns(
+    systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    driver = offered(systemd)
+    for knob in (THREADS, DRAFT):
+        driver.write(knob, 4)
+    driver.commit()
+    monkeypatch.setattr("agents.devices.unit.knobs._write", full)
+    with raised(ActuationError, "No space left", "free space in /run"):
+        driver.write(THREADS, None)
+    for knob in GRANT:
+        driver.write(knob, None)
+    driver.commit()
+    assert (systemd.state["running"], systemd.left) == (COMMAND, [])
+    with raised(ActuationError, "No space left"):
+        driver.write(THREADS, 4)
+    driver.commit()
+    assert (systemd.state["running"], systemd.left) == (COMMAND, [])
 
 
 def test_what_a_unit_has_already_restarts_nothing(systemd: FakeSystemd) -> None:
