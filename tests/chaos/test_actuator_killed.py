@@ -32,20 +32,9 @@ def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
 ) -> None:
     script, faults = SCRIPTS[name]
     theatre = Theatre(tmp_path / "t", faults)
-    dry = Points()
-    theatre.play(script, dry)
-    theatre.restore()
-    wrong: list[str] = []
-    for at, label in enumerate(dry.labels, 1):
-        theatre.renew_hardware()
-        theatre.play(script, Points(at))
-        clear_faults(theatre)
-        left = theatre.restore()
-        problem = theatre.check_original() or str(left or "")
-        if problem:
-            wrong.append(f"killed before {at} ({label}): {problem}")
-    count(f"actuator: {name}", len(dry.labels), len(wrong))
-    assert dry.labels and not wrong
+    steps, wrong = theatre.killed_everywhere(script, lambda: clear_faults(theatre))
+    count(f"actuator: {name}", len(steps), len(wrong))
+    assert steps and not wrong
 
 
 @pytest.mark.parametrize("name", CAPS)

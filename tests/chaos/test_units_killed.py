@@ -72,17 +72,7 @@ def test_an_actuator_killed_anywhere_leaves_the_service_at_its_own_command(
 ) -> None:
     systemd = FakeSystemd(tmp_path / "root")
     theatre = UnitTheatre(tmp_path / "t", systemd=systemd)
-    played = script(f"unit:{NAME}", TRIED)
-    dry = Points()
-    theatre.play(played, dry)
-    assert theatre.restore() == {} and theatre.check_original() == ""
-    wrong: list[str] = []
-    for at, label in enumerate(dry.labels, 1):
-        theatre.renew_hardware()
-        theatre.play(played, Points(at))
-        left = theatre.restore()
-        if problem := theatre.check_original() or str(left or ""):
-            wrong.append(f"killed before {at} ({label}): {problem}")
-    count("actuator: unit", len(dry.labels), len(wrong))
-    assert sum("systemctl" in label for label in dry.labels) > 20
+    steps, wrong = theatre.killed_everywhere(script(f"unit:{NAME}", TRIED))
+    count("actuator: unit", len(steps), len(wrong))
+    assert sum("systemctl" in step for step in steps) > 20
     assert not wrong

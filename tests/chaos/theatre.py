@@ -114,6 +114,25 @@ class Theatre:
         for left in self.journal.iterdir():
             left.unlink()
 
+    def killed_everywhere(
+        self, played: tuple[Request, ...], heal: Callable[[], None] = lambda: None
+    ) -> tuple[list[str], list[str]]:
+        """Play a script and kill the actuator before every step; return the steps, and what was wrong.
+
+        `heal` ends what broke on purpose, before the next start restores.
+        """
+        dry, wrong = Points(), list[str]()
+        self.play(played, dry)
+        self.restore()
+        for at, label in enumerate(dry.labels, 1):
+            self.renew_hardware()
+            self.play(played, Points(at))
+            heal()
+            left = self.restore()
+            if problem := self.check_original() or str(left or ""):
+                wrong.append(f"killed before {at} ({label}): {problem}")
+        return dry.labels, wrong
+
     @property
     def values(self) -> dict[str, Any]:
         """What the hardware is set to."""

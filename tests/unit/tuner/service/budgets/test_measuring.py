@@ -9,6 +9,7 @@ from tests.builders import METRICS, applied, device, setting, window
 from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
 from tests.unit.tuner.study.worlds import World
 from tuner.core import Estimate, Knob, Outcome, Phase, Space, Study, TrialState
+from tuner.service.budgets import measuring
 from tuner.service.operations import Operations
 from tuner.wire import Assignment, Change, Poll
 
@@ -152,3 +153,14 @@ def test_a_member_that_cannot_be_measured_is_said_once() -> None:
     assert rack.sweeps() == []
     assert isinstance(rack.hosts["gpu0"], FakeHost)
     assert rack.drawn_w() == 600.0
+
+
+def test_a_member_that_could_not_be_measured_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring, "REFUSED_S", 30.0)
+    rack = SweptRack(World(), metrics=tuple(m for m in METRICS if m.name != "power_w"))
+    rack.set(600.0)
+    rack.live(60)
+    texts = [e.text for e in rack.world.store.events.list() if "not measured" in e.text]
+    assert len(texts) == 6
