@@ -28,6 +28,7 @@ from tests.nvml.fake import FakeNvml
 from tuner.core import LATE_S
 
 FLOOR_W, MOST_W, SHARE_W = 120, 400, 250
+STEADY_LOOKS = 20
 LOOK_S = 0.2
 START_S = 300.0
 ROOT = Path(__file__).parents[3]
@@ -194,11 +195,14 @@ class Racks:
         assert sum(bool(m["front"]) for m in view["members"]) == self.curves, view
 
     def settle(self) -> None:
-        """Wait until the group uses its watts, and no more."""
-        total = SHARE_W * self.count
+        """Wait until the group has used its watts, and no more, for a while: caps fall before others rise."""
+        total, steady = SHARE_W * self.count, 0
 
         def settled() -> bool:
-            return 0.75 * total <= sum(self.caps().values()) <= total
+            nonlocal steady
+            uses = 0.9 * total <= sum(self.caps().values()) <= total
+            steady = steady + 1 if uses else 0
+            return steady >= STEADY_LOOKS
 
         until(settled, lambda: f"the caps are {self.caps()}")
 
