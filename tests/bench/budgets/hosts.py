@@ -29,6 +29,7 @@ from tuner.core import LATE_S
 
 FLOOR_W, MOST_W, SHARE_W = 120, 400, 250
 STEADY_LOOKS = 20
+"""A group is settled after as many looks, four a second: some caps fall before others rise."""
 LOOK_S = 0.2
 START_S = 300.0
 ROOT = Path(__file__).parents[3]
@@ -195,7 +196,7 @@ class Racks:
         assert sum(bool(m["front"]) for m in view["members"]) == self.curves, view
 
     def settle(self) -> None:
-        """Wait until the group has used its watts, and no more, for a while: caps fall before others rise."""
+        """Wait until the group has used its watts, and no more, for a while."""
         total, steady = SHARE_W * self.count, 0
 
         def settled() -> bool:
