@@ -195,9 +195,9 @@ def _searching(past: Past, step: Assign | Move) -> Assign | Move:
 
 def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
     """Try the policy's suggestion, unless the guard objects or the trials are spent."""
-    study, by = past.study, past.study.terms.plan_by
-    now = {by: past.context[by]} if by in past.context else {}
-    evidence = past.at(suggestion.context or now)
+    study = past.study
+    now = {by: past.context[by] for by in study.terms.signals if by in past.context}
+    evidence = past.at({**now, **suggestion.context})
     refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
         study, evidence, suggestion.predicted
     )

@@ -99,7 +99,8 @@ def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
     rows: list[Row] = []
     for number, row in enumerate(plan.rows):
         kept = replace(row, setting=study.baseline) if number in lost else row
-        if rows and study.rests(kept.setting) and study.rests(rows[-1].setting):
+        merged = rows and rows[-1].column_below == kept.column_below
+        if merged and study.rests(kept.setting) and study.rests(rows[-1].setting):
             rows.pop()
         rows.append(kept)
     return (
