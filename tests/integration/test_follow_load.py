@@ -238,7 +238,7 @@ def test_a_table_grows_and_a_tuner_that_is_started_again_at_any_moment_grows_the
     tried = steady.store.trials.list("s1")
     assert len(tried) == len(killed.store.trials.list("s1"))
     plan, home = steady.plan, SPACE.default
-    assert len(plan.columns) == 3 and [len(each.rows) >= 2 for each in plan.columns[:2]]
+    assert len(plan.columns) == 3 and all(len(each.rows) >= 2 for each in plan.columns[:2])
     assert len(plan.columns[0].rows) >= 4, "a row for each rate, and the baseline"
     for row in plan.rows:
         own = [t for t in tried if t.phase is Phase.CONFIRMING and t.tries(row.setting)]
