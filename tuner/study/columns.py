@@ -12,7 +12,7 @@ from tuner.core import LOAD_REACH, LOAD_STEP, Past, Plan, Row, Trial, confirms_a
 
 
 @dataclass(frozen=True)
-class Column:
+class PlanColumn:
     """A column of a plan at a value of the second signal; a plan by one signal is one column.
 
     `near` has the windows that may be compared there; `past` lacks those of settings at a lower value,
@@ -24,16 +24,20 @@ class Column:
     past: Past
 
 
-def column_at(past: Past, plan: Plan, value: float | None) -> Column:
+def column_at(past: Past, plan: Plan, value: float | None) -> PlanColumn:
     """Return the column of a plan at a value of the second signal; None: unknown, or no second signal."""
     by = past.study.terms.columns_by
     at = {} if value is None else {by: value}
     columns = plan.columns
     part = columns[plan.across.row(at)] if plan.columns_by else columns[0]
-    return Column(part, past.near(at), windows_at(past, value)) if at else Column(part, past, past)
+    return (
+        PlanColumn(part, past.near(at), windows_at(past, value))
+        if at
+        else PlanColumn(part, past, past)
+    )
 
 
-def present_column(past: Past, plan: Plan) -> Column:
+def present_column(past: Past, plan: Plan) -> PlanColumn:
     """Return the column of a plan at the present value of the second signal."""
     return column_at(past, plan, past.context.get(past.study.terms.columns_by))
 

@@ -36,7 +36,7 @@ from tuner.core import (
 )
 from tuner.study.by_hour import confirming_hours, hour_duel, hour_is_open
 from tuner.study.columns import (
-    Column,
+    PlanColumn,
     column_at,
     confirmed_column,
     continued,
@@ -165,7 +165,7 @@ def row_duel(past: Past, row: Row) -> Duel | None:
     return reach_of(windows_at(past, row.column_at), row.setting).duel
 
 
-def _due(column: Column) -> Row | None:
+def _due(column: PlanColumn) -> Row | None:
     """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
     Nothing is measured for a row above a confirmed one: the present load would not show that row's
@@ -185,7 +185,7 @@ def _due(column: Column) -> Row | None:
     return None
 
 
-def _is_open(column: Column, row: Row) -> bool:
+def _is_open(column: PlanColumn, row: Row) -> bool:
     """Return whether further windows may confirm a row up to its load; their number is limited."""
     if column.past.study.rests(row.setting) or row.at is None:
         return False
@@ -194,7 +194,7 @@ def _is_open(column: Column, row: Row) -> bool:
     return not reach.result.lost and reach.load * LOAD_REACH < row.at and spent < MOST_WINDOWS
 
 
-def _reach(column: Column, row: Row) -> Reach:
+def _reach(column: PlanColumn, row: Row) -> Reach:
     if column.past.study.rests(row.setting):
         return Reach(math.inf, THE_BASELINE)
     return reach_of(column.past, row.setting, _low(column.plan, row))
@@ -227,7 +227,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
     )
 
 
-def _kept_rows(column: Column) -> Plan:
+def _kept_rows(column: PlanColumn) -> Plan:
     """Return a column with each row up to its confirmed load; above, other rows or the baseline."""
     past, plan = column.past, column.plan
     study, rows, low = past.study, list[Row](), 0.0
