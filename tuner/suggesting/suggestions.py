@@ -289,7 +289,7 @@ class MemoryElsewhere:
         """Return the plan that like studies agree on; the study is woken once it is known."""
         agreed: Future[tuple[Setting, int]] = Future()
 
-        def known(reply: Future[MemoryAnswer]) -> None:
+        def computed(reply: Future[MemoryAnswer]) -> None:
             if (error := reply.exception()) is not None:
                 agreed.set_exception(error)
             else:
@@ -297,7 +297,7 @@ class MemoryElsewhere:
             self.suggestions.wake(past.study)
 
         question = AgreementQuestion(past=past, like=tuple(like))
-        self.suggestions.reply(question).add_done_callback(known)
+        self.suggestions.reply(question).add_done_callback(computed)
         return agreed
 
 

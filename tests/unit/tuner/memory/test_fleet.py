@@ -221,7 +221,7 @@ def test_the_plan_of_like_studies_is_verified_before_a_search() -> None:
 class Worker:
     """The memory's computations as another process does them: by messages, and not at once."""
 
-    known: list[Future[tuple[Setting, int]]] = field(default_factory=list)
+    asked: list[Future[tuple[Setting, int]]] = field(default_factory=list)
     fails: bool = False
 
     def posterior(
@@ -233,16 +233,16 @@ class Worker:
     def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
         question = AgreementQuestion(past=past, like=tuple(like))
         reply = MemoryAnswer.read(answer(question.model_dump_json().encode()))
-        self.known.append(Future())
+        self.asked.append(Future())
         self._reply = reply
-        return self.known[-1]
+        return self.asked[-1]
 
     def reply(self) -> None:
         """Let the last question be answered."""
         if self.fails:
-            self.known[-1].set_exception(TuningError("the worker was lost"))
+            self.asked[-1].set_exception(TuningError("the worker was lost"))
         else:
-            self.known[-1].set_result((self._reply.plan, self._reply.holders))
+            self.asked[-1].set_result((self._reply.plan, self._reply.holders))
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["it answers", "it is lost"])
@@ -264,7 +264,7 @@ def test_a_device_waits_while_the_plans_of_like_studies_are_compared_elsewhere(
         there.step(there.shows, "d")
     waits = there.ask("d")
     assert isinstance(waits, Idle) and "plans of like studies" in waits.why
-    assert len(worker.known) == 1, "it is asked once"
+    assert len(worker.asked) == 1, "it is asked once"
     worker.reply()
     there.ask("d")
     assert there.store.studies.get("of-d").transfer.holders == (0 if fails else 3)
