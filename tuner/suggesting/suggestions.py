@@ -286,7 +286,7 @@ class MemoryElsewhere:
         return self.suggestions.reply(question).result().posterior
 
     def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
-        """Return the plan that like studies agree on; the study is woken once it is known."""
+        """Return the plan that like studies agree on; then the study is woken."""
         agreed: Future[tuple[Setting, int]] = Future()
 
         def computed(reply: Future[MemoryAnswer]) -> None:
