@@ -93,7 +93,9 @@ class FleetMemory:
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
         device = self.store.devices.get(study.devices[0])
-        near = self.store.posteriors.near(device, MOST_SIBLINGS, without=study.id)
+        trusted = trust(self.store.posteriors.worth())
+        used = [closeness for closeness, share in trusted.items() if share > 0.0]
+        near = self.store.posteriors.near(device, MOST_SIBLINGS, study.id, used)
         same = (Closeness.BOARD_AND_WORKLOAD,)
         like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
         mark = (versions_of(device), study.aim)
@@ -101,7 +103,7 @@ class FleetMemory:
         agreed = self._agreed(alike, study, trials)
         if agreed is None:
             return None
-        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), *agreed)
+        return Transfer(chosen(near, study), trusted, *agreed)
 
     def _agreed(
         self, alike: Sequence[Posterior], study: Study, trials: Sequence[Trial]
