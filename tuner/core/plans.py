@@ -48,13 +48,16 @@ class Row:
 
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
     row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
-    is the value at which the row was decided, and is to be confirmed and watched; None for none.
+    is the value at which the row was decided, and is to be confirmed and watched; None for none. `bursts`
+    are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them it holds
+    the row while the load is below `below`.
     """
 
     below: float
     setting: Setting
     gain: float = 1.0
     at: float | None = None
+    bursts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

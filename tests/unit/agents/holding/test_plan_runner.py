@@ -24,7 +24,19 @@ from tests.builders import Time
 from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, holder, order
-from tuner.core import HOUR, ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
+from tuner.core import (
+    HOUR,
+    ActuationError,
+    Cost,
+    DeviceLost,
+    Knob,
+    Part,
+    Plan,
+    Row,
+    Setting,
+    Signal,
+    Space,
+)
 
 PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
 
@@ -518,3 +530,18 @@ def test_a_plan_by_the_hour_is_followed_by_the_clock_without_any_signal(tmp_path
     at = datetime(2026, 7, 2, 0, 0, 1, tzinfo=UTC)
     runner.tick()
     assert held.current.row == 0, "a new day"
+
+
+def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.work, "signal", Signal("requests_in_system", "1/s"))
+    rows = (Row(0.5, HELD, at=0.4, bursts=(9.0, 9.0, 9.0, 9.0)), Row(math.inf, BUSY))
+    scene.holder.take(order(plan=Plan(rows, "requests_in_system", eager=True)))
+    scene.until_held(HELD)
+    assert scene.runner.tick_s == TICK_S
+    for _ in range(30):  # two at once every ten seconds
+        scene.pass_s(9.8, 0.2)
+        scene.work.in_flight_s += 2.0
+        scene.pass_s(0.2, 0.2)
+        assert scene.rig.setting == HELD
