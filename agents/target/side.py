@@ -16,6 +16,7 @@ from tuner.core import (
     Meter,
     Metric,
     Plan,
+    Reading,
     Setting,
     Signal,
     Space,
@@ -36,6 +37,20 @@ class NothingToSet:
         """Do nothing. Raises UnknownKnob where anything is to be set."""
         for name in setting:
             Space(()).knob(name)
+
+
+class NothingToMeasure:
+    """The meter, and its windows, of a device that measures nothing."""
+
+    def start(self) -> NothingToMeasure:
+        """Open a window."""
+        return self
+
+    def read(self) -> Reading:
+        """Return an empty reading."""
+        return Reading()
+
+    stop = read
 
 
 class WorkloadChanged(ActuationError):
@@ -143,6 +158,24 @@ class Restartable(Protocol):
             DeviceLost: it does not answer.
             WorkloadChanged: it was restarted as another version.
         """
+        ...
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """An actuator of a workload that reports whether that answers: it may be starting."""
+
+    def demand_answer(self) -> None:
+        """Return once the workload has answered a request. Raises ActuationError: it does not, yet."""
+        ...
+
+
+@runtime_checkable
+class RestartsWorkload(Protocol):
+    """An actuator of a device whose changes restart the workload; it waits for the first answer."""
+
+    def restarts(self, workload: Side) -> None:
+        """Take note of the workload."""
         ...
 
 
@@ -300,6 +333,11 @@ class Side:
     def guard(self) -> HoldGuard | None:
         """The guard of the side, None if there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
+
+    @property
+    def restarts_workload(self) -> bool:
+        """Whether a change of it restarts the workload, of which it is a part: it uses no energy itself."""
+        return isinstance(self.actuator, RestartsWorkload)
 
     @property
     def capped(self) -> Capped | None:

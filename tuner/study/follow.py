@@ -211,7 +211,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
                 below = min(row.below, reached[0].load * LOAD_REACH)
                 at = min(reached[0].load, row.at or math.inf)
                 own = at if low <= at < below else None
-                rows.append(Row(below, reached[1], row.gain, own, reached[0].bursts))
+                rows.append(Row(below, reached[1], row.gain, own, bursts=reached[0].bursts))
             low = rows[-1].below
     met = [
         row
@@ -244,10 +244,6 @@ def why_grow(past: Past, policy: Policy) -> str:
     if study.plan is None or now is None:
         return ""
     held, load = _held(study, study.plan, now), in_words({by: now})
-    if past.limits is None:
-        before = max((t.ran_at.get(by, 0.0) for t in past.trials), default=0.0)
-        more = now > before * LOAD_STEP**2
-        return f"the baseline is not measured yet, and the load has risen: {load}" if more else ""
     if not study.rests(held.setting) and is_at({by: now}, study.plan.context(held)):
         return ""
     answer = policy.suggest(past)
@@ -259,6 +255,9 @@ def why_grow(past: Past, policy: Policy) -> str:
             return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
         if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"
+    before = max((t.ran_at.get(by, 0.0) for t in past.trials), default=0.0)
+    if past.limits is None and by != HOUR and now > before * LOAD_STEP**2:
+        return f"the baseline is not measured yet, and the load has risen: {load}"
     return ""
 
 

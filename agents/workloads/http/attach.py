@@ -36,7 +36,18 @@ from agents.workloads.http.signals import GaugeSignal
 from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
 from agents.workloads.http.totals import counting_all
 from agents.workloads.http.units import KnobInUnit
-from tuner.core import Clock, Context, InvalidInput, Meter, Metric, Scope, Setting, TuningError
+from tuner.core import (
+    ActuationError,
+    Clock,
+    Context,
+    DeviceLost,
+    InvalidInput,
+    Meter,
+    Metric,
+    Scope,
+    Setting,
+    TuningError,
+)
 
 REPORT_S = 1.0
 """Age in s that a service's text may have: most are made on request, some are cached briefly."""
@@ -155,10 +166,33 @@ class Service:
             for one in (config.restart, config.reload)
         )
         knobs = [self._knob(one) for one in config.knobs]
-        fallback = self._fallback()
+        fallback, renewals = self._fallback(), (restart, reload)
+        calls = (self.close, self._demand_answer)
         if started is not None:
-            return RestartableServiceKnobs(knobs, restart, reload, self.close, started, fallback)
-        return ServiceKnobs(knobs, restart, reload, self.close, fallback)
+            return RestartableServiceKnobs(knobs, *renewals, *calls, started, fallback)
+        return ServiceKnobs(knobs, *renewals, *calls, fallback)
+
+    def _demand_answer(self) -> None:
+        """Return once the service has answered a request of our load, or shows its metrics.
+
+        Raises:
+            DeviceLost, ActuationError: it does not, yet.
+        """
+        load, http = self._config.load, self._http
+        if isinstance(load, OurLoad):
+            caller = _callers(self._config.url, load)()
+            wrong = caller.send()
+            caller.close()
+            if wrong:
+                raise ActuationError(f"{self._config.name} does not answer {load.path}: {wrong}")
+        elif http is not None:
+            try:
+                http.call("GET", self._config.metrics)
+            except DeviceLost:
+                raise
+            except ActuationError:  # a program's load needs no metrics: any answer is one
+                if load is None:
+                    raise
 
     def _fallback(self) -> TableFallback | None:
         """Return the fallback from a table of draft lengths; None without a table, or without counters."""

@@ -73,6 +73,7 @@ class ServiceKnobs:
         restart: ServiceRenewal | None,
         reload: ServiceRenewal | None,
         close: Callable[[], None],
+        demand_answer: Callable[[], None],
         fallback: TableFallback | None = None,
     ) -> None:
         self._fallback = fallback
@@ -80,7 +81,7 @@ class ServiceKnobs:
         self._calls = [one for one in knobs if isinstance(one, HttpKnob)]
         self._files = [one for one in knobs if isinstance(one, KnobInFile)]
         self._units = [one for one in knobs if isinstance(one, KnobInUnit)]
-        self.close = close
+        self.close, self.demand_answer = close, demand_answer
         self.space = Space(tuple(one.knob for one in knobs))
 
     def unproven(self) -> Mapping[str, str]:
@@ -193,10 +194,11 @@ class RestartableServiceKnobs(ServiceKnobs):
         restart: ServiceRenewal | None,
         reload: ServiceRenewal | None,
         close: Callable[[], None],
+        demand_answer: Callable[[], None],
         started: Callable[[], str],
         fallback: TableFallback | None = None,
     ) -> None:
-        super().__init__(knobs, restart, reload, close, fallback)
+        super().__init__(knobs, restart, reload, close, demand_answer, fallback)
         self._started = started
 
     def incarnation(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.target.side import Restartable, Side
+from agents.target.side import Restartable, Serves, Side
 from agents.workloads import open_workload
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
@@ -148,6 +148,8 @@ class Handler(Spoken):
     def do_PUT(self) -> None:
         body = self.body()
         if self.path == "/thumb":
+            if self.server.refused:
+                return self.plain("starting", 503)
             self.server.answered += 1
             return self.plain("")
         (self.server.codec,) = json.loads(body)
@@ -283,6 +285,21 @@ def test_a_service_that_is_away_is_lost(service: Service, side: Side, tmp_path: 
     text = FILE.format(url="http://127.0.0.1:1")
     with raised(DeviceLost, "http://127.0.0.1:1"):
         reopened(tmp_path, text)
+
+
+@pytest.mark.parametrize("load", ["", LOAD])
+def test_a_service_that_starts_answers_a_request_of_its_load_or_shows_its_metrics(
+    load: str, service: Service, tmp_path: Path
+) -> None:
+    side = opened(tmp_path, service, load)
+    assert isinstance(side.actuator, Serves)
+    before = service.answered
+    side.actuator.demand_answer()
+    assert service.answered - before == (1 if load else 0)
+    service.gone = service.refused = True
+    with raised(ActuationError, "thumbnails"):
+        side.actuator.demand_answer()
+    side.close()
 
 
 def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Service) -> None:
