@@ -262,6 +262,12 @@ class Study:
         return setting_key(setting) == setting_key(self.baseline)
 
     @property
+    def aim(self) -> str:
+        """What its plan is held for, as text."""
+        goal = f"{self.objective.goal} {self.objective.metric}"
+        return "; ".join([goal, *sorted(map(str, self.constraints))])
+
+    @property
     def askable(self) -> frozenset[str]:
         """The signals that a trial may ask for a value of."""
         return frozenset(s.name for s in self.signals if s.askable)
