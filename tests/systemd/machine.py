@@ -93,6 +93,15 @@ class Machine:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
+    def booted_since(self, boot: str) -> bool:
+        """Whether the machine is up in another boot than that."""
+        try:
+            now = self.call("cat", "/proc/sys/kernel/random/boot_id").stdout
+            state = self.call("systemctl", "is-system-running").stdout.strip()
+        except (OSError, IndexError):  # between two boots nothing runs in it
+            return False
+        return bool(now) and now != boot and state in ("running", "degraded")
+
     def log(self) -> str:
         return self.call("journalctl", "--no-pager", "-n", "60", "-u", "jouletune-*").stdout
 
