@@ -294,9 +294,13 @@ def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
 
 
 def alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
-    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
+    """Return the next of the alternating windows: baseline, contender, baseline, contender.
+
+    Further windows are to prove that the contender keeps its limits: they are all of the contender.
+    """
     done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
-    turn = bool(done) and done[-1].tries(study.baseline)
+    proving = sum(t.tries(setting) for t in done) >= CONFIRM_WINDOWS
+    turn = proving or (bool(done) and done[-1].tries(study.baseline))
     return measuring(study, setting if turn else study.baseline, at, at)
 
 

@@ -20,7 +20,7 @@ class LlmEngine:
     An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
     list of models must name that owner, too. `histograms` are the names by metric (`latency`, `ttft`,
     `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that are decoded. `watch`
-    says what a server without a latency histogram needs.
+    says what a server without a latency histogram needs. `proxied`: our proxy may answer in its place.
     """
 
     name: str
@@ -38,6 +38,7 @@ class LlmEngine:
     watch: str = ""
     completions: str = "/v1/completions"
     request: Mapping[str, object] = field(default_factory=dict)
+    proxied: bool = False
 
 
 VLLM = LlmEngine(
@@ -86,6 +87,7 @@ LLAMA_CPP = LlmEngine(
     running="llamacpp:requests_processing",
     watch="llama-server has no histogram of latencies",
     request=IGNORE_END,
+    proxied=True,
 )
 TGI = LlmEngine(
     name="tgi",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.load.exposition import declared
-from agents.workloads.http.llm.detection import ServedModel
+from agents.workloads.http.llm.detection import KNOBS, ServedModel
 from agents.workloads.http.llm.requests import RequestedLoad
-from tuner.core import InvalidInput
+from tuner.core import InvalidInput, Knob
 from tuner.typed_toml import to_toml
 
 ANSWER_S = 300
@@ -85,6 +85,20 @@ def _lines(
         yield f"\n[items]                      # output tokens\ncounter = {to_toml(engine.tokens)}"
     if server.text and engine.running:
         yield f'\n[signal]\nname = "decoding_requests"\ngauge = {to_toml(engine.running)}'
+    for knob in server.knobs:
+        yield from _knob(knob)
+
+
+def _knob(knob: Knob) -> Iterator[str]:
+    """Yield the table of a knob of our proxy, which answers once it is in force."""
+    yield f"\n[[knob]]\nname = {to_toml(knob.name)}\nvalues = {to_toml(list(knob.values))}"
+    yield f"default = {to_toml(knob.default)}\nrole = {to_toml(str(knob.role))}"
+    yield f"seconds = {knob.cost.seconds!r}\nrestart = {to_toml(knob.cost.restart)}"
+    if knob.condition is not None:
+        yield f"if = {to_toml(str(knob.condition))}"
+    name, path = to_toml(knob.name), to_toml(KNOBS)
+    yield f'set = {{ path = {path}, json = {{ {name} = "{{value}}" }} }}'
+    yield f"read = {{ path = {path}, json = {to_toml(f'setting.{knob.name}')} }}"
 
 
 def _process(process: LlmProcess) -> Iterator[str]:

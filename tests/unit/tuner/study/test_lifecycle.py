@@ -203,6 +203,7 @@ def tails(*bounds_ms: float) -> Surface:
 def test_a_tail_that_one_window_leaves_unsure_is_bounded_by_more_of_them() -> None:
     asked, end = confirm(PROPOSED, TUNED, tails(115.0, 130.0, 116.0))
     assert asked.count(setting(600)) == 3
+    assert asked.count(setting()) == 2, "its own windows narrow the bound, the baseline's do not"
     assert end.plan == Plan.single(setting(600))
 
 

@@ -28,6 +28,8 @@ class Shown:
     histograms: tuple[str, ...] = ()
     tokens: str = ""
     running: str = ""
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """The answer of our proxy at `/knobs`, where one is in front; its setting can be changed."""
     usage_last: bool = True
     """Whether the number of tokens comes in an event of its own, after the last token."""
 
@@ -97,9 +99,11 @@ class ModelServer:
     broken: bool = False
     answered: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
+        self.setting = dict(self.shown.knobs.get("setting", {}))
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
@@ -134,10 +138,17 @@ def _handler(server: ModelServer) -> type[Spoken]:
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
+            elif self.path == "/knobs" and server.shown.knobs:
+                self.answer(200, {**server.shown.knobs, "setting": server.setting})
             elif self.path in server.shown.answers:
                 self.answer(200, server.shown.answers[self.path])
             else:
                 self.answer(404, {"error": {"message": "not found"}})
+
+        def do_PUT(self) -> None:
+            server.changes.append(json.loads(self.body()))
+            server.setting |= server.changes[-1]
+            self.answer(200, {"setting": server.setting})
 
         def do_POST(self) -> None:
             body = json.loads(self.body())

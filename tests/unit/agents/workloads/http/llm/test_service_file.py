@@ -20,7 +20,7 @@ from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LlmProcess, service_text
 from tests.errors import raised
 from tests.unit.agents.workloads.http.llm.servers import SHOWN, TOKENS, ModelServer, Shown
-from tuner.core import DeviceLost, InvalidInput, Reading
+from tuner.core import Condition, DeviceLost, InvalidInput, Reading, Role
 
 WATCHED = ("vllm", "sglang", "tgi")
 LOAD = RequestedLoad.parse("callers=2,prompt=4-8,output=8")
@@ -87,6 +87,32 @@ def test_the_addresses_v1_is_accepted_and_what_is_no_model_server_is_refused(sta
         find_server(gone.url)
     with raised(InvalidInput, "path"):
         find_server("http://127.0.0.1:1/api")
+
+
+def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
+    start: Start, tmp_path: Path
+) -> None:
+    cost = {"seconds": 0.5, "restart": True}
+    length = {"name": "speculation_length", "values": [0, 4], "default": 0, "cost": cost}
+    draft = {"name": "draft", "values": ["d", "e"], "default": "d", "cost": cost}
+    threads = {"name": "threads", "values": [1, 2], "default": 2, "cost": cost}
+    knobs = [
+        {**length, "role": "speculation_length"},
+        {**draft, "role": "draft", "condition": "speculation_length > 0"},
+        threads,
+    ]
+    setting = {"speculation_length": 0, "draft": "d", "threads": 2}
+    reply = {"name": "llama_cpp", "version": "1", "knobs": knobs, "setting": setting}
+    running = start(replace(SHOWN["llama.cpp"], knobs=reply))
+    side = opened(find_server(running.url), tmp_path, LOAD)
+    assert {knob.name: knob.default for knob in side.space.knobs} == setting
+    assert side.space.knob("draft").condition == Condition("speculation_length", ">", "0")
+    assert side.space.knob("speculation_length").role is Role.SPECULATION_LENGTH
+    assert all(knob.cost.restart for knob in side.space.knobs)
+    side.actuator.apply({"threads": 1, "speculation_length": 4})
+    assert running.changes == [{"speculation_length": 4, "threads": 1}]
+    assert side.actuator.read() == {**setting, **running.changes[0]}
+    side.close()
 
 
 @pytest.mark.parametrize("name", WATCHED)
