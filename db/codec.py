@@ -102,7 +102,8 @@ def _opened(plan: Json) -> Json:
 
 
 def _finite(row: Json) -> Json:
-    return {n: None if v == math.inf else v for n, v in row.items()}
+    """Return a row without infinities and, unless it has bursts, as releases before bursts read it."""
+    return {n: None if v == math.inf else v for n, v in row.items() if n != BURSTS or v}
 
 
 def _ended(plan: Json) -> Json:
@@ -113,6 +114,7 @@ def _ended(plan: Json) -> Json:
     return plan | {"rows": rows}
 
 
+BURSTS = "bursts"
 COLUMN = ("column_below", "column_at")
 PLANS = TypeAdapter(Plan)
 POSTERIORS = TypeAdapter(Posterior)

@@ -50,7 +50,9 @@ class Row:
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
     row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
     is the value at which the row was decided, and is to be confirmed and watched; None for none. In a table
-    the row is a cell: `column_below` and `column_at` are the same of the second signal.
+    the row is a cell: `column_below` and `column_at` are the same of the second signal. `bursts` are the
+    levels of `Bursts` above `below` up to which an eager plan holds the row; without them it holds the row
+    while the load is below `below`.
     """
 
     below: float
@@ -59,6 +61,7 @@ class Row:
     at: float | None = None
     column_below: float = math.inf
     column_at: float | None = None
+    bursts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

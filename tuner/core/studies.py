@@ -24,6 +24,7 @@ __all__ = [
     "EDGES",
     "HELD",
     "LONGEST_S",
+    "MOST_WINDOWS",
     "Mode",
     "PLANNED",
     "Revision",
