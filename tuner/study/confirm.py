@@ -289,7 +289,7 @@ def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Tria
     return [t for t in baseline if since < t.number < last]
 
 
-def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> Mapping[str, Estimate]:
+def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> dict[str, Estimate]:
     """Return what a setting showed: limited metrics in all its windows, others in those that alternate.
 
     Windows that only prove a limit come after the baseline's: a drift in them is no gain.
