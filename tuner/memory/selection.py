@@ -62,10 +62,8 @@ def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:
     """
     trusted = {}
     for closeness, prior in PRIOR_WORTH.items():
-        worth = worths.get(closeness, Worth(0.0, 0))
-        if worth.studies and worth.mean <= NO_WORTH:
-            trusted[closeness] = 0.0
-            continue
+        worth = worths.get(closeness, Worth(prior, 0))
         total = PRIOR_STUDIES * prior + worth.studies * worth.mean
-        trusted[closeness] = total / (PRIOR_STUDIES + worth.studies)
+        useful = worth.mean > NO_WORTH or not worth.studies
+        trusted[closeness] = useful * total / (PRIOR_STUDIES + worth.studies)
     return trusted
