@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Plan, Posterior, Signal, Space, Study, without_columns
+from tuner.core import Metric, Plan, Posterior, Signal, Space, Study, as_before
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -94,7 +94,7 @@ def posterior_of(doc: Json) -> Posterior:
 
 def _opened(plan: Json) -> Json:
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
-    return without_columns(plan | {"rows": rows})
+    return as_before(plan | {"rows": rows})
 
 
 def _ended(plan: Json) -> Json:

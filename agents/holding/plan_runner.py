@@ -240,8 +240,10 @@ class PlanRunner:
 
     def _too_many(self) -> int | None:
         """Return the signal value that is too high for the row in force; None if it does not matter."""
-        hold = self._holder.current
-        if hold is None or self._signal() is None or self._holder.handed:
+        hold, live = self._holder.current, self._signal()
+        if hold is None or live is None or self._holder.handed:
+            return None
+        if live.signal.unit == PER_SECOND:  # Two requests within a tick are no queue.
             return None
         if self._holder.is_aside or self._trouble:
             return None

@@ -10,7 +10,8 @@ because too small a setting builds a queue and too large a one only wastes energ
 The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
 count would change rows all the time. It uses the lower bound of the rate within 2 s, 10 s or a
 minute, whichever is higher: only a long count shows a load that stays a little above a row. The
-minute begins again once the last 10 s contradict it, so that a burst is soon forgotten.
+minute begins again once the last 10 s contradict it, so that a burst is soon forgotten. A row
+with `bursts` is held until the load exceeds these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 
 from agents.target.side import SignalSample
-from tuner.core import Context, Plan
+from tuner.core import Bursts, Context, Plan
 
 SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
@@ -30,6 +31,8 @@ LASTING_S = 60.0
 """Time constant of the slowest, which at 3 requests/s shows a load 15 % above a row; that of 10 s, 40 %."""
 SURE = 2.0
 """An eager plan uses a rate less this number of standard deviations of its count."""
+EARNED = 0.8
+"""A lower row is taken again once its bursts are down to this share of what they may be."""
 VOTES = 10
 VOTE_S = 1.0
 """Seconds between votes for a row, as in the prototype, however often the signal is read."""
@@ -56,6 +59,8 @@ class SignalLevel:
         self._vote: int | None = None
         self._voted_at = -math.inf
         self._votes: deque[int] = deque(maxlen=VOTES)
+        self._span = 0.0, 0.0
+        self._bursts = {k: Bursts(row.below) for k, row in enumerate(plan.rows) if row.bursts}
 
     def see(self, now: float, sample: SignalSample) -> None:
         """Record a reading at `now` seconds; one without new data changes nothing.
@@ -80,9 +85,31 @@ class SignalLevel:
             self.smoothed += (mean - self.smoothed) * (1.0 - math.exp(-seconds / SMOOTHING_S))
             self._steady += (mean - self._steady) * (1.0 - math.exp(-seconds / STEADY_S))
             self._last_on(mean, seconds)
+        total, lasted_s = self._span
+        self._span = total + mean * seconds, lasted_s + seconds
         if now - self._voted_at >= VOTE_S:
             self._voted_at = now
-            self._cast(self.plan.row({self.plan.by: self._sure}, self._vote))
+            self._cast(self._requested())
+
+    def _requested(self) -> int:
+        """Return the row for the load so far: of those with bursts, the lowest that is not full."""
+        (total, seconds), self._span = self._span, (0.0, 0.0)
+        if not self._bursts:
+            return self.plan.row({self.plan.by: self._sure}, self._vote)
+        for bursts in self._bursts.values():
+            bursts.add(total / seconds, seconds)
+        lowest = next(k for k in range(len(self.plan.rows)) if self._may_hold(k))
+        for k, bursts in self._bursts.items():
+            bursts.cap(self.plan.rows[k].bursts)
+        return lowest
+
+    def _may_hold(self, number: int) -> bool:
+        row, bursts = self.plan.rows[number], self._bursts.get(number)
+        if bursts is None:
+            return self._sure < row.below
+        share = EARNED if self._vote is not None and number < self._vote else 1.0
+        most = (share * level for level in row.bursts)
+        return all(level <= limit for level, limit in zip(bursts.levels, most, strict=True))
 
     def _last_on(self, mean: float, seconds: float) -> None:
         """Move the slowest level; its time constant grows with the time since it began."""

@@ -170,6 +170,11 @@ class TargetWindow:
         self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
+    def glance(self) -> None:
+        """Read the followed signals alone, between two readings."""
+        for mean in self._means:
+            mean.glance()
+
     def stop(self) -> None:
         """Close the window; the totals of the last reading are final.
 

@@ -23,7 +23,7 @@ __all__ = [
     "Plan",
     "Row",
     "Signal",
-    "without_columns",
+    "as_before",
 ]
 
 Context = Mapping[str, float]
@@ -55,16 +55,11 @@ class Signal:
     followed: bool = False
 
 
-def without_columns(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a plan; by one signal as releases before tables read and wrote it."""
-    if plan["columns_by"]:
-        return dict(plan)
-    rows = [{n: v for n, v in row.items() if n not in COLUMN_FIELDS} for row in plan["rows"]]
-    return {n: v for n, v in plan.items() if n != "columns_by"} | {"rows": rows}
-
-
-COLUMN_FIELDS = frozenset({"column_below", "column_at"})
-"""The fields of a row that only a table has."""
+def as_before(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a plan without empty newer fields, as earlier releases read it."""
+    new = {"bursts"} if plan["columns_by"] else {"bursts", "column_below", "column_at"}
+    rows = [{n: v for n, v in row.items() if v or n not in new} for row in plan["rows"]]
+    return {n: v for n, v in plan.items() if v or n != "columns_by"} | {"rows": rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,9 @@ class Row:
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
     row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
     is the value at which the row was decided, and is to be confirmed and watched; None for none. In a table
-    the row is a cell: `column_below` (None: without bound) and `column_at` are the same of the second.
+    the row is a cell: `column_below` (None: no bound) and `column_at` are the same of the second signal.
+    `bursts` are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them
+    it holds the row while the load is below `below`.
     """
 
     below: float
@@ -83,6 +80,7 @@ class Row:
     at: float | None = None
     column_below: float | None = None
     column_at: float | None = None
+    bursts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

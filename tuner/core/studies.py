@@ -24,6 +24,7 @@ __all__ = [
     "EDGES",
     "HELD",
     "LONGEST_S",
+    "MOST_WINDOWS",
     "Mode",
     "PLANNED",
     "Revision",
@@ -265,6 +266,12 @@ class Study:
     def rests(self, setting: Setting) -> bool:
         """Return whether a setting is the baseline."""
         return setting_key(setting) == setting_key(self.baseline)
+
+    @property
+    def aim(self) -> str:
+        """What its plan is held for, as text."""
+        goal = f"{self.objective.goal} {self.objective.metric}"
+        return "; ".join([goal, *sorted(map(str, self.constraints))])
 
     @property
     def askable(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from tuner.bounds import bounded
-from tuner.core import LONGEST_S, Plan, ProtocolMismatch, without_columns
+from tuner.core import LONGEST_S, Plan, ProtocolMismatch, as_before
 
 __all__ = [
     "Finite",
@@ -35,7 +35,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    return without_columns(handler(plan))
+    return as_before(handler(plan))
 
 
 SentPlan = Annotated[Plan, WrapSerializer(_sent)]

@@ -599,3 +599,18 @@ def test_a_table_is_handed_to_no_workload(tmp_path: Path) -> None:
     column = replace(SAME_CLOCK, eager=True)
     scene.holder.take(order(plan=Plan.table("waiting", [(math.inf, None, column)])))
     assert scene.own.plan is None
+
+
+def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.work, "signal", Signal("requests_in_system", "1/s"))
+    rows = (Row(0.5, HELD, at=0.4, bursts=(9.0, 9.0, 9.0, 9.0)), Row(math.inf, BUSY))
+    scene.holder.take(order(plan=Plan(rows, "requests_in_system", eager=True)))
+    scene.until_held(HELD)
+    assert scene.runner.tick_s == TICK_S
+    for _ in range(30):  # two at once every ten seconds
+        scene.pass_s(9.8, 0.2)
+        scene.work.in_flight_s += 2.0
+        scene.pass_s(0.2, 0.2)
+        assert scene.rig.setting == HELD

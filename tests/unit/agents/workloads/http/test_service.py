@@ -486,6 +486,23 @@ def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
     assert setting == {"codec": "small", "workers": 2}
 
 
+def test_calls_that_restart_a_service_are_one_where_each_sets_keys_of_its_own(
+    service: Service, tmp_path: Path
+) -> None:
+    text = FILE.format(url=service.url).replace("{ pool = { workers", "{ workers")
+    head, workers, rest = text.replace(
+        '{ workers = "{value}" } }', '{ workers = "{value}" }'
+    ).split("[[knob]]")
+    workers = workers.replace("pool.workers", "workers")
+    queue = workers.replace("workers", "queue")
+    service.config = {"workers": 4, "queue": 4}
+    side = reopened(tmp_path, f"{head}[[knob]]{workers}[[knob]]{queue}[[knob]]{rest}")
+    side.actuator.apply({"workers": 2, "codec": "small", "queue": 1})
+    side.close()
+    assert service.asked == [("POST", "/config", {"workers": 2, "queue": 1})]
+    assert service.codec == "small"
+
+
 def test_under_our_own_load_a_restart_and_cpu_time_are_told_all_the_same(
     service: Service, tmp_path: Path
 ) -> None:
