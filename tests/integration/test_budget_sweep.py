@@ -82,14 +82,14 @@ def declare(racks: Racks) -> None:
     until(lambda: sum(racks.caps().values()) <= WATTS, "the members do not join", LONGEST_S)
 
 
-@pytest.mark.promise("a member of a power budget is measured, and its agent or the tuner is killed")
+@pytest.mark.promise("the agent of a member of a power budget dies")
 def test_a_member_is_measured_within_the_budget_whatever_is_killed(racks: Racks) -> None:
     declare(racks)
     with racks.watched():
         until(lambda: bool(group(racks).get(NEW, {}).get("measured_by")), "no study", LONGEST_S)
         study = group(racks)[NEW]["measured_by"]
-        for what, ended in (("agent1", 1), ("tuner", 3), ("actuator1", 4)):
-            until(lambda: len(windows(racks, study)) >= ended, f"{what}: too few", LONGEST_S)  # noqa: B023
+        for what, after in (("agent1", 1), ("tuner", 3), ("actuator1", 4)):
+            until(lambda: len(windows(racks, study)) >= after, f"{what}: too few", LONGEST_S)  # noqa: B023
             time.sleep(0.5)  # well in the next window
             racks.kill(what)
             racks.spawn(what)

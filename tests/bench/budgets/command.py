@@ -63,7 +63,7 @@ def _fleets(first: int, count: int, tell: Any) -> dict[str, Any]:  # noqa: ANN40
         if seed % 100 == 0:
             tell(f"random fleet {seed}")
         outcome = play(seed)
-        if outcome.above_w > 1e-6:
+        if max(outcome.above_w, outcome.drawn_above_w) > 1e-6:
             above.append(seed)
         below += outcome.below_floor
         unused += outcome.unused_w > 6.0

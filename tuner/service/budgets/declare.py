@@ -42,9 +42,9 @@ def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
             hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
         )
     members = [d for d in loop.store.devices.list() if group.selects(d)]
-    records = {r.device: r for r in loop.store.budgets.members()}
+    records = {r.device: divider.valued(r) for r in loop.store.budgets.members()}
     _refuse_members(group, members, loop.store.budgets.groups(), records)
-    floors = {d.id: sum(k.floor_w or 0.0 for k in records[d.id].knobs) for d in members}
+    floors = {d.id: records[d.id].floor_w for d in members}
     _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), now)))
     former = next((g for g in loop.store.budgets.groups() if g.name == name), None)
     if former is not None:
@@ -91,11 +91,19 @@ def _refuse_members(
             raise Conflict(
                 f"{device.id} is in the budget {other.name}", hint="select it in one of them"
             )
+    unknown = [d.id for d in members if d.id in records and records[d.id].by_clock]
+    unknown = [name for name in unknown if not records[name].in_watts]
+    if unknown:
+        raise InvalidInput(
+            f"power was not measured from the floor to the original clock: {', '.join(unknown)}",
+            hint=f"run `study create --device {unknown[0]} --policy power-sweep --no-constraint`",
+        )
     bare = [d.id for d in members if d.id not in records or not records[d.id].in_watts]
     if bare:
         raise InvalidInput(
             f"no power cap with a floor in watts: {', '.join(bare)}",
-            hint="set [device.budget] floor = { … } in actuator.toml of its host",
+            hint="set [device.budget] floor = { … } in actuator.toml of its host, to power limits alone "
+            "or to clocks alone",
         )
 
 
