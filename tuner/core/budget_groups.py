@@ -70,7 +70,7 @@ class BudgetGroup:
     by hour; or, with `series`, of the series of that name in tuner.toml. `priorities` are by patterns of
     device ids, 0 where none matches; the lowest give up their limits first. A member that was silent for
     `reboot_after_s` may have rebooted: it counts with its driver's default limit. With `measure` a member
-    without a front of power has it measured by a study of its own.
+    without a front of power has it measured by a study of its own. `declared`: a fleet file has it.
 
     Raises:
         InvalidInput: nothing is selected, it has no watts or two sources of them, or a reboot is too soon.
@@ -83,6 +83,7 @@ class BudgetGroup:
     reboot_after_s: float = 120.0
     priorities: Mapping[str, int] = field(default_factory=dict)
     measure: bool = True
+    declared: bool = False
     events: tuple[GridEvent, ...] = ()
     revision: int = 0
 

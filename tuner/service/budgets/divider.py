@@ -261,7 +261,7 @@ def _over(record: MemberRecord, front: PowerFront) -> float:
     """Return the factor from measured power to what counts: a clock ceiling counts with more."""
     if not record.by_clock:
         return 1.0
-    return max(MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:]))
+    return max([MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:])])
 
 
 def _offered(
