@@ -36,10 +36,18 @@ LONGEST_S = 240.0
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
+BY_CLOCK = (
+    '[device.grant]\n"gpu.clock_mhz" = { min = 210, max = 1410 }\n'
+    '[device.budget]\nfloor = { "gpu.clock_mhz" = 600 }\n'
+)
+
+
 @pytest.fixture
-def racks(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Racks]:
+def racks(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Racks]:
     monkeypatch.setattr(hosts, "measured_curves", list)
-    made = Racks(tmp_path, library, 2)
+    made = Racks(tmp_path, library, 2, getattr(request, "param", {}))
     made.stage.tuner = QUICK
     try:
         made.start()
@@ -113,3 +121,41 @@ def test_a_member_is_measured_within_the_budget_whatever_is_killed(racks: Racks)
     racks.ask("DELETE", "/v1/budgets/rack?who=ann")
     original = {"0": float(MOST_W), "1": float(MOST_W)}
     until(lambda: racks.caps() == original, lambda: f"throttled: {racks.caps()}", LONGEST_S)
+
+
+@pytest.mark.parametrize("racks", [{"1": BY_CLOCK}], indirect=True)
+def test_a_member_by_clock_is_measured_and_goes_to_its_floor_when_it_draws_more(
+    racks: Racks,
+) -> None:
+    declare(racks)
+
+    def member() -> dict[str, Any]:
+        return group(racks).get(NEW, {})
+
+    until(lambda: bool(member().get("front")), "no front", LONGEST_S)
+    assert member()["by_clock"]
+    (swept,) = sweeps(racks)
+    tried = {t["setting"]["gpu.clock_mhz"] for t in windows(racks, swept["id"])}
+    assert len(tried) >= 4
+    until(lambda: 0.0 < member().get("floor_w", 0.0) < 300.0, lambda: str(member()), LONGEST_S)
+    until(lambda: racks.caps()["0"] > WATTS - 400.0, lambda: f"{racks.caps()}", LONGEST_S)
+    event = {"watts": 330.0, "expires_at": "2999-01-01T00:00:00Z"}
+    racks.ask("POST", "/v1/events/grid", event)
+
+    def lowered() -> bool:
+        counted = member().get("cap_w", 1e9) + racks.caps()["0"]
+        return 0.0 < racks.shown("1", "lock_max") < 1410.0 and counted <= 330.0
+
+    until(lowered, lambda: f"{member()} {racks.caps()}", LONGEST_S)
+    racks.shown("1", "load_ratio", becomes=2.0)
+
+    def at_floor() -> bool:
+        events: Any = racks.ask("GET", "/v1/events")
+        return any("drew" in e["text"] and NEW in e["text"] for e in events)
+
+    until(at_floor, lambda: f"not seen: {member()}", LONGEST_S)
+    until(lambda: racks.shown("1", "lock_max") == 600.0, "not at its floor", LONGEST_S)
+    view: Any = racks.ask("GET", "/v1/budgets/rack")
+    assert view["may_draw_w"] <= 330.0 + view["missing_w"] + 1.0
+    racks.ask("DELETE", "/v1/budgets/rack?who=ann")
+    until(lambda: racks.shown("1", "lock_max") == 0.0, "throttled", LONGEST_S)
