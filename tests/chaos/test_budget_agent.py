@@ -293,14 +293,14 @@ def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> Non
     assert host.limit == 200
     pass_s(80)
     assert host.limit == 300
-    event(20.0, 160.0)
+    event(10.0, 160.0)
     pass_s(4)
     assert host.limit == 300
     away[0] = True
-    host.theatre.clock.shift_s += 26.0
+    host.theatre.clock.shift_s += 8.0  # less than the agent's grace, after which the floor is in force
     until(lambda: host.limit == 160, "the step does not happen without the tuner")
     away[0] = False
-    world.time.sleep(26.0)
+    world.time.sleep(8.0)
     operations.release_budget("rack", Change())
     pass_s(4)
     assert host.theatre.values == FACTORY
