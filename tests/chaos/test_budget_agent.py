@@ -297,7 +297,9 @@ def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> Non
     pass_s(4)
     assert host.limit == 300
     away[0] = True
-    host.theatre.clock.shift_s += 8.0  # less than the agent's grace, after which the floor is in force
+    host.theatre.clock.shift_s += (
+        8.0  # less than the agent's grace, after which the floor is in force
+    )
     until(lambda: host.limit == 160, "the step does not happen without the tuner")
     away[0] = False
     world.time.sleep(8.0)
