@@ -30,7 +30,7 @@ FLEET = "fleet file"
 
 
 @dataclass(frozen=True)
-class _Target:
+class DeclaredFleet:
     """What a file declares, and the changes that bring it about."""
 
     studies: Desired
@@ -65,17 +65,19 @@ def apply(divider: WattDivider, draft: FleetDraft) -> FleetDiff:
         return _view(draft, target)
 
 
-def _planned(divider: WattDivider, draft: FleetDraft) -> _Target:
+def _planned(divider: WattDivider, draft: FleetDraft) -> DeclaredFleet:
     """Return the changes: budgets before the studies that are to run within them."""
     text = TomlText.parse(draft.name, "\n".join(draft.lines))
     file = text.into(FleetFile)
     studies = desired(divider.loop, divider.price, text, file)
     watts = declared_watts(divider, text, file, prune=draft.prune)
     planned = watts_changes(divider, watts, prune=draft.prune)
-    return _Target(studies, watts, [*planned, *changes(divider.loop, studies, prune=draft.prune)])
+    return DeclaredFleet(
+        studies, watts, [*planned, *changes(divider.loop, studies, prune=draft.prune)]
+    )
 
 
-def _view(draft: FleetDraft, target: _Target) -> FleetDiff:
+def _view(draft: FleetDraft, target: DeclaredFleet) -> FleetDiff:
     planned = target.planned
     declared = {one.shown.devices for one in planned if one.study is not None}
     budgets = sum(one.budget is not None for one in planned)
