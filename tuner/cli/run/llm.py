@@ -149,8 +149,11 @@ def _settable(
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
         seen = "energy is measured" if energy else "no energy meter: the objective is CPU time"
         yield energy, side.name, seen, "" if energy else "`jouletune doctor` gives the reason"
+        reasons: dict[str, list[str]] = {}
         for name, why in side.cannot.items():
-            yield False, f"{side.name}: {name}", why, ""
+            reasons.setdefault(why, []).append(name)
+        for why, names in reasons.items():
+            yield False, f"{side.name}: {', '.join(names)}", why, ""
     for knob in knobs:
         may = allow_restart or not knob.cost.restart
         hint = "" if may else "a change of it restarts the server: add --allow-restart"
