@@ -142,8 +142,8 @@ def admission(told: Told) -> list[str]:
         "",
         f"A real pair at {pair['rate_per_s']:.0f} requests/s, in turns of {pair['window_s']:g} s. "
         f"The p99 limit of {pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows "
-        f"without fine-tuning, measured before ({alone['median_ms']:.1f} ms). In a quiet window other programs used at most "
-        "15 % of the cores:",
+        f"without fine-tuning, measured before ({alone['median_ms']:.1f} ms). In a quiet window other "
+        "programs used at most 15 % of the cores:",
         "",
         *table(
             (
