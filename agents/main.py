@@ -23,7 +23,7 @@ from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
-from agents.target.side import Side, TellsForeignLoad
+from agents.target.side import RestartsWorkload, Side, TellsForeignLoad
 from agents.target.target import Target
 from agents.target.window import Usage
 from agents.tuner_link.client import Backoff, TunerClient, connect
@@ -146,8 +146,20 @@ def open_target(
         for side in devices:
             if workload is not None and isinstance(side.meter, TellsForeignLoad):
                 side.meter.attribute_to(workload.identity)
+            if isinstance(side.actuator, RestartsWorkload):
+                side.actuator.restarts(_served(workload, side))
         opened.pop_all()
     return target
+
+
+def _served(workload: Side | None, unit: Side) -> Side:
+    """Return the workload of a service's flags. Raises InvalidInput where none is given."""
+    if workload is None:
+        raise InvalidInput(
+            f"{unit.name} has no workload to measure",
+            hint='give the service\'s file, too: workload = "service:/etc/jouletune/FILE.toml"',
+        )
+    return workload
 
 
 def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:

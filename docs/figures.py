@@ -867,6 +867,40 @@ def engines(told: Told) -> list[str]:
     ]
 
 
+def engines_joint(told: Told) -> list[str]:
+    """Return a row for each search over llama-server's drafts and flags, and what a kill of it costs."""
+    base = told["arms"]["defaults"]
+    names = {"defaults": "defaults", "sequential": "one knob after the other", "joint": "jointly"}
+    rows = []
+    for arm, title in names.items():
+        one = told["arms"][arm]
+        changed = [f"{k} {v}" for k, v in one["setting"].items() if v != base["setting"][k]]
+        if not one["setting"]["speculation_length"]:
+            changed = [text for text in changed if not text.startswith("draft ")]
+        saved = f"**{one['saving_percent']:.0f} ± {one['saving_stderr_percent']:.0f} %**"
+        figures = (f"{one[name]:.2f}" for name in ("cpu_time_ms", "tpot_p50_ms"))
+        rate = f"{one['throughput_per_s']:.0f}"
+        rows.append((title, ", ".join(changed) or "as started", *figures, rate, saved))
+    killed, minutes = told["killed"], told["report_s"] / 60.0
+    again = "applied again" if killed["in_force"] else "LOST"
+    return [
+        f"llama.cpp with a small model of random weights, {told['settings']} settings; limit: 1.1 × the "
+        f"baseline's median time per token. `run --llm` reported {minutes:.1f} min after the command, with "
+        f"{told['trials']} windows; the other search used {told['windows']}. Then six windows of each in "
+        "turns:",
+        "",
+        *table(
+            ("search", "changed", "CPU ms per token", "TPOT p50 ms", "tokens/s", "CPU time saved"),
+            rows,
+        ),
+        "",
+        f"In {told['changes']} changes of the server under {told['requests']} requests, "
+        f"{told['cut_off']} were lost. The server killed under load: {killed['cut_off']} of "
+        f"{killed['answered'] + killed['cut_off']} requests were cut off in their streams, the setting was "
+        f"{again}.",
+    ]
+
+
 def gallery(told: Told) -> list[str]:
     """Return each entry's row: what was chosen, its saving, and how far it is from the best of all."""
 
@@ -1289,6 +1323,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "packrat": packrat,
     "pages": pages,
     "engines": engines,
+    "engines-joint": engines_joint,
     "gallery": gallery,
     "plugins": plugins,
     "release": release,

@@ -154,7 +154,8 @@ class HeldSetting:
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
-    `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
+    `cannot` says why it has no knobs where the device did not answer, else it is empty; `without` why the
+    driver leaves out each knob that it cannot set; `throttled` what a
     cap of the kernel held below what we set when we last renewed it; `applied` is our last setting in
     force, empty while there is none. For a knob that cannot be read, or that had a value for each of its
     clock domains, the space's default represents its original: it travels as null, and the actuator
@@ -173,6 +174,7 @@ class RemoteKnobs:
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
+        self.without: Mapping[str, str] = dict(about.get("without") or ())
         self.cannot = self.throttled = ""
         self.applied: Setting = {}
         now: Mapping[str, Any] = {"found": {}}

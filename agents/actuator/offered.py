@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.core import Knob, Role, Value
+from tuner.core import Cost, Knob, Part, Role, Value
 
+RESTART = Cost(seconds=10.0, restart=True)
+"""Ours, until a change was measured."""
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 """Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
@@ -37,7 +39,8 @@ def granted_knobs(
             default = min(default, most)
             values = [v for v in values if isinstance(v, int | float) and v <= default]
         role = roles.get(kind_of(name), Role.UNKNOWN)
-        yield Knob(name, tuple(sorted({*values, default})), default, role=role)
+        of = (Part.WORKLOAD, RESTART) if about.get("restarts") else (Part.DEVICE, Cost())
+        yield Knob(name, tuple(sorted({*values, default})), default, *of, role=role)
 
 
 def _one_of(shown: Value, offered: Sequence[Value]) -> Value:

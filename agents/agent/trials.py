@@ -36,7 +36,8 @@ def restarts_workload(order: Assignment, target: Target) -> bool:
     workload = target.workload
     if workload is None or not order.context:  # a requested load is our own
         return False
-    own = {knob.name: knob for knob in workload.space.knobs}
+    sides = [workload, *(side for side in target.devices if side.restarts_workload)]
+    own = {knob.name: knob for side in sides for knob in side.space.knobs}
     changed = {name for name, value in order.setting.items() if order.baseline[name] != value}
     if order.plan is not None:
         changed |= {n for row in order.plan.rows for n in row.setting if n in own}
@@ -114,6 +115,7 @@ class TrialRunner:
             context=order.context,
             follows=order.follows,
             plan=order.plan,
+            idle=True,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         caps, setting = self.bench.target.caps, dict(order.setting)

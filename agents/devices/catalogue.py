@@ -28,6 +28,7 @@ DEVICES = MappingProxyType(
         "nvidia": "agents.devices.nvidia.device:open_nvidia",
         "replay": "agents.devices.replay:open_replay",
         "simulated": "agents.devices.simulated:open_simulated",
+        "unit": "agents.devices.unit.device:open_unit",
     }
 )
 """Kind of device to the function that opens one; imported only when chosen."""
@@ -57,8 +58,8 @@ Truth = Callable[[Setting], Mapping[str, float]]
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open a device by its kind and what follows the colon.
 
-    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`;
-    a package's entry point is called alike, with what follows its name and the colon.
+    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`,
+    `unit:NAME.service`; a package's entry point is called alike, with what follows its name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
     `root` the filesystem that a real device is searched in.
 

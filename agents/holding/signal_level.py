@@ -10,16 +10,18 @@ because too small a setting builds a queue and too large a one only wastes energ
 The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
 count would change rows all the time. It uses the lower bound of the rate within 2 s, 10 s or a
 minute, whichever is higher: only a long count shows a load that stays a little above a row. The
-minute begins again once the last 10 s contradict it, so that a burst is soon forgotten.
+minute begins again once the last 10 s contradict it, so that a burst is soon forgotten. A row
+with `bursts` is held until the load exceeds these.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 
 from agents.target.side import SignalSample
-from tuner.core import Plan
+from tuner.core import Bursts, Context, Plan
 
 SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
@@ -29,6 +31,8 @@ LASTING_S = 60.0
 """Time constant of the slowest, which at 3 requests/s shows a load 15 % above a row; that of 10 s, 40 %."""
 SURE = 2.0
 """An eager plan uses a rate less this number of standard deviations of its count."""
+EARNED = 0.8
+"""A lower row is taken again once its bursts are down to this share of what they may be."""
 VOTES = 10
 VOTE_S = 1.0
 """Seconds between votes for a row, as in the prototype, however often the signal is read."""
@@ -55,6 +59,8 @@ class SignalLevel:
         self._vote: int | None = None
         self._voted_at = -math.inf
         self._votes: deque[int] = deque(maxlen=VOTES)
+        self._span = 0.0, 0.0
+        self._bursts = {k: Bursts(row.below) for k, row in enumerate(plan.rows) if row.bursts}
 
     def see(self, now: float, sample: SignalSample) -> None:
         """Record a reading at `now` seconds; one without new data changes nothing.
@@ -79,9 +85,31 @@ class SignalLevel:
             self.smoothed += (mean - self.smoothed) * (1.0 - math.exp(-seconds / SMOOTHING_S))
             self._steady += (mean - self._steady) * (1.0 - math.exp(-seconds / STEADY_S))
             self._last_on(mean, seconds)
+        total, lasted_s = self._span
+        self._span = total + mean * seconds, lasted_s + seconds
         if now - self._voted_at >= VOTE_S:
             self._voted_at = now
-            self._cast(self.plan.row({self.plan.by: self._sure}, self._vote))
+            self._cast(self._requested())
+
+    def _requested(self) -> int:
+        """Return the row for the load so far: of those with bursts, the lowest that is not full."""
+        (total, seconds), self._span = self._span, (0.0, 0.0)
+        if not self._bursts:
+            return self.plan.row({self.plan.by: self._sure}, self._vote)
+        for bursts in self._bursts.values():
+            bursts.add(total / seconds, seconds)
+        lowest = next(k for k in range(len(self.plan.rows)) if self._may_hold(k))
+        for k, bursts in self._bursts.items():
+            bursts.cap(self.plan.rows[k].bursts)
+        return lowest
+
+    def _may_hold(self, number: int) -> bool:
+        row, bursts = self.plan.rows[number], self._bursts.get(number)
+        if bursts is None:
+            return self._sure < row.below
+        share = EARNED if self._vote is not None and number < self._vote else 1.0
+        most = (share * level for level in row.bursts)
+        return all(level <= limit for level, limit in zip(bursts.levels, most, strict=True))
 
     def _last_on(self, mean: float, seconds: float) -> None:
         """Move the slowest level; its time constant grows with the time since it began."""
@@ -150,6 +178,74 @@ def _mode(votes: deque[int], current: int | None) -> int:
     most = max(counts.values())
     tied = [vote for vote, count in counts.items() if count == most]
     return current if current in tied else max(tied)
+
+
+class PlanLevel:
+    """Track the signals of a plan.
+
+    Each column of a table has a level of its own by the first signal: its row is ready when the second
+    signal changes the column. Any other plan is one column. `rates` are the signals that count
+    arrivals per second.
+    """
+
+    def __init__(self, plan: Plan, rates: Collection[str] = ()) -> None:
+        self.plan = plan
+        self._columns = [SignalLevel(each, rate=plan.by in rates) for each in plan.columns]
+        self._across = (
+            SignalLevel(plan.across, rate=plan.columns_by in rates) if plan.columns_by else None
+        )
+
+    def see(self, now: float, samples: Mapping[str, SignalSample]) -> None:
+        """Record a reading of each signal at `now` seconds."""
+        for level in self._levels:
+            level.see(now, samples[level.plan.by])
+
+    def next_row(self, held: int) -> tuple[int, bool] | None:
+        """Return the row to hold instead of the held one, and whether a signal has risen.
+
+        If one signal has risen and the other fallen, the change for the risen one comes first. None
+        before the second reading.
+        """
+        column, place = self.plan.cell(held)
+        across = 0 if self._across is None else self._across.row
+        own = self._columns[column].row
+        if across is None or own is None:
+            return None
+        if across < column and own > place:
+            return self.plan.index(column, own), True
+        other = self._columns[across].row
+        risen = across > column or own > place
+        return None if other is None else (self.plan.index(across, other), risen)
+
+    @property
+    def smoothed(self) -> Context:
+        """The smoothed levels; without those that have no two readings yet."""
+        levels = {level.plan.by: level.smoothed for level in self._levels}
+        return {name: value for name, value in levels.items() if value is not None}
+
+    @property
+    def latest(self) -> float:
+        """The first signal's mean between the last two readings."""
+        return self._columns[0].latest
+
+    @property
+    def present(self) -> float:
+        """The first signal's value at the last reading."""
+        return self._columns[0].present
+
+    def rise(self) -> None:
+        """Set the first signal's level to the present value, because a change was made for it."""
+        for level in self._columns:
+            level.rise()
+
+    def pause(self) -> None:
+        """Ignore the time until the next reading: its load was not served by the plan."""
+        for level in self._levels:
+            level.pause()
+
+    @property
+    def _levels(self) -> Sequence[SignalLevel]:
+        return self._columns if self._across is None else [*self._columns, self._across]
 
 
 class SwitchingCost:

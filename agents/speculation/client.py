@@ -14,7 +14,7 @@ from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_sett
 
 CHANGE_S = 900.0
 """Timeout of a change: the server before last may still drain, and a large model takes long to load."""
-SIGNAL = "decoding_requests"
+SIGNAL, LENGTH = "decoding_requests", "speculation_length"
 PROXY, START_IT = "the speculation proxy", "start it with `jouletune speculation proxy`"
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
@@ -129,8 +129,8 @@ class SpeculationActuator:
 
         Raises ActuationError, DeviceLost.
         """
-        drafts = {row.setting.get("draft") for row in plan.rows}
-        if not self._per_request or plan.by != SIGNAL or len(drafts) > 1:
+        others = [{**row.setting, LENGTH: 0} for row in plan.rows]
+        if not self._per_request or plan.by != SIGNAL or any(one != others[0] for one in others):
             return False
         self._client.follow(plan)
         return True

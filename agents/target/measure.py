@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from agents.target.idle import idle_power
 from agents.target.side import MeasuresRuns
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
@@ -62,9 +64,10 @@ class Ask:
     """The request for a window: its metrics, the limits that cut it short, and its length.
 
     `expected` is the load that the window is compared with, empty for none. `context` is the load
-    to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as
-    the window's load, too. `plan` is a table for the workload to follow instead of the setting,
-    which is that of its row at the load, else its first row's.
+    to request, empty for the traffic that arrives. `follows` are signals, separated by commas,
+    whose means are reported as the window's load, too. `plan` is a table for the workload to follow
+    instead of the setting, which is that of its row at the load, else its first row's. `idle` asks for
+    the power between requests, before the window.
     """
 
     metrics: tuple[str, ...]
@@ -75,6 +78,7 @@ class Ask:
     context: Context = field(default_factory=dict)
     follows: str = ""
     plan: Plan | None = None
+    idle: bool = False
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -133,6 +137,7 @@ class Measurer:
         rng = random.Random(f"{self.seed}/{name}")
         try:
             check()
+            self._drain(ask, check)
             if not self.target.apply(setting, ask.plan) and ask.plan is not None:
                 raise ActuationError(f"the workload {NO_TABLE}")
             self.pause(self.target.settle_s, check)
@@ -167,12 +172,15 @@ class Measurer:
         except MeasurementError:
             self.counts.fail()
             raise
-        self.counts.add(window.measurement, self.target.quantities, spoilt=bool(window.spoilt))
+        spoilt, cut = bool(window.spoilt), window.broke is not None
+        self.counts.add(window.measurement, self.target.quantities, spoilt=spoilt, cut=cut)
         return window
 
     def _window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
     ) -> MeasuredWindow:
+        pause = partial(self.pause, check=check)
+        idle = idle_power(self.target, setting, self.clock, self.usage, pause) if ask.idle else {}
         if self.runs is None:
             self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
@@ -187,7 +195,7 @@ class Measurer:
         except BaseException:
             window.discard()
             raise
-        estimates = window.estimates()
+        estimates = window.estimates() | idle
         if broke is None:
             _demand(ask, estimates, window, self.target.quantities)
         refuse_negative(estimates, self.target.quantities)
@@ -211,6 +219,11 @@ class Measurer:
             self.clock.sleep(min(left, SLICE_S))
             check()
 
+    def _drain(self, ask: Ask, check: Check) -> None:
+        """Let a queue of requests shorten, if the last window was cut short: the next would have it."""
+        if any(metric.name == "arrival_rate_per_s" for metric in self.target.metrics):
+            self.pause(min(self.counts.cut_s, ask.window_s), check)
+
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure briefly and discard the result: caches fill, and a load generator starts up."""
         warm_up_s = max(side.warm_up_s for side in self.target.sides.values())
@@ -224,8 +237,13 @@ class Measurer:
     def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
         """Read until the window is long enough; return the limit that cut it short, if any."""
         length = min(ask.window_s * stretch, ask.max_window_s)
+
+        def glancing() -> None:
+            check()
+            window.glance()
+
         while True:
-            self.pause(length / READS, check)
+            self.pause(length / READS, glancing)
             window.read()
             estimates = window.estimates()
             items = window.total("items")

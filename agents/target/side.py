@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from agents.actuator.caps import DeviceCaps
 from agents.host.processes.ownership import WorkloadIdentity
+from tuner.compat import StrEnum
 from tuner.core import (
     ActuationError,
     Actuator,
@@ -16,6 +17,7 @@ from tuner.core import (
     Meter,
     Metric,
     Plan,
+    Reading,
     Setting,
     Signal,
     Space,
@@ -36,6 +38,20 @@ class NothingToSet:
         """Do nothing. Raises UnknownKnob where anything is to be set."""
         for name in setting:
             Space(()).knob(name)
+
+
+class NothingToMeasure:
+    """The meter, and its windows, of a device that measures nothing."""
+
+    def start(self) -> NothingToMeasure:
+        """Open a window."""
+        return self
+
+    def read(self) -> Reading:
+        """Return an empty reading."""
+        return Reading()
+
+    stop = read
 
 
 class WorkloadChanged(ActuationError):
@@ -147,6 +163,24 @@ class Restartable(Protocol):
 
 
 @runtime_checkable
+class Serves(Protocol):
+    """An actuator of a workload that reports whether that answers: it may be starting."""
+
+    def demand_answer(self) -> None:
+        """Return once the workload has answered a request. Raises ActuationError: it does not, yet."""
+        ...
+
+
+@runtime_checkable
+class RestartsWorkload(Protocol):
+    """An actuator of a device whose changes restart the workload; it waits for the first answer."""
+
+    def restarts(self, workload: Side) -> None:
+        """Take note of the workload."""
+        ...
+
+
+@runtime_checkable
 class FollowsPlans(Protocol):
     """An actuator of a workload that follows a plan of its own knobs itself, from step to step.
 
@@ -240,6 +274,25 @@ class Closing(Protocol):
         ...
 
 
+class IdleState(StrEnum):
+    """The state of a workload without requests, by its own process."""
+
+    BUSY = "busy"
+    LOADED = "loaded"
+    UNLOADED = "unloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleWorkload:
+    """A workload that is idle between windows, as its load is ours.
+
+    `look` returns its state now. `delay_knob` is the knob of the seconds after which it unloads, if any.
+    """
+
+    look: Callable[[], IdleState]
+    delay_knob: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One side of a target: its description, its knobs, its actuator and its meter.
@@ -281,6 +334,7 @@ class Side:
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
     spec: str = ""
+    idle: IdleWorkload | None = None
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """How a workload's processes are identified."""
     energy_of: frozenset[str] = frozenset()
@@ -300,6 +354,11 @@ class Side:
     def guard(self) -> HoldGuard | None:
         """The guard of the side, None if there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
+
+    @property
+    def restarts_workload(self) -> bool:
+        """Whether a change of it restarts the workload, of which it is a part: it uses no energy itself."""
+        return isinstance(self.actuator, RestartsWorkload)
 
     @property
     def capped(self) -> Capped | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 
 from agents.target.side import LiveSignal, SignalSample
-from tuner.core import Clock, Context
+from tuner.core import LOAD_REACH, Clock, Context, burst_names, bursts_of
+
+SPAN_S = 1.0
+"""The shortest time that a burst is measured over, as often as a plan's runner chooses a row."""
 
 
 class SignalMean:
@@ -13,14 +16,21 @@ class SignalMean:
 
     If the signal reports an integral the mean is exact. Otherwise it is that of the readings, each
     weighted by the time since the one before. After a restart within the window there is no mean.
-    Raises as the signal's `read`.
+    Bursts are measured above the bound of a row that this window would confirm. Raises as the
+    signal's `read`.
     """
 
     def __init__(self, live: LiveSignal, clock: Clock) -> None:
         self._live, self._clock = live, clock
         self._first = self._last = clock.monotonic(), live.read()
         self._sum = 0.0
+        self._spans: list[tuple[float, float]] = []
         self._restarted = False
+
+    def glance(self) -> None:
+        """Read the signal if its last reading is a span old."""
+        if self._clock.monotonic() - self._last[0] >= SPAN_S:
+            self.look()
 
     def look(self) -> None:
         """Read the signal once."""
@@ -29,6 +39,11 @@ class SignalMean:
         self._restarted |= sample.incarnation != last.incarnation
         if sample.present is not None:
             self._sum += sample.present * (now - before)
+        if now > before:
+            grown = (sample.present or 0.0) * (now - before)
+            mean = _mean(last, sample, grown, now - before)
+            if mean is not None and math.isfinite(mean):
+                self._spans.append((mean, now - before))
         self._last = now, sample
 
     @property
@@ -38,7 +53,9 @@ class SignalMean:
         mean = _mean(self._first[1], self._last[1], self._sum, seconds) if seconds > 0.0 else None
         if mean is None or self._restarted or not math.isfinite(mean):
             return {}
-        return {self._live.signal.name: mean}
+        name = self._live.signal.name
+        bursts = bursts_of(self._spans, LOAD_REACH * mean) if mean > 0.0 else ()
+        return {name: mean, **dict(zip(burst_names(name), bursts, strict=False))}
 
 
 def _mean(first: SignalSample, last: SignalSample, total: float, seconds: float) -> float | None:

@@ -19,6 +19,9 @@ from agents.target.side import (
 )
 from agents.target.spaces import speed_change, together
 from tuner.core import (
+    IDLE,
+    IDLE_UNLOADED,
+    POWER,
     ActuationError,
     Clock,
     ConfigError,
@@ -145,7 +148,13 @@ class Target:
                     origin = weakest((previous.origin, metric.origin))
                     metric = Metric(metric.name, origin, previous.scope, previous.quantity)
                 metrics[metric.name] = metric
+        if self._idles and (power := metrics.get(POWER)) is not None:
+            metrics |= {n: Metric(n, power.origin, power.scope) for n in (IDLE, IDLE_UNLOADED)}
         return tuple(metrics.values())
+
+    @property
+    def _idles(self) -> bool:
+        return self.workload is not None and self.workload.idle is not None
 
     @property
     def cannot(self) -> Mapping[str, str]:
@@ -154,6 +163,8 @@ class Target:
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
             reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
+        if self._idles:
+            reasons[IDLE] = "no device has an energy meter"
         withdrawn = {k: v for side in self.sides.values() for k, v in side.withdrawn.items()}
         return {name: why for name, why in reasons.items() if name not in offered} | withdrawn
 
@@ -182,7 +193,7 @@ class Target:
             return " + ".join(_source(side, metric) for side in listed)
         covered = [side for side in listed if self.covers(side)]
         source = " + ".join(_source(side, metric) for side in listed if side not in covered)
-        blind = [side.name for side in self.devices if side not in listed]
+        blind = [d.name for d in self.devices if d not in listed and not d.restarts_workload]
         within = (
             f"; {', '.join(s.name for s in covered)} is part of it and not added" if covered else ""
         )
@@ -212,6 +223,7 @@ class Target:
             versions=versions,
             shared="; ".join(f"{s.name}: {s.shared}" for s in devices if s.shared),
             signals=tuple(live.signal for live in self.signals.values()),
+            follows_tables=True,
             seen_at=at,
         )
 
@@ -284,9 +296,7 @@ class Target:
     def conflicts(self) -> list[str]:
         """Return the guards' objections to the settings in force."""
         guards = [side.guard for side in self.sides.values()]
-        return [
-            conflict for guard in guards if guard is not None and (conflict := guard.conflict())
-        ]
+        return [why for guard in guards if guard is not None and (why := guard.conflict())]
 
     def restore_originals(self, settings: SideSettings) -> list[str]:
         """Restore sides to their originals, in the safe order, and return the failures.
@@ -345,6 +355,8 @@ class Target:
         actuator = self.runs.actuator
         if self.workload is None or not isinstance(actuator, FollowsPlans) or len(plan.rows) < 2:
             return False
+        if plan.columns_by:  # No engine takes a table by two signals.
+            return False
         others = [k.name for side in self.devices for k in side.space.knobs]
         first = plan.rows[0].setting
         if any(row.setting[name] != first[name] for row in plan.rows for name in others):
@@ -368,7 +380,8 @@ class Target:
     def _order(self, before: SideSettings, requested: SideSettings) -> Sequence[str]:
         """Return the sides in an order that never asks more of a device than it is set for.
 
-        Devices that get faster are first, then the workload, then devices that get slower.
+        Devices that get faster are first, then what restarts the workload, the workload, and
+        devices that get slower.
         """
         slower = [
             key
@@ -377,7 +390,8 @@ class Target:
             and key != WORKLOAD
             and speed_change(side.space, before[key], requested.get(key, {})) < 0.0
         ]
-        return [*(key for key in self.sides if key not in slower), *slower]
+        order = sorted(self.sides, key=lambda k: k == WORKLOAD or self.sides[k].restarts_workload)
+        return [*(key for key in order if key not in slower), *slower]
 
 
 def _of(side: Side, setting: Setting) -> Setting:

@@ -77,8 +77,8 @@ class TargetWindow:
     of a declared metric that adds up over devices becomes that metric, per item. The devices'
     energy adds up, and so do such totals; of disturbances the largest counts; of any other total
     that several sides report, the workload's counts. `context` is the load to request, empty for
-    the traffic that arrives. `follows` is a signal whose mean is reported as the window's load,
-    unless the window has another.
+    the traffic that arrives. `follows` are signals, separated by commas, whose means are reported as
+    the window's load, unless the window has another.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -115,8 +115,8 @@ class TargetWindow:
         try:
             for meter in meters:
                 self._windows.append(meter.start())
-            live = target.signals.get(follows)
-            self._signal = None if live is None else SignalMean(live, clock)
+            live = [target.signals.get(name.strip()) for name in follows.split(",")]
+            self._means = [SignalMean(each, clock) for each in live if each is not None]
         except TuningError:
             self.discard()
             raise
@@ -158,8 +158,8 @@ class TargetWindow:
                 f"the host was suspended for {away_s:.3g} s within the window",
                 hint="nothing was measured in that time; measure again",
             )
-        if self._signal is not None:
-            self._signal.look()
+        for mean in self._means:
+            mean.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
             if value < (self.total(name) or 0.0):
@@ -169,6 +169,11 @@ class TargetWindow:
                 )
         self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
+
+    def glance(self) -> None:
+        """Read the followed signals alone, between two readings."""
+        for mean in self._means:
+            mean.glance()
 
     def stop(self) -> None:
         """Close the window; the totals of the last reading are final.
@@ -203,7 +208,7 @@ class TargetWindow:
         """Return the part of the load that no setting changes: its rate, if available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        observed = {} if self._signal is None else self._signal.context
+        observed = {n: value for mean in self._means for n, value in mean.context.items()}
         return {
             **observed,
             **self._sent,

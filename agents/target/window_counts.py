@@ -11,13 +11,14 @@ from tuner.core import Measurement, Origin, Quantities, window_energy
 class WindowCounts:
     """Count windows, and the joules that they measured; thread-safe.
 
-    `spoilt` windows were measured, but do not count as evidence; `failed` ones have no result.
+    `cut_s` is the length in s of the last window if a broken limit cut it short, else 0. `spoilt`
+    windows were measured, but do not count as evidence; `failed` ones have no result.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.measured = self.spoilt = self.failed = self.throttled = 0
-        self.seconds = 0.0
+        self.seconds = self.cut_s = 0.0
         self._joules: defaultdict[Origin, float] = defaultdict(float)
 
     @property
@@ -26,7 +27,9 @@ class WindowCounts:
         with self._lock:
             return dict(self._joules)
 
-    def add(self, window: Measurement, declared: Quantities, *, spoilt: bool) -> None:
+    def add(
+        self, window: Measurement, declared: Quantities, *, spoilt: bool, cut: bool = False
+    ) -> None:
         """Count a window."""
         shown = window_energy(window, declared)
         with self._lock:
@@ -34,6 +37,7 @@ class WindowCounts:
             self.spoilt += spoilt
             self.throttled += bool(window.throttled)
             self.seconds += window.seconds
+            self.cut_s = window.seconds if cut else 0.0
             if shown is not None:
                 joules, origin = shown
                 self._joules[origin] += joules

@@ -23,6 +23,7 @@ from tuner.core import (
     Prediction,
     Row,
     Setting,
+    Study,
     Suggestion,
     TrialState,
     Try,
@@ -58,6 +59,10 @@ class Speculation:
     length of 0 is measured at every batch. Where trials cannot set the load, it chooses one length
     for the running load.
     """
+
+    def refuse(self, study: Study) -> None:
+        """Raise InvalidInput where no knob is the length, or one whose values are no lengths."""
+        choices(study.space)
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next window, or the plan.

@@ -10,7 +10,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from db import open_store
 from tests.integration.stage import Stage, stage, until
+
+
+def remembered(played: Stage) -> set[str]:
+    """Return the studies that left a posterior."""
+    store = open_store(played.db, create=False)
+    try:
+        return {*store.posteriors.revisions()}
+    finally:
+        store.close()
 
 
 def tuned(played: Stage) -> None:
@@ -27,6 +37,7 @@ def tuned(played: Stage) -> None:
     played.call("POST", f"/studies/{study}/stop", {})
     control = played.create(policy="sobol", constraints=[], terms={"trials": 2})
     played.await_phase(control, "holding", 200.0)
+    until(lambda: remembered(played) == {study}, "the study leaves no posterior", 200.0)
     maps = Path(f"/proc/{played.processes['tuner'].pid}/maps").read_text()
     assert "torch" not in maps and "scipy" not in maps
 

@@ -18,7 +18,8 @@ class RunJob(BaseModel):
 
     An empty `objective` and `constraints` of None leave the choice to what the device can measure.
     `study` and `control` are ids, empty until they are created; `reported` says that the job is done.
-    `energy_share` is that of a run which an earlier release began.
+    `energy_share` is that of a run which an earlier release began. Without `allow_restart`, knobs that
+    restart the workload stay at their defaults.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -34,6 +35,7 @@ class RunJob(BaseModel):
     safety: Safety = Safety.BALANCED
     energy_share: float | None = None
     transfer: bool = True
+    allow_restart: bool = True
     study: str = ""
     control: str = ""
     reported: bool = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tuner.core.goals import Limit, Verdict, judge, limits
 from tuner.core.hours import HOUR, part_of_day
 from tuner.core.knobs import Setting, SettingKey, setting_key
+from tuner.core.loads import BURST
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
@@ -56,10 +57,12 @@ def trials_spent(trials: Iterable[Trial]) -> int:
 def unlike(context: Context, other: Context) -> str | None:
     """Return the first signal in which two loads differ, None where windows of them may be compared.
 
-    Of what both tell; what only one of them tells does not separate them. Hours of the day differ where
-    they are of different parts of it.
+    Of what both tell; what only one of them tells does not separate them, nor do bursts. Hours of the day
+    differ where they are of different parts of it.
     """
     for name in sorted(context.keys() & other.keys()):
+        if BURST in name:
+            continue
         value, beside = context[name], other[name]
         if name == HOUR:
             if part_of_day(value) != part_of_day(beside):

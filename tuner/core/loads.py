@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -12,12 +12,16 @@ from tuner.core.knobs import SettingKey
 from tuner.core.measurements import PRIOR_WINDOWS, Estimate
 
 __all__ = [
+    "BURST",
     "LOAD_NEAR",
     "LOAD_REACH",
     "LOAD_STEP",
+    "Bursts",
     "LoadHistory",
     "LoadTrend",
     "band_edges",
+    "burst_names",
+    "bursts_of",
     "confirms_at",
     "load_band",
     "load_trend",
@@ -36,6 +40,19 @@ LOAD_NEAR = LOAD_STEP**4
 Ours.
 """
 
+BURST = "_burst_"
+"""In the name of a window's load: how far a signal exceeded a multiple of its mean."""
+
+BURST_RATES = (1.0, 1.5, 2.0, 4.0)
+"""Multiples of a bound that a burst is measured above: a little more for long, twice as much, a spike.
+
+Ours.
+"""
+
+BURST_SHARE = 0.02
+"""A window is evidence for a burst that at least this share of its requests arrived in: at most half of
+them can be over a limit whose p99 the window kept."""
+
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
 
@@ -52,6 +69,61 @@ def confirms_at(measured: float, load: float) -> bool:
     more, as far as loads are compared.
     """
     return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
+
+
+class Bursts:
+    """How much more of a load arrived than a bound, at each of `BURST_RATES`: token buckets.
+
+    `levels` are in the signal's unit × s: of a rate, requests. A level grows with the excess over its
+    multiple of the bound, and falls to 0 while there is none, so that a long small excess counts as a
+    short large one (Cruz, A Calculus for Network Delay, 1991).
+    """
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self.levels = (0.0,) * len(BURST_RATES)
+
+    def add(self, mean: float, seconds: float) -> None:
+        """Add the mean of the load over the next seconds."""
+        self.levels = tuple(
+            max(0.0, level + (mean - rate * self._bound) * seconds)
+            for level, rate in zip(self.levels, BURST_RATES, strict=True)
+        )
+
+    def cap(self, most: Sequence[float]) -> None:
+        """Lower the levels to these at most."""
+        self.levels = tuple(map(min, self.levels, most))
+
+
+def burst_names(signal: str) -> tuple[str, ...]:
+    """Return the names of a signal's bursts in a window's load, one for each of `BURST_RATES`."""
+    return tuple(f"{signal}{BURST}{rate:g}x" for rate in BURST_RATES)
+
+
+def bursts_of(spans: Sequence[tuple[float, float]], bound: float) -> tuple[float, ...]:
+    """Return the levels of `Bursts` that `BURST_SHARE` of a load arrived at or above.
+
+    `spans` are means with their seconds, in order.
+    """
+    bursts, reached = Bursts(bound), list[tuple[float, tuple[float, ...]]]()
+    for mean, seconds in spans:
+        bursts.add(mean, seconds)
+        reached.append((mean * seconds, bursts.levels))
+    least = BURST_SHARE * math.fsum(weight for weight, _ in reached)
+    return tuple(
+        _exceeded([(levels[n], weight) for weight, levels in reached], least)
+        for n in range(len(BURST_RATES))
+    )
+
+
+def _exceeded(weighted: Sequence[tuple[float, float]], least: float) -> float:
+    """Return the highest value that, with all above it, has at least this weight."""
+    total = 0.0
+    for value, weight in sorted(weighted, reverse=True):
+        total += weight
+        if total >= least:
+            return value
+    return 0.0
 
 
 def band_edges(band: int) -> tuple[float, float]:

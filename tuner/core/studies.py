@@ -24,6 +24,7 @@ __all__ = [
     "EDGES",
     "HELD",
     "LONGEST_S",
+    "MOST_WINDOWS",
     "Mode",
     "PLANNED",
     "Revision",
@@ -112,8 +113,9 @@ class Terms:
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
     none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
-    its ranges; empty: one setting is held at every load. With `transfer` finished studies of like
-    devices are hypotheses about this one.
+    its ranges; two with a comma between them give a table: rows by the first, columns by the second;
+    empty: one setting is held at every load. With `transfer` finished studies of like devices are
+    hypotheses about this one.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -187,6 +189,16 @@ class Terms:
                 hint="give more than 0 and at most 1 (all energy of the device)",
             )
 
+    @property
+    def rows_by(self) -> str:
+        """The signal that selects a row of the plan."""
+        return self.plan_by.partition(",")[0].strip()
+
+    @property
+    def columns_by(self) -> str:
+        """The signal that selects a column of a table; empty: the plan is none."""
+        return self.plan_by.partition(",")[2].strip()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
@@ -248,6 +260,12 @@ class Study:
     def rests(self, setting: Setting) -> bool:
         """Return whether a setting is the baseline."""
         return setting_key(setting) == setting_key(self.baseline)
+
+    @property
+    def aim(self) -> str:
+        """What its plan is held for, as text."""
+        goal = f"{self.objective.goal} {self.objective.metric}"
+        return "; ".join([goal, *sorted(map(str, self.constraints))])
 
     @property
     def askable(self) -> frozenset[str]:

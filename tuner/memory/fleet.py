@@ -6,13 +6,16 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from tuner.core import (
     LEAST_HOLDERS,
     NO_MEMORY,
     POSTERIOR_VERSION,
     Closeness,
+    Device,
+    MemoryWork,
     NotFound,
     Now,
     Past,
@@ -26,11 +29,32 @@ from tuner.core import (
     Study,
     Transfer,
     Trial,
+    TuningError,
     versions_of,
 )
-from tuner.memory.selection import MOST_LIKE, MOST_SIBLINGS, aim_of, chosen, trust
+from tuner.memory.selection import MOST_LIKE, MOST_SIBLINGS, chosen, trust
 
 log = logging.getLogger(__name__)
+
+
+class WorkHere:
+    """Computes in this process, which then loads PyTorch."""
+
+    def posterior(
+        self, past: Past, device: Device, siblings: Sequence[Sibling]
+    ) -> Posterior | None:
+        """Return a finished study's posterior with the worth of siblings."""
+        from tuner.bo.posterior import posterior_of
+
+        return posterior_of(past, device, siblings)
+
+    def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
+        """Return the plan that like studies agree on, and how many."""
+        from tuner.bo.agreement import agreed_plan
+
+        result: Future[tuple[Setting, int]] = Future()
+        result.set_result(agreed_plan(like, past))
+        return result
 
 
 @dataclass
@@ -39,6 +63,9 @@ class FleetMemory:
 
     store: Store
     now: Now
+    work: MemoryWork = field(default_factory=WorkHere)
+    _agreeing: dict[str, tuple[int, Future[tuple[Setting, int]]]] = field(default_factory=dict)
+    """The plan that is computed for a study, with the study's revision."""
     _none: set[tuple[str, int]] = field(default_factory=set)
     """Studies that leave no posterior, with their revisions."""
 
@@ -58,10 +85,10 @@ class FleetMemory:
             given,
         )
 
-    def transfer(self, study: Study, trials: Sequence[Trial] = ()) -> Transfer:
+    def transfer(self, study: Study, trials: Sequence[Trial] = ()) -> Transfer | None:
         """Return the siblings that a study is to use from now on, none where its terms forbid it.
 
-        `trials` have its baseline, which a plan to verify must fit.
+        `trials` have its baseline, which a plan to verify must fit. None while that is computed.
         """
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
@@ -69,20 +96,31 @@ class FleetMemory:
         near = self.store.posteriors.near(device, MOST_SIBLINGS, without=study.id)
         same = (Closeness.BOARD_AND_WORKLOAD,)
         like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
-        mark = (versions_of(device), aim_of(study))
+        mark = (versions_of(device), study.aim)
         alike = [p for _, p in like if (p.versions, p.aim) == mark and p.held]
-        plan, holders = self._agreed(alike, study, trials)
-        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), plan, holders)
+        agreed = self._agreed(alike, study, trials)
+        if agreed is None:
+            return None
+        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), *agreed)
 
     def _agreed(
         self, alike: Sequence[Posterior], study: Study, trials: Sequence[Trial]
-    ) -> tuple[Setting, int]:
-        """Return the plan that like studies agree on, an empty one to verify none."""
+    ) -> tuple[Setting, int] | None:
+        """Return the plan that like studies agree on; an empty one to verify none, None if computed."""
         if len(alike) < LEAST_HOLDERS:
             return {}, 0
-        from tuner.bo.agreement import agreed_plan  # PyTorch: only where it has something to do
-
-        return agreed_plan(alike, Past(study=study, trials=tuple(trials)))
+        revision, agreed = self._agreeing.get(study.id, (-1, None))
+        if agreed is None or revision != study.revision:
+            agreed = self.work.agreed(Past(study=study, trials=tuple(trials)), alike)
+            self._agreeing[study.id] = study.revision, agreed
+        if not agreed.done():
+            return None
+        del self._agreeing[study.id]
+        try:
+            return agreed.result()
+        except TuningError as error:
+            log.warning("event=no_plan_compared study=%s: %s", study.id, error)
+            return {}, 0
 
     def remember(self) -> Iterator[None]:
         """Build the posteriors that are missing or outdated; yield after each study."""
@@ -111,20 +149,18 @@ class FleetMemory:
         Raises:
             NotFound: there is no such study.
         """
-        from tuner.memory.summary import posterior_of, worth  # torch comes with the first study
-
         study = self.store.studies.get(name)
         past = Past(study=study, trials=tuple(self.store.trials.list(name)))
         try:
             device = self.store.devices.get(study.devices[0])
         except NotFound:  # it was forgotten, and with it what it was
             return False
-        posterior = posterior_of(past, device)
-        if posterior is None:
-            return False
         near = self.store.posteriors.near(device, MOST_SIBLINGS, without=name)
         siblings = tuple(Sibling(p, ref.closeness) for ref, p in near)
-        self.store.posteriors.put(replace(posterior, worth=worth(past, siblings)), self.now())
+        posterior = self.work.posterior(past, device, siblings)
+        if posterior is None:
+            return False
+        self.store.posteriors.put(posterior, self.now())
         return True
 
 

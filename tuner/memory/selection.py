@@ -51,12 +51,6 @@ def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[
     return tuple(islice(useful, MOST_SIBLINGS))
 
 
-def aim_of(study: Study) -> str:
-    """Return what a study's plan is held for, as text."""
-    goal = f"{study.objective.goal} {study.objective.metric}"
-    return "; ".join([goal, *sorted(map(str, study.constraints))])
-
-
 def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:
     """Return the initial probability of siblings of each closeness, from their worth in the database."""
     trusted = {}

@@ -28,7 +28,8 @@ def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
 
 def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
     behind, objective = past.behind(plan, row), past.study.objective
-    candidate, confirmed = behind.of(row.setting), shown_by(past, plan, row)
+    candidate = past.at(plan.context(row)).of(row.setting)  # windows at other loads do not count
+    confirmed = shown_by(past, plan, row)
     baseline, shown = confirmed or (behind.baseline, candidate.estimates if candidate else {})
     saving = None
     if confirmed is not None and not past.study.rests(row.setting):

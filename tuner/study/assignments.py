@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tuner.core import (
     CYCLE,
+    MOST_WINDOWS,
     Lease,
     Level,
     Limit,
@@ -18,6 +19,7 @@ from tuner.core import (
     Trial,
     Verdict,
     baseline_context,
+    quantity_of,
     weigh,
 )
 from tuner.core import limits as in_force
@@ -30,6 +32,14 @@ MOST_WINDOWS_PER_S = 40.0
 """Held windows per second that a tuner accepts; beyond that it requests fewer from each device."""
 RAREST_REPORT_S = 240.0
 """Longest interval in s: a held window covers up to 300 s in the bill, so windows must not be rarer."""
+
+
+ENOUGH_REQUESTS = 299
+"""The fewest requests whose p99 has an upper bound (`tuner.core.tails`)."""
+SPARE = 1.2
+"""Requests arrive at random: of windows so much longer than needed on average, almost all suffice."""
+MOST_LONGER = 10.0
+"""The longest window at a low rate, relative to the usual longest: our choice."""
 
 
 def report_every_s(devices: int) -> float:
@@ -74,13 +84,31 @@ def assignment(
         metrics=needed_metrics(study),
         limits=own_limits(limits, shares),
         window_s=max(study.terms.window_s, trial.context.get(CYCLE, 0.0)),
-        max_window_s=study.terms.max_window_s,
+        max_window_s=longest_window_s(study, trials),
         context=trial.context,
         expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
         follows=by,
         plan=trial.plan,
         why=trial.why,
     )
+
+
+def longest_window_s(study: Study, trials: Sequence[Trial]) -> float:
+    """Return the longest that a window may last, in s.
+
+    If a plan follows a load and no longest window was given, it is longer where the latest window
+    shows that too few requests arrive to bound a tail.
+    """
+    terms = study.terms
+    if not terms.plan_by or terms.max_window_s != MOST_WINDOWS * terms.window_s:
+        return terms.max_window_s
+    latest = next((t for t in reversed(trials) if t.state.evidence and not t.censored), None)
+    if latest is None or latest.measurement is None:
+        return terms.max_window_s
+    tails = [name for name in needed_metrics(study) if quantity_of(name, study.quantities).tail]
+    seen = [latest.shown[name].n for name in tails if name in latest.shown]
+    needed_s = SPARE * ENOUGH_REQUESTS * latest.measurement.seconds / min(seen) if seen else 0.0
+    return min(max(terms.max_window_s, needed_s), MOST_LONGER * terms.max_window_s)
 
 
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:

@@ -16,6 +16,7 @@ from tuner.core import (
     ANYWHERE,
     HOUR,
     LOAD_REACH,
+    LOAD_STEP,
     Context,
     Done,
     Past,
@@ -23,6 +24,7 @@ from tuner.core import (
     Plan,
     Policy,
     Row,
+    Setting,
     Store,
     Study,
     Suggestion,
@@ -198,7 +200,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
+        mine = [] if study.rests(row.setting) else _best_first(past, plan, row, others)
         while low < row.below:
             # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)
@@ -208,7 +210,8 @@ def _kept(past: Past, plan: Plan) -> Plan:
             else:
                 below = min(row.below, reached[0].load * LOAD_REACH)
                 at = min(reached[0].load, row.at or math.inf)
-                rows.append(Row(below, reached[1], row.gain, at if low <= at < below else None))
+                own = at if low <= at < below else None
+                rows.append(Row(below, reached[1], row.gain, own, bursts=reached[0].bursts))
             low = rows[-1].below
     met = [
         row
@@ -218,11 +221,23 @@ def _kept(past: Past, plan: Plan) -> Plan:
     return replace(plan, rows=tuple(met)) if len(met) > 1 else Plan.single(met[0].setting)
 
 
+def _best_first(
+    past: Past, plan: Plan, row: Row, others: Sequence[tuple[Reach, Setting]]
+) -> list[tuple[Reach, Setting]]:
+    """Return the confirmed settings for a row: its own first, unless one reaches further and saves more."""
+    own, study = _reach(past, plan, row), past.study
+    better = any(
+        reach.load >= own.load and reach.saving(study) > own.saving(study) for reach, _ in others
+    )
+    return [*others] if better and own.load else [(own, row.setting), *others]
+
+
 def why_grow(past: Past, policy: Policy) -> str:
     """Return why a study that holds a plan by the load should continue; empty if it should not.
 
     A load has arrived at which the baseline is held, or a row that was confirmed at a quite
-    different load, and there is something to try or to confirm.
+    different load, and there is something to try or to confirm. Where too few requests arrived to
+    measure the baseline, more arrive now.
     """
     study, by = past.study, past.study.terms.plan_by
     now = past.context.get(by)
@@ -240,6 +255,9 @@ def why_grow(past: Past, policy: Policy) -> str:
             return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
         if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"
+    before = max((t.ran_at.get(by, 0.0) for t in past.trials), default=0.0)
+    if past.limits is None and by != HOUR and now > before * LOAD_STEP**2:
+        return f"the baseline is not measured yet, and the load has risen: {load}"
     return ""
 
 

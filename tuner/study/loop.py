@@ -341,18 +341,21 @@ class Loop:
         if isinstance(step, moves.Move):
             if running:
                 return Idle(why=_waits_for(running))
-            self._move(study, step, trials)
-            return None
+            return self._move(study, step, trials)
         return self._begun(study, situation.trials, step, device, poll, trials, alone)
 
-    def _move(self, study: Study, step: moves.Move, trials: Sequence[Trial]) -> None:
+    def _move(self, study: Study, step: moves.Move, trials: Sequence[Trial]) -> Idle | None:
         """Move a study to another phase; as it begins to tune it chooses its siblings."""
         begins = (study.phase, step.phase) == (Phase.BASELINE, Phase.TUNING)
         if begins and study.terms.mode is Mode.SEARCH and self._uses_siblings(study):
-            study = replace(study, transfer=self.memory.transfer(study, trials))
+            transfer = self.memory.transfer(study, trials)
+            if transfer is None:
+                return Idle(why="the plans of like studies are being compared")
+            study = replace(study, transfer=transfer)
             if study.transfer.siblings:
                 self.changes.note("siblings", in_words(study.transfer, study.workload), study.id)
         self.changes.move(study, step.phase, step.why, step.plan)
+        return None
 
     def _uses_siblings(self, study: Study) -> bool:
         try:

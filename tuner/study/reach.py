@@ -24,6 +24,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    burst_names,
     confirms_at,
     improvement,
     load_trend,
@@ -39,11 +40,12 @@ Windows = Sequence[tuple[float, Trial]]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The highest confirmed load of a setting, 0 for none; why; baseline and setting there."""
+    """The highest confirmed load of a setting, 0 for none; why; baseline and setting there; its bursts."""
 
     load: float
     result: ConfirmResult
     duel: Duel | None = None
+    bursts: tuple[float, ...] = ()
 
     def saving(self, study: Study) -> float:
         """Return the setting's gain there, as a share if there is one; -inf if unknown."""
@@ -65,9 +67,19 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
     for load in sorted({x for x, t in own if t.solid}, reverse=True):
         result, duel = _confirmed(past, setting, load, own)
         if result.won:
-            return Reach(load, result, duel)
+            return Reach(load, result, duel, _bursts(past, load, own))
     # A setting that loses at its lowest load loses at all.
     return Reach(0.0, result)
+
+
+def _bursts(past: Past, load: float, own: Windows) -> tuple[float, ...]:
+    """Return the bursts that enough of a setting's windows at a load had; none where unknown."""
+    names = burst_names(past.study.terms.plan_by)
+    there = [t.ran_at for x, t in own if t.solid and confirms_at(x, load)]
+    seen = [[at[name] for at in there if name in at] for name in names]
+    if min(map(len, seen)) < CONFIRM_WINDOWS:
+        return ()
+    return tuple(sorted(levels, reverse=True)[CONFIRM_WINDOWS - 1] for levels in seen)
 
 
 def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:

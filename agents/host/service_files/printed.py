@@ -59,7 +59,10 @@ def number(printed: Printed, text: str) -> float:
     if not math.isfinite(value):
         raise MeasurementError(
             f"the program printed no number {place}: {last_words(text)}",
-            hint="correct json or pattern in the file, or let the program print it",
+            hint="correct the pattern in the file, or let the program print it"
+            if printed.pattern
+            else f"let it print a JSON object with {printed.key!r} as its last line, "
+            "or give a pattern in a file (command:/PATH/FILE.toml)",
         )
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from agents.host.http.local_http import LocalHttp
 from agents.target.side import Accepted
@@ -27,6 +28,9 @@ from tuner.core import (
 
 log = logging.getLogger(__name__)
 
+RESTART_S = 900.0
+"""How long a call that restarts a service may take: it finishes its requests and loads a large model."""
+
 
 class HttpKnob:
     """Set one knob of a service by a call, and read it back."""
@@ -48,10 +52,29 @@ class HttpKnob:
         Raises:
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
-        call = self._set
-        body = None if call.template is None else filled(call.template, {VALUE: value})
-        self._http.call(call.method, call.path_of(value), body)
+        self.send(self.body(value), value)
+        self.verify(value)
+
+    def body(self, value: Value) -> Any:  # noqa: ANN401 - JSON
+        """Return the body of the call for a value."""
+        template = self._set.template
+        return None if template is None else filled(template, {VALUE: value})
+
+    def send(self, body: Any, value: Value) -> None:  # noqa: ANN401 - JSON
+        """Send the call with a body. Raises ActuationError, DeviceLost."""
+        call, within_s = self._set, RESTART_S if self.knob.cost.restart else None
+        self._http.call(call.method, call.path_of(value), body, within_s)
+
+    def verify(self, value: Value) -> None:
+        """Read a value back, waiting as long as a change may take. Raises ActuationError, DeviceLost."""
         settle(self._http.url, self.knob, self.read, value, self._clock)
+
+    def goes_with(self, other: HttpKnob) -> bool:
+        """Return whether one call can set both, by keys of one object."""
+        mine, its = self._set.template, other._set.template
+        if not (isinstance(mine, dict) and isinstance(its, dict)) or mine.keys() & its.keys():
+            return False
+        return (self._set.method, self._set.path) == (other._set.method, other._set.path)
 
     def unproven(self) -> str:
         """Return why the value in force is unknown; empty, as the service reports it."""
@@ -63,8 +86,9 @@ class ServiceKnobs:
 
     The unit's properties come first, as nothing undoes them. Then come knobs in files, with one
     restart or reload for all of them, then calls that restart the service: a restart loses the
-    values set by calls. A service at a value that is not listed is set to a listed one like any
-    other. A plan goes to the service as the table of the one knob that has one.
+    values set by calls. Such calls to one path with keys of their own are one call: one restart. A
+    service at a value that is not listed is set to a listed one like any other. A plan goes to the
+    service as the table of the one knob that has one.
     """
 
     def __init__(
@@ -73,6 +97,7 @@ class ServiceKnobs:
         restart: ServiceRenewal | None,
         reload: ServiceRenewal | None,
         close: Callable[[], None],
+        demand_answer: Callable[[], None],
         fallback: TableFallback | None = None,
     ) -> None:
         self._fallback = fallback
@@ -80,7 +105,7 @@ class ServiceKnobs:
         self._calls = [one for one in knobs if isinstance(one, HttpKnob)]
         self._files = [one for one in knobs if isinstance(one, KnobInFile)]
         self._units = [one for one in knobs if isinstance(one, KnobInUnit)]
-        self.close = close
+        self.close, self.demand_answer = close, demand_answer
         self.space = Space(tuple(one.knob for one in knobs))
 
     def unproven(self) -> Mapping[str, str]:
@@ -116,7 +141,8 @@ class ServiceKnobs:
         self._renew(changed)
         for file in changed:
             file.verify(setting[file.knob.name])
-        self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
+        self._restarting([one for one in self._calls if one.knob.cost.restart], setting)
+        self._call([one for one in self._calls if not one.knob.cost.restart], setting)
 
     def follow(self, plan: Plan) -> bool:
         """Hand over a plan; return False if the service has no table for it.
@@ -172,6 +198,22 @@ class ServiceKnobs:
             if one.knob.name in setting and not one.is_at(setting[one.knob.name]):
                 one.set(setting[one.knob.name])
 
+    def _restarting(self, knobs: Sequence[HttpKnob], setting: Setting) -> None:
+        """Set knobs by calls that restart the service. Raises ActuationError, DeviceLost."""
+        left = [k for k in knobs if k.knob.name in setting and not k.is_at(setting[k.knob.name])]
+        while left:
+            together = left[:1]
+            for one in left[1:]:
+                if all(one.goes_with(other) for other in together):
+                    together.append(one)
+            values = {one: setting[one.knob.name] for one in together}
+            bodies = [one.body(value) for one, value in values.items()]
+            first, merged = together[0], {k: v for body in bodies[1:] for k, v in body.items()}
+            first.send({**bodies[0], **merged} if merged else bodies[0], values[first])
+            for one, value in values.items():
+                one.verify(value)
+            left = [one for one in left if one not in values]
+
     def _renew(self, changed: Sequence[KnobInFile]) -> None:
         """Let the service reload its files. Raises ActuationError, DeviceLost."""
         if not changed:
@@ -193,10 +235,11 @@ class RestartableServiceKnobs(ServiceKnobs):
         restart: ServiceRenewal | None,
         reload: ServiceRenewal | None,
         close: Callable[[], None],
+        demand_answer: Callable[[], None],
         started: Callable[[], str],
         fallback: TableFallback | None = None,
     ) -> None:
-        super().__init__(knobs, restart, reload, close, fallback)
+        super().__init__(knobs, restart, reload, close, demand_answer, fallback)
         self._started = started
 
     def incarnation(self) -> str:

@@ -10,10 +10,16 @@ from agents.speculation.fallback import SpeculationFallback, StepCounts
 from agents.workloads.llama_cpp.active import ActivePassive
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.figures import Timings
-from agents.workloads.llama_cpp.launch import Launcher, attached, follows_requests
+from agents.workloads.llama_cpp.launch import (
+    Launcher,
+    ServerFlag,
+    attached,
+    follows_requests,
+)
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import (
     ActuationError,
+    Condition,
     Conflict,
     Cost,
     InvalidInput,
@@ -23,6 +29,7 @@ from tuner.core import (
     Role,
     Setting,
     Space,
+    Value,
 )
 
 LENGTH, DRAFT = "speculation_length", "draft"
@@ -34,7 +41,7 @@ class LengthControl:
     """The knobs of a llama-server behind the proxy.
 
     If requests can set their length, the server is started once, at the longest, and each request
-    gets the current length. Otherwise a change of the length replaces the server.
+    gets the current length. Otherwise a change of the length replaces the server, as one of a flag does.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class LengthControl:
         name: str,
         version: str,
         start_s: float,
+        flags: Sequence[ServerFlag] = (),
     ) -> None:
         self.servers = servers
         self.load = load
@@ -55,8 +63,10 @@ class LengthControl:
         self.name = name
         self.version = version
         self._longest = longest
-        self.space = _space(longest, drafts, per_request, start_s)
-        self._setting: dict[str, int | str] = {LENGTH: 0, DRAFT: drafts[0]}
+        self._flags = tuple(flags)
+        self.space = _space(longest, drafts, per_request, start_s, flags)
+        own = {flag.name: flag.default for flag in flags}
+        self._setting: dict[str, Value] = {LENGTH: 0, DRAFT: drafts[0], **own}
         self._plan: Plan | None = None
         self._row: int | None = None
         self._fallback = SpeculationFallback()
@@ -91,16 +101,17 @@ class LengthControl:
                 raise InvalidInput(f"knob {name!r} cannot be {value!r}")
         requested = {**self._setting, **setting}
         length = self._longest if self.per_request else int(requested[LENGTH])
-        await self.servers.change(ServerSetting(length, str(requested[DRAFT])))
+        words = flag_words(self._flags, requested)
+        await self.servers.change(ServerSetting(length, str(requested[DRAFT]), words))
         self._plan = self._row = None
-        self._setting = {LENGTH: int(requested[LENGTH]), DRAFT: str(requested[DRAFT])}
+        self._setting = {**requested, LENGTH: int(requested[LENGTH])}
 
     def follow(self, plan: Plan) -> None:
         """Follow a plan from now on.
 
         Raises:
             Conflict: the length cannot follow, or the plan uses another signal or changes the
-                draft.
+                draft or a flag.
             InvalidInput: its settings are not in the space.
         """
         if not self.per_request:
@@ -109,8 +120,10 @@ class LengthControl:
             raise Conflict(f"the proxy follows {SIGNAL}, not {plan.by!r}")
         for row in plan.rows:
             self.space.check(row.setting)
-            if row.setting.get(DRAFT, self._setting[DRAFT]) != self._setting[DRAFT]:
-                raise Conflict("a new draft needs a restart", hint="use one draft in a plan")
+            if any(self._setting[name] != row.setting[name] for name in {*row.setting} - {LENGTH}):
+                raise Conflict(
+                    "a new draft or flag needs a restart", hint="a plan changes the length only"
+                )
         if plan != self._learned_with:  # of a table that is followed in turns it knows the times
             self._learned_with, self._fallback = plan, SpeculationFallback()
         self._plan, self._row = plan, None
@@ -167,7 +180,8 @@ async def launched(
     servers = ActivePassive(launcher)
     drafts = list(launcher.drafts)
     try:
-        await servers.change(ServerSetting(longest, drafts[0]))
+        words = flag_words(launcher.flags, {flag.name: flag.default for flag in launcher.flags})
+        await servers.change(ServerSetting(longest, drafts[0], words))
         active = await servers.acquire(0.0)
         props = await active.props()
         # A method that drafts only repeated text gives no answer that proves the length in use.
@@ -183,6 +197,7 @@ async def launched(
             name="llama_cpp",
             version=_version(props.model_path, props.build_info, launcher.dialect.length),
             start_s=servers.switch_s,
+            flags=launcher.flags,
         )
         await control.apply({LENGTH: length})
     except BaseException:
@@ -227,11 +242,34 @@ def _version(model: str, build: str, options: str) -> str:
     return ", ".join(part for part in (model.rpartition("/")[2], build, options) if part)
 
 
-def _space(longest: int, drafts: Sequence[str], per_request: bool, start_s: float) -> Space:
+def flag_words(flags: Sequence[ServerFlag], setting: Setting) -> tuple[str, ...]:
+    """Return the words of flags on the command line at a setting."""
+    return tuple(word for flag in flags for word in (flag.option, str(setting[flag.name])))
+
+
+def _space(
+    longest: int,
+    drafts: Sequence[str],
+    per_request: bool,
+    start_s: float,
+    flags: Sequence[ServerFlag],
+) -> Space:
     restart = Cost(seconds=math.ceil(10.0 * start_s) / 10.0, restart=True)
     cost = Cost() if per_request else restart
     lengths = tuple(range(longest + 1))
     knobs = [Knob(LENGTH, lengths, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
     if len(drafts) > 1:
-        knobs.append(Knob(DRAFT, tuple(drafts), drafts[0], Part.WORKLOAD, restart, Role.DRAFT))
+        drafting = Condition.parse(f"{LENGTH} > 0")
+        knobs.append(
+            Knob(
+                DRAFT,
+                tuple(drafts),
+                drafts[0],
+                Part.WORKLOAD,
+                restart,
+                Role.DRAFT,
+                condition=drafting,
+            )
+        )
+    knobs += [Knob(f.name, f.values, f.default, Part.WORKLOAD, restart) for f in flags]
     return Space(tuple(knobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from agents.workloads.llama_cpp.child import LlamaProcess, help_of
 from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, Draft, dialect_of, owned
 from agents.workloads.llama_cpp.figures import Timings
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
-from tuner.core import ActuationError, InvalidInput, TuningError
+from tuner.core import ActuationError, InvalidInput, TuningError, Value
 
 START_S = 600.0
 """Time in s for a start: a model of many gigabytes is read from a disk."""
@@ -19,8 +20,22 @@ LOG = "llama-server.log"
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFlag:
+    """A flag of the server as a knob: `ubatch_size` is its `--ubatch-size`."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+
+    @property
+    def option(self) -> str:
+        """The option on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True)
 class Launcher:
-    """Start an operator's command with the options for speculation.
+    """Start an operator's command with the options for speculation, and with flags.
 
     `drafts` are methods and models by name.
     """
@@ -29,16 +44,21 @@ class Launcher:
     dialect: Dialect
     drafts: Mapping[str, Draft]
     folder: Path
+    flags: tuple[ServerFlag, ...] = ()
 
     @classmethod
     async def of(
-        cls, command: Sequence[str], drafts: Mapping[str, Draft], folder: Path
+        cls,
+        command: Sequence[str],
+        drafts: Mapping[str, Draft],
+        folder: Path,
+        flags: Sequence[ServerFlag] = (),
     ) -> Launcher:
         """Return the launcher of a command.
 
         Raises:
             InvalidInput: it names options that are set here, is no llama-server that can speculate,
-                or a draft is missing or of a method that it does not have.
+                a draft is missing or of a method that it does not have, or it has not such a flag.
         """
         if doubled := owned(command[1:]):
             raise InvalidInput(
@@ -57,7 +77,9 @@ class Launcher:
                     f"draft {name!r}: {command[0]} cannot set the length of {draft.method!r}",
                     hint=f"use one of {', '.join(methods)}",
                 )
-        return cls(tuple(command), dialect, dict(drafts), folder)
+        for flag in flags:
+            _check_flag(flag, command, help_text)
+        return cls(tuple(command), dialect, dict(drafts), folder, tuple(flags))
 
     async def __call__(self, setting: ServerSetting) -> LlamaServer:
         """Start a server that is ready, and whose length has effect.
@@ -68,9 +90,8 @@ class Launcher:
         """
         draft = self.drafts[setting.draft]
         log = self.folder / LOG
-        process = await LlamaProcess.start(
-            self.command, self.dialect.options(setting.length, draft), log
-        )
+        options = [*self.dialect.options(setting.length, draft), *setting.flags]
+        process = await LlamaProcess.start(self.command, options, log)
         server = LlamaServer(process.url, setting, process)
         try:
             await server.wait_ready(START_S)
@@ -92,6 +113,22 @@ class Launcher:
             f"drafted {shown.drafted} tokens in {shown.passes} passes",
             hint=f"check that the models share a vocabulary; see its log {server.process.log}",
         )
+
+
+def _check_flag(flag: ServerFlag, command: Sequence[str], help_text: str) -> None:
+    """Raise InvalidInput unless a build has a flag that the command and the proxy leave free."""
+    listed = (re.match(r"\s*(-[\w-]+(?:,\s*-[\w-]+)*)", line) for line in help_text.splitlines())
+    names = [re.split(r",\s*", match[1]) for match in listed if match]
+    same = next((group for group in names if flag.option in group), None)
+    if same is None:
+        raise InvalidInput(
+            f"{command[0]} --help does not list {flag.option}",
+            hint="write the flag's long name with _ for -: ubatch_size=512,64",
+        )
+    given = [word for word in command[1:] if word.partition("=")[0] in same]
+    if given or owned(same):
+        by = f"in the command as {given[0]}" if given else "set by the proxy"
+        raise InvalidInput(f"{flag.option} cannot be a knob: it is {by}", hint="leave one out")
 
 
 def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = True) -> bool:

@@ -14,7 +14,7 @@ from agents.host.http.serving import listening, quiet_server, url_of
 from agents.workloads.llama_cpp.control import LengthControl, attached_control, launched
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.dialect import Draft
-from agents.workloads.llama_cpp.launch import Launcher
+from agents.workloads.llama_cpp.launch import Launcher, ServerFlag
 from agents.workloads.llama_cpp.proxy import application
 from tuner.core import Clock
 
@@ -37,6 +37,7 @@ class ProxyOptions:
     drafts: Mapping[str, Draft] | None = None
     url: str = ""
     state_dir: Path = Path()
+    flags: Sequence[ServerFlag] = ()
 
 
 def run_proxy(
@@ -75,7 +76,9 @@ async def _run(
 async def _open(options: ProxyOptions, load: DecodingLoad) -> LengthControl:
     if options.url:
         return await attached_control(options.url, load, options.longest, options.length)
-    launcher = await Launcher.of(options.command, options.drafts or {}, options.state_dir)
+    launcher = await Launcher.of(
+        options.command, options.drafts or {}, options.state_dir, options.flags
+    )
     return await launched(launcher, load, options.longest, options.length)
 
 

@@ -32,10 +32,11 @@ KEPT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """The setting of a server's start: its draft length, and the name of its draft."""
+    """The setting of a server's start: its draft length, the name of its draft, words of flags."""
 
     length: int
     draft: str
+    flags: tuple[str, ...] = ()
 
 
 class Props(BaseModel):

@@ -33,6 +33,7 @@ from tuner.core import (
     load_band,
     weigh,
 )
+from tuner.study.assignments import longest_window_s
 from tuner.study.follow import Spent, why_grow
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, Rest, needed_metrics
@@ -56,7 +57,7 @@ class Pace:
     """How long windows and rests of a study are, in seconds, how long all of it is, and how many trials."""
 
     window_s: float = WINDOW_S
-    max_window_s: float = 20 * WINDOW_S
+    max_window_s: float = 0.0
     rest_s: float = REST_S
     tuned_s: float = TUNED_S
     settled_s: float = SETTLED_S
@@ -132,12 +133,17 @@ def _order(plan: Plan, target: Target) -> HoldOrder:
 
 
 def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: int) -> Tuned:
-    """Run one study on requests repeated without end, and return its plan."""
-    return tune_on(open_server(list(repeated(requests, _turns(requests))), seed), kept, seed)
+    """Run one study on requests repeated without end, and return its plan.
+
+    It has settled once it held one plan for the whole of them.
+    """
+    server = open_server(list(repeated(requests, _turns(requests))), seed)
+    pace = replace(SIMULATED, settled_s=max(SETTLED_S, requests[-1].arrival_s))
+    return tune_on(server, kept, seed, pace)
 
 
 def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULATED) -> Tuned:
-    """Run one study on a server, and return its plan."""
+    """Run one study on a server, and return the plan that it held last."""
     target = Target((attach(server, "server", "simulated"),))
     study = _study(target, kept, seed, pace)
     bench = Measurer(
@@ -150,7 +156,7 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
     policy, loads = load_policy("polythrottle"), _Loads(server)
     growth = _Growth(policy)
     trials: list[Trial] = []
-    changed_s = 0.0
+    changed_s, held = 0.0, study
     while server.monotonic() < pace.tuned_s and study.phase is not Phase.PAUSED:
         past = Past(study=study, trials=tuple(trials), context=loads.context, loads=loads.history)
         step = next_step(past, policy)
@@ -159,6 +165,7 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
         if isinstance(step, Move):
             moved = study.moved(step.phase, step.plan)
             study = replace(moved, phase_since=len(trials) + 1, reason=step.why)
+            held = study if study.phase is Phase.HOLDING else held
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
             target.apply(study.baseline)
@@ -174,10 +181,9 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
         if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > pace.settled_s:
             break
         loads.look()
-    plan = (
-        study.plan if study.phase is Phase.HOLDING and study.plan else Plan.single(study.baseline)
-    )
-    return Tuned(plan, len(trials), changed_s / 3600.0, str(study.phase), study.reason)
+    held = study if study.phase is Phase.PAUSED else held
+    plan = held.plan if held.phase is Phase.HOLDING and held.plan else Plan.single(study.baseline)
+    return Tuned(plan, len(trials), changed_s / 3600.0, str(held.phase), held.reason)
 
 
 def _turns(requests: Sequence[Request]) -> int:
@@ -260,7 +266,7 @@ def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measur
         metrics=needed_metrics(study),
         limits=() if begun.tries(study.baseline) else weigh(study, trials).limits or (),
         window_s=study.terms.window_s,
-        max_window_s=study.terms.max_window_s,
+        max_window_s=longest_window_s(study, trials),
         follows=BY,
     )
     return begun.ended(bench.trial(step.setting, ask, lambda: None, f"trial {begun.number}"), NOW)

@@ -12,7 +12,7 @@ from policies.polythrottle.policy import Polythrottle
 from tests.bench.contest.replay import Task, studied
 from tests.bench.transfer.families import families
 from tests.bench.transfer.fleet import Fleet, finished
-from tuner.core import NO_MEMORY, Past, Phase
+from tuner.core import NO_MEMORY, Past, Phase, Transfer
 
 SIBLINGS = 1000
 TRIALS = (0, 2, 5, 8)
@@ -39,7 +39,7 @@ def cost(seed: int) -> dict[str, object]:
             replace(posterior, study=name, revision=number), study.created_at
         )
     began = time.process_time()
-    used = replace(study, transfer=fleet.memory.transfer(study))
+    used = replace(study, transfer=fleet.memory.transfer(study) or Transfer())
     chose = time.process_time() - began
     memory = fleet.memory.memory(used)
     loaded = time.process_time() - began - chose

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from db.sql.store import SqlStore
 from tests.bench.transfer.families import Declared, Known
 from tests.stores import memory_store
-from tuner.core import Device, Outcome, Past, Phase, Plan, Setting, SiblingMemory, Study
+from tuner.core import Device, Outcome, Past, Phase, Plan, Setting, SiblingMemory, Study, Transfer
 from tuner.memory.fleet import FleetMemory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,7 +66,8 @@ class Fleet:
         fresh = finished(known, past)
         device = device_of(known, declared)
         self.store.devices.put(device)
-        return self.memory.memory(replace(fresh, transfer=self.memory.transfer(fresh)))
+        chosen = self.memory.transfer(fresh) or Transfer()
+        return self.memory.memory(replace(fresh, transfer=chosen))
 
 
 def finished(known: Known, past: Past, held: Setting | None = None) -> Study:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.codec import DESCRIPTIONS, STUDIES, Description
-from tests.builders import setting, study
+from db.codec import DESCRIPTIONS, STUDIES, Description, plan_document, plan_of
+from tests.builders import rate_table, setting, study
 from tuner.core import (
     PLANNED,
     Better,
@@ -216,6 +216,16 @@ def test_what_a_newer_release_says_of_a_study_is_left_out_and_within_its_terms_r
 def test_the_open_end_of_a_plan_is_null() -> None:
     doc = STUDIES.encode(held(Plan.single(setting())))
     assert [row["below"] for row in doc["plan"]["rows"]] == [None]
+
+
+def test_a_table_survives_json_and_any_other_plan_is_written_as_before_tables() -> None:
+    table = rate_table("waiting")
+    assert plan_of(through_json(plan_document(table))) == table  # type: ignore[arg-type]
+    [column] = {row["column_below"] for row in plan_document(table)["rows"][-1:]}
+    assert column is None
+    plain = plan_document(Plan.single(setting()))
+    assert set(plain) == {"rows", "by", "hysteresis", "eager"}
+    assert set(plain["rows"][0]) == {"below", "setting", "gain", "at"}
 
 
 def test_a_number_that_is_not_finite_is_no_json() -> None:

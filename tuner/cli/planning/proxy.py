@@ -13,10 +13,12 @@ import typer
 from agents.host.host import HostClock
 from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.dialect import BY_MODEL, Draft
+from agents.workloads.llama_cpp.launch import ServerFlag
 from agents.workloads.llama_cpp.overhead import proxy_cost
 from agents.workloads.llama_cpp.serve import ProxyOptions, run_proxy
 from tuner.cli.answers import Answer, Rows, with_json
 from tuner.cli.options import STATE_DIR, AsJson
+from tuner.cli.run.programs import listed_values
 from tuner.core import ConfigError
 
 METHOD = re.compile(r"((?:draft|ngram)-[a-z0-9-]+)(?::(.+))?")
@@ -39,6 +41,15 @@ def proxy(
             show_default=False,
         ),
     ] = None,
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=V,V",
+            help="A flag of llama-server as a knob, like threads=2,1 or ubatch_size=512,64: the first "
+            "value is the baseline, or the one after @; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     attach: Annotated[
         str,
         typer.Option(
@@ -58,8 +69,9 @@ def proxy(
     """Serve llama-server's API and set its draft length, without losing a request.
 
     A length counts only if the server's drafts confirm it. If requests can set their length, each one gets
-    the length for the current load. Otherwise a second server starts with the new length and takes over,
-    and the first finishes its requests. Tune it with --workload llama_cpp:http://127.0.0.1:8090.
+    the length for the current load. Otherwise, and for a flag, a second server starts with the new value
+    and takes over, and the first finishes its requests. Tune it with `run --llm http://127.0.0.1:8090` or
+    --workload llama_cpp:http://127.0.0.1:8090.
     """
     if bool(command) is bool(attach):
         raise ConfigError(
@@ -68,10 +80,19 @@ def proxy(
         )
     if command and not draft:
         raise ConfigError("no draft model", hint="give --draft FILE.gguf or --draft ngram-mod")
+    if knob and not command:
+        raise ConfigError("--knob needs the command of a llama-server", hint="give it after --")
     if length > longest:
         raise ConfigError(f"--length {length} is above --longest {longest}", hint="raise --longest")
     options = ProxyOptions(
-        port, longest, length, command or (), _drafts(draft or []), attach, state_dir
+        port,
+        longest,
+        length,
+        command or (),
+        _drafts(draft or []),
+        attach,
+        state_dir,
+        [_flag(text) for text in knob or ()],
     )
 
     def ready(url: str, control: LengthControl) -> None:
@@ -113,6 +134,13 @@ def overhead(
     )  # fmt: skip
     value = [asdict(cost) | {"p50_ms": cost.p50_ms, "p99_ms": cost.p99_ms} for cost in costs]
     return Answer(value, Rows(columns, rows, "no request got a response"))
+
+
+def _flag(text: str) -> ServerFlag:
+    """Return the flag that `threads=2,1` says. Raises InvalidInput."""
+    name, values, default = listed_values(text)
+    numbers = not any(isinstance(value, str) for value in values)
+    return ServerFlag(name, tuple(sorted(values) if numbers else values), default)
 
 
 def _drafts(given: list[str]) -> dict[str, Draft]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.devices.catalogue import known_truth
+from agents.devices.catalogue import known_truth, specs_in
 from agents.workloads import simulated
 from policies import demand_policy
 from tuner.cli.runfile import RunJob
-from tuner.core import Device, InvalidInput, Objective, Safety, Terms
+from tuner.core import ConfigError, Device, InvalidInput, Objective, Safety, Terms
 from tuner.core.quantities import standard
 from tuner.service.drafts import read_constraints, usual_draft
 from tuner.wire import StudyDraft
@@ -40,6 +40,22 @@ class Wishes:
     safety: Safety | None = None
     foreign_share: float | None = None
     transfer: bool = True
+    allow_restart: bool = True
+
+
+def demand_consent(device: str, *, restart: bool, llm: bool) -> None:
+    """Return quietly where a run restarts a server only by request. Raises ConfigError."""
+    units = [spec for spec in specs_in(device) if spec.startswith("unit:")]
+    if units and not restart:
+        raise ConfigError(
+            f"a change of {units[0]} restarts it, which is not allowed",
+            hint="add --allow-restart: requests in progress are lost at each change of a flag",
+        )
+    if restart and not (units or llm):
+        raise ConfigError(
+            "--allow-restart needs --llm, or a unit:NAME.service in --device",
+            hint="leave it out: a service file's own [restart] is used without it",
+        )
 
 
 def requested_jobs(wishes: Wishes) -> list[RunJob]:
@@ -91,6 +107,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "seed": wishes.seed or 0,
             "safety": wishes.safety or default.safety,
             "transfer": wishes.transfer,
+            "allow_restart": wishes.allow_restart,
         }
     )
     demand_policy(job.policy)
@@ -110,6 +127,7 @@ def terms(job: RunJob) -> Terms:
         safety=job.safety,
         energy_share=job.energy_share,
         transfer=job.transfer,
+        allow_restart=job.allow_restart,
     )
 
 

@@ -38,6 +38,7 @@ class LlmRequest:
     generate_load: str = ""
     constraints: Sequence[str] = ()
     seed: int = 0
+    allow_restart: bool = False
 
     @property
     def load(self) -> RequestedLoad | None:
@@ -137,10 +138,12 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
             side = open_device(spec, seed=0, state_dir=Path(name))
             stack.callback(side.close)
             sides.append(side)
-        yield from _settable(sides)
+        yield from _settable(sides, allow_restart=request.allow_restart)
 
 
-def _settable(sides: Sequence[Side]) -> Iterator[tuple[bool, str, str, str]]:
+def _settable(
+    sides: Sequence[Side], *, allow_restart: bool
+) -> Iterator[tuple[bool, str, str, str]]:
     knobs = [knob for side in sides for knob in side.space.knobs]
     for side in sides[1:]:
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
@@ -149,7 +152,9 @@ def _settable(sides: Sequence[Side]) -> Iterator[tuple[bool, str, str, str]]:
         for name, why in side.cannot.items():
             yield False, f"{side.name}: {name}", why, ""
     for knob in knobs:
-        yield True, f"would set {knob.name}", _range(knob), ""
+        may = allow_restart or not knob.cost.restart
+        hint = "" if may else "a change of it restarts the server: add --allow-restart"
+        yield may, f"would set {knob.name}", _range(knob), hint
     if not knobs:
         yield False, "would set", "nothing", "grant the device's knobs in actuator.toml"
 

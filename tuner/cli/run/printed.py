@@ -9,7 +9,7 @@ from rich.console import Console
 from tuner.cli.run.results import Result, StudyResult
 from tuner.cli.study.printed import print_outcome
 from tuner.core import render_setting, setting_key
-from tuner.presentation.figures import change, percent
+from tuner.presentation.figures import change, joined, percent
 from tuner.presentation.true_score import Score
 
 
@@ -27,9 +27,12 @@ def truth(result: Result) -> Iterator[str]:
 
 
 def unavailable(result: Result) -> Iterator[str]:
-    """Yield what could not be measured or set."""
+    """Yield what could not be measured or set, a line a reason."""
+    reasons: dict[str, list[str]] = {}
     for name, why in sorted(result.cannot.items()):
-        yield f"unavailable  {name}: {why}"
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        yield f"unavailable  {joined(names)}: {why}"
 
 
 def true_worth(worth: Score) -> str:

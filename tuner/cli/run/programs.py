@@ -53,7 +53,7 @@ class Program:
             yield f"runs = {self.runs}"
         for knob in self.knobs:
             written, condition = parted(knob)
-            name, values, default = _knob(written)
+            name, values, default = listed_values(written)
             yield f"[[knob]]\nname = {to_toml(name)}\nvalues = {to_toml(values)}"
             yield f"default = {to_toml(default)}"
             if condition is not None:
@@ -88,8 +88,11 @@ def write_program(program: Program, state_dir: Path) -> str:
     return f"command:{file}"
 
 
-def _knob(text: str) -> tuple[str, list[Value], Value]:
-    """Return the name, values and default of `batch=8,16,32` or `batch=8,16,32@16`."""
+def listed_values(text: str) -> tuple[str, list[Value], Value]:
+    """Return the name, values and default of `batch=8,16,32` or `batch=8,16,32@16`.
+
+    Raises InvalidInput.
+    """
     name, _, rest = text.partition("=")
     listed, _, default = rest.partition("@")
     words = [word.strip() for word in listed.split(",")]

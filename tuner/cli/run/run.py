@@ -38,7 +38,7 @@ from tuner.cli.output import console, echo_json, plain
 from tuner.cli.place import place, reached
 from tuner.cli.run.conduct import conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
-from tuner.cli.run.jobs import Wishes, requested_jobs
+from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
 from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, usual_device, write_files
 from tuner.cli.run.printed import next_steps, print_report
@@ -97,6 +97,13 @@ def run(
             show_default=False,
         ),
     ] = "",
+    allow_restart: Annotated[
+        bool,
+        typer.Option(
+            "--allow-restart",
+            help="With --llm or a unit:NAME.service in --device: also tune what restarts the server.",
+        ),
+    ] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -220,12 +227,13 @@ def run(
         raise ConfigError(
             "--generate-load, --check and --write-config need --llm", hint="give --llm URL, too"
         )
+    demand_consent(device, restart=allow_restart, llm=bool(llm))
     if command:
         program = Program(command, knob or (), metric or (), runs)
         device, workload = device or "cpu", write_program(program, state_dir)
     if llm:
         request = LlmRequest(
-            llm, device or usual_device(), generate_load, constraint or (), seed or 0
+            llm, device or usual_device(), generate_load, constraint or (), seed or 0, allow_restart
         )
         if check or write_config:
             return _describe(request, write_config, as_json)
@@ -244,6 +252,7 @@ def run(
         safety=None if safety is None else Safety(safety),
         foreign_share=foreign_share,
         transfer=not no_transfer,
+        allow_restart=allow_restart or not llm,
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(

@@ -38,7 +38,7 @@ def summary(results: Sequence[Result], page: Path | None, reach: str) -> Iterato
     yield "cost", "; ".join(f"{_cost(one)} on {_device(one)}" for one in results)
     command = f"jouletune report{reach} --format html --output report.html"
     yield "report", f"{page}" if page is not None else f"`{command}`"
-    yield "next", "`jouletune doctor`, then `jouletune run --device …` with your own service"
+    yield "next", _next(results)
 
 
 def _device(result: Result) -> str:
@@ -63,6 +63,9 @@ def _limits(results: Sequence[Result]) -> Iterator[str]:
     if not any(result.main.report.study.constraints for result in results):
         yield "none were set"
         return
+    if not any(result.main.tuned for result in results):
+        yield "not compared: nothing was tuned"
+        return
     open_limits = []
     for result in results:
         report = result.main.report
@@ -78,6 +81,16 @@ def _limits(results: Sequence[Result]) -> Iterator[str]:
     tried = [result.main.report.study.violations for result in results]
     broken, windows = sum(v.broken for v in tried), sum(v.tried for v in tried)
     yield f"{broken} of {windows} windows broke one while exploring"
+
+
+def _next(results: Sequence[Result]) -> str:
+    """Return the next step: after a trial of the product one's own service, then holding the result."""
+    own = [one for one in results if one.job.workload not in ("", "reference")]
+    if not own:
+        return "`jouletune doctor`, then `jouletune run --device …` with your own service"
+    if not any(one.main.won for one in own):
+        return "more knobs, or looser limits: `jouletune run --help`"
+    return "set it yourself, or repeat the run with --keep --tuner URL: the services confirm and hold it"
 
 
 def _cost(result: Result) -> str:

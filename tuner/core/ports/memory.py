@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Protocol
 
+from tuner.core.decisions import Past
 from tuner.core.devices import Device
-from tuner.core.siblings import Closeness, Posterior, SiblingRef, Worth
+from tuner.core.knobs import Setting
+from tuner.core.siblings import Closeness, Posterior, Sibling, SiblingRef, Worth
 
-__all__ = ["Posteriors"]
+__all__ = ["MemoryWork", "Posteriors"]
 
 
 class Posteriors(Protocol):
@@ -39,3 +42,18 @@ class Posteriors(Protocol):
 
     def worth(self) -> Mapping[Closeness, Worth]:
         """Return the mean worth of each closeness over the latest posteriors."""
+
+
+class MemoryWork(Protocol):
+    """Computes what takes seconds or PyTorch: in this process, or in another one."""
+
+    def posterior(
+        self, past: Past, device: Device, siblings: Sequence[Sibling]
+    ) -> Posterior | None:
+        """Return a finished study's posterior with the worth of siblings; None if it leaves none.
+
+        Waits for the result. Raises TuningError.
+        """
+
+    def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
+        """Return the plan that like studies agree on, and how many; an empty one to verify none."""

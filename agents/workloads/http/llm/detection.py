@@ -1,4 +1,4 @@
-"""Find out which engine answers at an address; every request only reads."""
+"""Find out which engine answers at an address, and its knobs behind our proxy; every request only reads."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
+from agents.host.http.knob_messages import KnobsReply
 from agents.host.http.local_http import LocalHttp, local_url
 from agents.workloads.http.llm.engines import ENGINES, LlmEngine
-from tuner.core import ActuationError, DeviceLost, InvalidInput
+from tuner.core import ActuationError, DeviceLost, InvalidInput, Knob
 
 PROBE_S = 5.0
+KNOBS = "/knobs"
+"""The route of `jouletune speculation proxy` for the knobs of the llama-server behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A server that answers: its engine, version, model, and its Prometheus text."""
+    """A server that answers: its engine, version, model, its Prometheus text, and its knobs if any."""
 
     engine: LlmEngine
     url: str
     version: str
     model: str
     text: str
+    knobs: tuple[Knob, ...] = ()
+    shows_unload: bool = False
 
 
 def find_server(url: str) -> ServedModel:
@@ -44,6 +51,8 @@ def find_server(url: str) -> ServedModel:
             str(about.get(engine.version_key) or "unknown"),
             _model(http, engine, about),
             _text(http, engine.metrics) if engine.metrics else "",
+            _knobs(http) if engine.proxied else (),
+            bool(engine.unloaded[0]) and engine.unloaded[1] in _object(http, engine.unloaded[0]),
         )
     finally:
         http.close()
@@ -71,6 +80,14 @@ def _model(http: LocalHttp, engine: LlmEngine, about: Mapping[str, Any]) -> str:
             hint="load one, or give access to that path without a key",
         )
     return model
+
+
+def _knobs(http: LocalHttp) -> tuple[Knob, ...]:
+    """Return the knobs that our proxy offers; none where the engine itself answers."""
+    try:
+        return KnobsReply.model_validate(_object(http, KNOBS)).space().knobs
+    except ValidationError:
+        return ()
 
 
 def _first(http: LocalHttp) -> Mapping[str, Any]:

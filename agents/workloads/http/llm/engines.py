@@ -20,7 +20,7 @@ class LlmEngine:
     An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
     list of models must name that owner, too. `histograms` are the names by metric (`latency`, `ttft`,
     `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that are decoded. `watch`
-    says what a server without a latency histogram needs.
+    says what a server without a latency histogram needs. `proxied`: our proxy may answer in its place.
     """
 
     name: str
@@ -38,6 +38,11 @@ class LlmEngine:
     watch: str = ""
     completions: str = "/v1/completions"
     request: Mapping[str, object] = field(default_factory=dict)
+    proxied: bool = False
+    unloaded: tuple[str, str] = ("", "")
+    """The path and key of whether the model has left memory, or of the models in memory."""
+    unload_delay: str = ""
+    """Its flag for the seconds of idling until that, as a knob of our proxy."""
 
 
 VLLM = LlmEngine(
@@ -86,6 +91,9 @@ LLAMA_CPP = LlmEngine(
     running="llamacpp:requests_processing",
     watch="llama-server has no histogram of latencies",
     request=IGNORE_END,
+    proxied=True,
+    unloaded=("/props", "is_sleeping"),
+    unload_delay="sleep_idle_seconds",
 )
 TGI = LlmEngine(
     name="tgi",
@@ -106,6 +114,7 @@ OLLAMA = LlmEngine(
     keys=frozenset({"version"}),
     metrics="",
     watch="Ollama has no metrics",
+    unloaded=("/api/ps", "models"),
 )
 TRITON = LlmEngine(
     name="triton",

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.load.exposition import declared
-from agents.workloads.http.llm.detection import ServedModel
+from agents.workloads.http.llm.detection import KNOBS, ServedModel
 from agents.workloads.http.llm.requests import RequestedLoad
-from tuner.core import InvalidInput
+from tuner.core import InvalidInput, Knob
 from tuner.typed_toml import to_toml
 
 ANSWER_S = 300
 OPEN_LOOP_CALLERS = 256
 """More than a server decodes at once: TTFT counts from the moment a caller sends."""
+UNLOADED = "unloaded_share"
+"""The share of a window in which the model was not in memory: the proof of an unload delay."""
 LOAD_HINT = "add --generate-load rate=2,prompt=64-512,output=32-128"
 
 
@@ -85,6 +87,20 @@ def _lines(
         yield f"\n[items]                      # output tokens\ncounter = {to_toml(engine.tokens)}"
     if server.text and engine.running:
         yield f'\n[signal]\nname = "decoding_requests"\ngauge = {to_toml(engine.running)}'
+    for knob in server.knobs:
+        yield from _knob(knob)
+
+
+def _knob(knob: Knob) -> Iterator[str]:
+    """Yield the table of a knob of our proxy, which answers once it is in force."""
+    yield f"\n[[knob]]\nname = {to_toml(knob.name)}\nvalues = {to_toml(list(knob.values))}"
+    yield f"default = {to_toml(knob.default)}\nrole = {to_toml(str(knob.role))}"
+    yield f"seconds = {knob.cost.seconds!r}\nrestart = {to_toml(knob.cost.restart)}"
+    if knob.condition is not None:
+        yield f"if = {to_toml(str(knob.condition))}"
+    name, path = to_toml(knob.name), to_toml(KNOBS)
+    yield f'set = {{ path = {path}, json = {{ {name} = "{{value}}" }} }}'
+    yield f"read = {{ path = {path}, json = {to_toml(f'setting.{knob.name}')} }}"
 
 
 def _process(process: LlmProcess) -> Iterator[str]:
@@ -121,6 +137,12 @@ def _sent(
             f"no load can be generated for {server.engine.title}: its requests differ per model",
             hint="describe one in a file: docs/examples/triton.toml",
         )
+    delay = server.engine.unload_delay
+    if load.callers is not None and any(knob.name == delay for knob in server.knobs):
+        raise InvalidInput(
+            f"{delay} has no effect under a load of {load.callers} callers: it has no pauses",
+            hint="give rate= or trace= with pauses, or start the proxy without this knob",
+        )
     yield f"\n[load]\npath = {to_toml(server.engine.completions)}\nstream = true"
     yield f"bodies = {to_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
     if load.callers is not None:
@@ -132,6 +154,13 @@ def _sent(
     if good:
         limits = ", ".join(f"{name} = {limit!r}" for name, limit in good.items())
         yield f"good = {{ {limits} }}           # counts into goodput_per_s"
+    yield "\n[idle]                       # power between requests, where a device has a meter"
+    if server.shows_unload:
+        path, key = map(to_toml, server.engine.unloaded)
+        yield f"unloaded = {{ path = {path}, json = {key} }}"
+        if any(knob.name == delay for knob in server.knobs):
+            yield f"delay = {to_toml(delay)}"
+            yield f"\n[[json]]\nname = {to_toml(UNLOADED)}\npath = {path}\njson = {key}"
 
 
 def _trace(file: Path) -> str:

@@ -52,7 +52,7 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     )
     loaded = ast.literal_eval(done.stdout)
     assert {name.split(".")[2] for name in loaded} == {"catalogue", "cpu"}
-    assert set(DEVICES) == {"cpu", "jetson", "nvidia", "replay", "simulated"}
+    assert set(DEVICES) == {"cpu", "jetson", "nvidia", "replay", "simulated", "unit"}
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,19 @@ def test_a_limit_clearly_broken_cuts_the_window_short(rig: Rig) -> None:
     assert rig.meter.open == 0
 
 
+def test_the_queue_of_a_window_that_was_cut_short_is_not_of_the_next(rig: Rig) -> None:
+    rig.shows = lambda b, n: {**steady()(b, n), "arrival_rate_per_s": Estimate(50.0)}
+    rig.listed = (*rig.listed, "arrival_rate_per_s")
+    bench, outcomes = rig.bench, []
+    for high_ms in (1e6, 10.0, 1e6, 1e6):
+        request = ask(limits=(Limit("latency_p99_ms", "<=", high_ms),))
+        outcomes.append(bench.trial(SLOW, request, quietly, "trial 1"))
+    usual, cut, after, later = (o.measurement for o in outcomes)
+    assert usual and cut and after and later
+    assert after.overhead_s == pytest.approx(usual.overhead_s + cut.seconds)
+    assert later.overhead_s == pytest.approx(usual.overhead_s)
+
+
 def test_a_window_is_not_cut_short_on_a_handful_of_requests(rig: Rig) -> None:
     rig.shows = steady(per_s=20.0)
     outcome = attempt(rig, ask(limits=(Limit("latency_p99_ms", "<=", 10.0),)))

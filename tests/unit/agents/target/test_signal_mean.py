@@ -7,7 +7,7 @@ import pytest
 from agents.target.side import SignalSample
 from agents.target.signal_mean import SignalMean
 from tests.builders import Time
-from tuner.core import Signal
+from tuner.core import BURST, LOAD_REACH, Signal, burst_names
 
 
 @dataclass
@@ -28,7 +28,7 @@ def looked(first: SignalSample, *then: tuple[float, SignalSample]) -> dict[str, 
         time.sleep(seconds)
         live.now = sample
         mean.look()
-    return dict(mean.context)
+    return {name: value for name, value in mean.context.items() if BURST not in name}
 
 
 def test_a_signal_that_adds_itself_up_has_an_exact_mean() -> None:
@@ -58,3 +58,19 @@ def test_what_cannot_be_compared_has_no_mean(then: SignalSample) -> None:
 
 def test_without_a_second_look_there_is_none() -> None:
     assert looked(SignalSample(3.0)) == {}
+
+
+def test_bursts_are_those_above_the_row_that_the_window_would_confirm() -> None:
+    time, live = Time(), Told(SignalSample(None, 0.0))
+    mean, total = SignalMean(live, time), 0.0
+    for second in range(100):
+        total += 10.0 if second in (50, 51) else 1.0
+        time.sleep(0.5)
+        mean.glance()  # too early
+        time.sleep(0.5)
+        live.now = SignalSample(None, total)
+        mean.glance()
+    bound = LOAD_REACH * 1.18
+    expected = [20.0 - 2.0 * rate * bound for rate in (1.0, 1.5, 2.0, 4.0)]
+    bursts = [mean.context[name] for name in burst_names("waiting")]
+    assert bursts == pytest.approx(expected)

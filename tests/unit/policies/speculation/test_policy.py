@@ -328,8 +328,8 @@ def test_a_length_that_is_no_number_of_tokens_is_refused(
 
 def test_a_workload_without_a_length_is_refused() -> None:
     at = decoding_study(Space((Knob("batch_size", (1, 2), 1, Part.WORKLOAD),)))
-    with raised(InvalidInput, "speculatively"):
-        Speculation().suggest(Past(study=at, trials=()))
+    with raised(InvalidInput, "speculatively"):  # when the study is made, not after its baseline
+        Speculation().refuse(at)
 
 
 def test_joules_per_token_are_tuned_like_time() -> None:

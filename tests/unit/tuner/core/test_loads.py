@@ -7,11 +7,13 @@ import pytest
 from tuner.core import (
     LOAD_BAND,
     LOAD_STEP,
+    Bursts,
     Estimate,
     LoadHistory,
     LoadTrend,
     SettingKey,
     band_edges,
+    bursts_of,
     load_band,
     load_trend,
     setting_key,
@@ -67,3 +69,20 @@ def test_nothing_asked_for_has_a_band() -> None:
 def test_a_history_adds_up_the_time_of_each_band() -> None:
     seen = LoadHistory.of([(10.0, 30.0), (10.1, 30.0), (40.0, 20.0), (math.inf, 5.0), (3.0, 0.0)])
     assert seen.seconds == {load_band(10.0): 60.0, load_band(40.0): 20.0}
+
+
+def test_bursts_sum_what_exceeds_a_bound_and_are_forgotten_below_it() -> None:
+    bursts = Bursts(2.0)
+    bursts.add(9.0, 3.0)
+    assert bursts.levels == pytest.approx((21.0, 18.0, 15.0, 3.0))
+    bursts.add(1.0, 4.0)
+    assert bursts.levels == pytest.approx((17.0, 10.0, 3.0, 0.0))
+    bursts.cap((5.0, 20.0, 1.0, 1.0))
+    assert bursts.levels == pytest.approx((5.0, 10.0, 1.0, 0.0))
+
+
+def test_a_burst_of_too_few_requests_is_not_counted() -> None:
+    calm = [(1.0, 1.0)] * 1000
+    assert bursts_of([*calm, (20.0, 1.0)], 1.1)[0] < 1.0, "20 of 1020 requests are below 2 %"
+    assert bursts_of([*calm, (30.0, 1.0)], 1.1)[0] == pytest.approx(28.9)
+    assert bursts_of([], 1.0) == (0.0, 0.0, 0.0, 0.0)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from math import exp, log
 
 import pytest
@@ -11,24 +12,37 @@ from db.codec import posterior_document, posterior_of
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, Time, completed, device, study, surface
 from tests.unit.tuner.study.worlds import World
+from tuner.bo.posterior import posterior_of as posterior_after
 from tuner.core import (
     NO_MEMORY,
     Closeness,
+    Device,
     Outcome,
     Past,
     Phase,
     Plan,
     Policy,
+    Posterior,
     Setting,
+    Sibling,
     Terms,
+    Transfer,
     TrialState,
+    TuningError,
     setting_key,
 )
-from tuner.memory import summary
 from tuner.memory.fleet import FleetMemory, in_words
 from tuner.memory.selection import PRIOR_WORTH
 from tuner.service.explanations import explained
-from tuner.suggesting.questions import answer, ask, read
+from tuner.suggesting.questions import (
+    AgreementQuestion,
+    MemoryAnswer,
+    PosteriorQuestion,
+    answer,
+    ask,
+    read,
+)
+from tuner.wire import Idle
 
 
 def shown(at: Setting) -> Outcome:
@@ -109,7 +123,8 @@ def test_a_new_study_uses_like_ones_once_its_baseline_is_measured() -> None:
     assert [r.study for r in later.transfer.siblings] == ["of-a"]
     trust = later.transfer.trust
     assert trust[Closeness.BOARD_AND_WORKLOAD] == PRIOR_WORTH[Closeness.BOARD_AND_WORKLOAD]
-    assert world.memory.transfer(later).trust != trust
+    again = world.memory.transfer(later)
+    assert again is not None and again.trust != trust
     third = world.store.studies.get("of-c")
     assert {r.closeness for r in third.transfer.siblings} == {Closeness.KIND}
     (event,) = [e for e in world.store.events.list(study="of-b") if e.kind == "siblings"]
@@ -127,13 +142,12 @@ def test_without_transfer_there_are_no_siblings() -> None:
     world.finish("a")
     world.loop.register(device("b"))
     fresh = study(devices=("b",), id="s2", terms=Terms(trials=6, transfer=False))
-    assert not world.memory.transfer(fresh).siblings
+    assert world.memory.transfer(fresh) == Transfer()
     used = world.memory.transfer(replace(fresh, terms=Terms(trials=6)))
-    assert used.siblings
+    assert used is not None and used.siblings
     assert world.memory.memory(replace(fresh, transfer=used)) is NO_MEMORY
-    assert not world.memory.transfer(
-        replace(fresh, terms=Terms(trials=6, plan_by="arrival_rate_per_s"))
-    ).siblings
+    by_load = replace(fresh, terms=Terms(trials=6, plan_by="arrival_rate_per_s"))
+    assert world.memory.transfer(by_load) == Transfer()
 
 
 def test_a_deleted_study_is_no_sibling_any_more() -> None:
@@ -173,7 +187,7 @@ def test_the_same_past_gives_the_same_suggestion_here_and_elsewhere() -> None:
 
 
 def test_a_study_without_a_law_or_a_baseline_leaves_nothing() -> None:
-    assert summary.posterior_of(Past(study=study(), trials=()), device()) is None
+    assert posterior_after(Past(study=study(), trials=()), device()) is None
 
 
 def test_one_is_forgotten_with_its_device() -> None:
@@ -201,6 +215,59 @@ def test_the_plan_of_like_studies_is_verified_before_a_search() -> None:
         r.why for r in world.store.studies.revisions("of-d") if r.study.phase is Phase.CONFIRMING
     ]
     assert "3 studies of the same board, workload and versions agree on" in why[0]
+
+
+@dataclass
+class Worker:
+    """The memory's computations as another process does them: by messages, and not at once."""
+
+    asked: list[Future[tuple[Setting, int]]] = field(default_factory=list)
+    fails: bool = False
+
+    def posterior(
+        self, past: Past, device: Device, siblings: Sequence[Sibling]
+    ) -> Posterior | None:
+        question = PosteriorQuestion(past=past, device=device, siblings=tuple(siblings))
+        return MemoryAnswer.read(answer(question.model_dump_json().encode())).posterior
+
+    def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
+        question = AgreementQuestion(past=past, like=tuple(like))
+        reply = MemoryAnswer.read(answer(question.model_dump_json().encode()))
+        self.asked.append(Future())
+        self._reply = reply
+        return self.asked[-1]
+
+    def reply(self) -> None:
+        """Let the last question be answered."""
+        if self.fails:
+            self.asked[-1].set_exception(TuningError("the worker was lost"))
+        else:
+            self.asked[-1].set_result((self._reply.plan, self._reply.holders))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it answers", "it is lost"])
+def test_a_device_waits_while_the_plans_of_like_studies_are_compared_elsewhere(
+    fails: bool,
+) -> None:
+    here, there = Searching(), Searching()
+    worker = Worker(fails=fails)
+    there.memory.work = worker
+    for world in (here, there):
+        world.finish("a", "b", "c")
+    like = [[p for _, p in w.store.posteriors.near(device("d"), 9)] for w in (here, there)]
+    assert like[0] == like[1], "a posterior is the same wherever it is computed"
+    there.loop.register(device("d"))
+    terms = Terms(trials=6, window_s=10.0, max_window_s=30.0)
+    fresh = study(Phase.BASELINE, devices=("d",), id="of-d", terms=terms)
+    there.store.studies.add(fresh, "test", "created")
+    for _ in range(4):
+        there.step(there.shows, "d")
+    waits = there.ask("d")
+    assert isinstance(waits, Idle) and "plans of like studies" in waits.why
+    assert len(worker.asked) == 1, "it is asked once"
+    worker.reply()
+    there.ask("d")
+    assert there.store.studies.get("of-d").transfer.holders == (0 if fails else 3)
 
 
 def test_a_plan_that_is_not_confirmed_is_followed_by_a_search() -> None:

@@ -8,10 +8,24 @@ from dataclasses import replace
 
 import pytest
 
+from policies import load_policy
 from tests.builders import trial
 from tests.unit.tuner.bo.test_load import BY, LIMIT_MS, SPACE, shown, truth
 from tests.unit.tuner.bo.test_load import asked as planning
-from tuner.core import LOAD_REACH, Limit, Past, Phase, Plan, Row, Setting, Trial
+from tuner.core import (
+    LOAD_REACH,
+    Estimate,
+    Limit,
+    Measurement,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Setting,
+    Trial,
+    TrialState,
+    burst_names,
+)
 from tuner.study.follow import confirming_rows, row_duel, why_grow
 from tuner.study.moves import Assign, Move
 from tuner.study.reach import Reach, reach_of
@@ -45,6 +59,53 @@ def reach(trials: Sequence[Trial], setting: Setting = SLOW, low: float = 0.0) ->
 def test_a_setting_reaches_the_highest_load_that_two_windows_keep_the_limits_at() -> None:
     seen = windows((SLOW, 33.0), (SLOW, 28.0), (SLOW, 27.0), (SLOW, 22.0))
     assert reach([*seen, *baselines(25.0, 33.0)]).load == 28.0
+
+
+def test_a_row_is_held_through_the_bursts_that_two_of_its_windows_had() -> None:
+    seen = [*windows((SLOW, 28.0), (SLOW, 27.0), (SLOW, 28.5)), *baselines(28.0, 29.0)]
+    bursts = ((9.0, 5.0, 4.0, 0.0), (8.0, 6.0, 4.0, 1.0), (2.0, 2.0, 2.0, 2.0))
+    for n, levels in enumerate(bursts):
+        measured = seen[n].measurement
+        assert measured is not None
+        load = {**measured.context, **dict(zip(burst_names(BY), levels, strict=True))}
+        seen[n] = replace(seen[n], measurement=replace(measured, context=load))
+    step = confirming_rows(confirming(seen, 500.0), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    assert step.plan.rows[0].bursts == (8.0, 5.0, 4.0, 1.0)
+    assert reach(windows((SLOW, 28.0), (SLOW, 27.0))).bursts == ()
+
+
+def test_a_setting_that_reaches_further_and_saves_more_serves_a_row() -> None:
+    costly = [replace(t, setting=FAST) for t in windows((HOME, 27.0), (HOME, 27.5))]
+    costly = [replace(t, measurement=cheaper(t, 0.95)) for t in costly]
+    higher = [replace(t, number=t.number + 9) for t in windows((SLOW, 30.0), (SLOW, 31.0))]
+    seen = [*costly, *higher, *baselines(28.0, 29.0, 30.0)]
+    plan = Plan((Row(29.0, FAST, at=28.0), Row(33.0, SLOW, at=31.0), Row(math.inf, HOME)), BY)
+    past = confirming(seen, 500.0)
+    step = confirming_rows(replace(past, study=replace(past.study, plan=plan)), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    assert [row.setting for row in step.plan.rows] == [SLOW, HOME]
+
+
+def cheaper(window: Trial, share: float) -> Measurement:
+    measured = window.measurement
+    assert measured is not None
+    energy = measured.estimates["energy_j"]
+    less = Estimate.of_mean(share * energy.mean, energy.stderr, energy.n)
+    return replace(measured, estimates={**measured.estimates, "energy_j": less})
+
+
+def test_where_the_baseline_could_not_be_measured_a_higher_load_is_another_chance() -> None:
+    few = [replace(t, state=TrialState.INCONCLUSIVE) for t in baselines(10.0, 10.5)]
+    held = Plan.single(HOME)
+
+    def grows(now: float) -> str:
+        past = confirming(few, now)
+        study = replace(past.study, phase=Phase.HOLDING, plan=held)
+        return why_grow(replace(past, study=study), load_policy("polythrottle"))
+
+    assert not grows(11.0)
+    assert "is not measured yet" in grows(14.0)
 
 
 def test_one_window_at_each_load_confirms_nothing() -> None:

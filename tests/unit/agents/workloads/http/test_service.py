@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.target.side import Restartable, Side
+from agents.target.side import Restartable, Serves, Side
 from agents.workloads import open_workload
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
@@ -148,6 +148,8 @@ class Handler(Spoken):
     def do_PUT(self) -> None:
         body = self.body()
         if self.path == "/thumb":
+            if self.server.refused:
+                return self.plain("starting", 503)
             self.server.answered += 1
             return self.plain("")
         (self.server.codec,) = json.loads(body)
@@ -283,6 +285,21 @@ def test_a_service_that_is_away_is_lost(service: Service, side: Side, tmp_path: 
     text = FILE.format(url="http://127.0.0.1:1")
     with raised(DeviceLost, "http://127.0.0.1:1"):
         reopened(tmp_path, text)
+
+
+@pytest.mark.parametrize("load", ["", LOAD])
+def test_a_service_that_starts_answers_a_request_of_its_load_or_shows_its_metrics(
+    load: str, service: Service, tmp_path: Path
+) -> None:
+    side = opened(tmp_path, service, load)
+    assert isinstance(side.actuator, Serves)
+    before = service.answered
+    side.actuator.demand_answer()
+    assert service.answered - before == (1 if load else 0)
+    service.gone = service.refused = True
+    with raised(ActuationError, "thumbnails"):
+        side.actuator.demand_answer()
+    side.close()
 
 
 def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Service) -> None:
@@ -467,6 +484,23 @@ def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
     setting = side.actuator.read()
     side.close()
     assert setting == {"codec": "small", "workers": 2}
+
+
+def test_calls_that_restart_a_service_are_one_where_each_sets_keys_of_its_own(
+    service: Service, tmp_path: Path
+) -> None:
+    text = FILE.format(url=service.url).replace("{ pool = { workers", "{ workers")
+    head, workers, rest = text.replace(
+        '{ workers = "{value}" } }', '{ workers = "{value}" }'
+    ).split("[[knob]]")
+    workers = workers.replace("pool.workers", "workers")
+    queue = workers.replace("workers", "queue")
+    service.config = {"workers": 4, "queue": 4}
+    side = reopened(tmp_path, f"{head}[[knob]]{workers}[[knob]]{queue}[[knob]]{rest}")
+    side.actuator.apply({"workers": 2, "codec": "small", "queue": 1})
+    side.close()
+    assert service.asked == [("POST", "/config", {"workers": 2, "queue": 1})]
+    assert service.codec == "small"
 
 
 def test_under_our_own_load_a_restart_and_cpu_time_are_told_all_the_same(

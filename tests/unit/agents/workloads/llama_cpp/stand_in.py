@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 HELP = {
-    "0.3.36": "--spec-draft-n-max N\n--spec-type none,draft-simple,ngram-simple\n"
+    "0.3.36": "-t, --threads N   number of threads\n--spec-draft-n-max N\n"
+    "--spec-type none,draft-simple,ngram-simple\n"
     "--draft, --draft-n, --draft-max N   the argument has been removed\n",
     "0.3.16": "--draft-max, --draft, --draft-n N   number of tokens to draft (default: 16)\n",
     "0.2.0": "-m, --model FNAME\n",
@@ -163,6 +164,7 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
             text = "".join(f"{i} " for i in range(made))
             last = {"stop": True, "tokens_predicted": made, "length": length, "timings": timings}
+            last["threads"] = state.options.threads
             if request.get("stream"):
                 self.chunk(b"data: " + json.dumps({"content": "", **last}).encode() + b"\n\n")
                 self.chunk(b"")
@@ -218,6 +220,7 @@ def main() -> None:
     parser.add_argument("--host")
     parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--slots", action="store_true")
+    parser.add_argument("-t", "--threads", type=int, default=2)
     if "0.3.16" in sys.argv:
         parser.add_argument("--model-draft", default="")
         parser.add_argument("--draft-max", type=int, default=16)

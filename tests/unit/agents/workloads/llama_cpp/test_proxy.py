@@ -30,6 +30,9 @@ PLAN: dict[str, Any] = {
 }
 
 
+ON_STAND_IN = ("--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.3.36")
+
+
 def plan_up_to(below: float) -> dict[str, Any]:
     """Return another such plan: what a plan has shown is kept for it."""
     return {**PLAN, "rows": [{**PLAN["rows"][0], "below": below}, PLAN["rows"][1]]}
@@ -330,6 +333,27 @@ def test_methods_of_drafting_are_words_of_a_knob(tmp_path: Path) -> None:
         assert proxy.complete(n_predict=24)["timings"]["draft_n"] > 0
 
 
+def test_flags_of_the_server_are_knobs_that_change_together_without_a_lost_request(
+    tmp_path: Path,
+) -> None:
+    target, draft = models(tmp_path)
+    command = ["--knob", "threads=2,1", "--draft", f"d={draft}", "--state-dir", str(tmp_path)]
+    with running([*command, "--", *stand_in("0.3.36", target)], tmp_path) as proxy:
+        (knob,) = (k for k in proxy.get("/knobs")["knobs"] if k["name"] == "threads")
+        assert (knob["values"], knob["default"], knob["cost"]["restart"]) == ([1, 2], 2, True)
+        assert proxy.complete(n_predict=8)["threads"] == 2
+        switches = proxy.stats()["switches"]
+        setting = {"speculation_length": 3, "threads": 1}
+        assert proxy.put("/knobs", setting).json() == {"setting": setting}
+        answer = proxy.complete(n_predict=24)
+        assert (answer["threads"], answer["length"]) == (1, 3)
+        until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
+        psutil.Process(proxy.stats()["pids"][0]).kill()
+        assert proxy.complete(n_predict=8)["threads"] == 1
+        stats = proxy.stats()
+        assert (stats["switches"] - switches, stats["failed"]) == (1, 0)
+
+
 def test_a_draft_of_another_vocabulary_is_found_before_anything_is_served(tmp_path: Path) -> None:
     target, draft = models(tmp_path, draft="words")
     message = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
@@ -371,6 +395,10 @@ def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path
             ["--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.2.0"],
             "lists neither",
         ),
+        (["--knob", "speed=1,2", *ON_STAND_IN], "--speed"),
+        (["--knob", "spec_type=a,b", *ON_STAND_IN], "--spec-type"),
+        (["--knob", "threads=1,2", *ON_STAND_IN, "-t", "2"], "--threads"),
+        (["--attach", "http://127.0.0.1:9", "--knob", "threads=1,2"], "--knob"),
         (["--attach", "http://192.0.2.1:80"], "is not on this machine"),
         (["--attach", "http://127.0.0.1:9"], "does not answer"),
     ],

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agents.target.side import NothingToMeasure, NothingToSet, Side
 from agents.workloads.http.config import load_service_config
 from agents.workloads.http.load_config import OurLoad
 from tests.errors import has_a_next_step, raised
 from tests.unit.agents.workloads.http.llm.servers import SHOWN, ModelServer
 from tuner.cli.app import main
 from tuner.cli.run import llm
-from tuner.core import Clock, TuningError
+from tuner.cli.run.jobs import Wishes, requested_jobs, terms
+from tuner.cli.runfile import RunJob
+from tuner.core import Clock, Cost, Knob, Part, Space, TuningError
 
 LOAD = "rate=2,prompt=4-8,output=8"
 
@@ -70,6 +74,30 @@ def test_a_written_configuration_is_one_that_an_agent_reads(
     assert load.good == {"ttft_ms": 500.0}
 
 
+def test_what_restarts_the_server_is_set_only_by_request(
+    vllm: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = Knob("--threads", (1, 2), 2, Part.WORKLOAD, Cost(restart=True))
+    of_a_unit = Side(
+        name="llm.service",
+        kind="unit",
+        board="",
+        version="",
+        space=Space((threads,)),
+        metrics=(),
+        actuator=NothingToSet(),
+        meter=NothingToMeasure(),
+    )
+    monkeypatch.setattr(llm, "open_device", lambda spec, **_: of_a_unit)
+    request = llm.LlmRequest(vllm.url, "cpu")
+    for allowed in (False, True):
+        checks = list(llm.examine(replace(request, allow_restart=allowed)))
+        (may, hint) = next((c[0], c[3]) for c in checks if c[1] == "would set --threads")
+        assert (may, "--allow-restart" in hint) == (allowed, not allowed)
+    (job,) = requested_jobs(Wishes(device="cpu", workload="reference", allow_restart=False))
+    assert not terms(job).allow_restart and terms(RunJob(device="cpu")).allow_restart
+
+
 def test_a_server_without_traffic_is_not_tuned(vllm: ModelServer, tmp_path: Path) -> None:
     file = llm.write_files(llm.LlmRequest(vllm.url, "cpu"), tmp_path)
     with raised(TuningError, "no request") as refused:
@@ -83,6 +111,10 @@ def test_a_server_without_traffic_is_not_tuned(vllm: ModelServer, tmp_path: Path
         ["--check"],
         ["--write-config", "llm.toml"],
         ["--generate-load", LOAD],
+        ["--allow-restart"],
+        ["--device", "cpu", "--workload", "reference", "--allow-restart"],
+        ["--device", "cpu+unit:llm.service", "--workload", "service:/nowhere.toml"],
+        ["--llm", "http://127.0.0.1:1", "--device", "unit:llm.service"],
         ["--llm", "http://127.0.0.1:1", "--resume"],
         ["--llm", "http://127.0.0.1:1", "--command", "true"],
         ["--llm", "http://127.0.0.1:1", "--device", "cpu"],

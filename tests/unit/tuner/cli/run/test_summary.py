@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.cli.run.test_results import result
+from tuner.cli.run.results import Result
 from tuner.cli.run.summary import summary, write_page
 from tuner.core import StoreError
 
@@ -31,6 +33,21 @@ def test_a_broken_window_is_counted_and_no_winner_saves_nothing() -> None:
     assert (
         lines["report"] == "`jouletune report --db sqlite:///x --format html --output report.html`"
     )
+
+
+def test_after_a_run_of_ones_own_service_the_next_step_is_to_hold_the_result() -> None:
+    def ends(found: Result) -> str:
+        job = found.job.model_copy(update={"workload": "http://127.0.0.1:8000"})
+        return dict(summary([replace(found, job=job)], None, ""))["next"]
+
+    assert "doctor" in dict(summary([result()], None, ""))["next"]
+    assert "--keep" in ends(result()) and "more knobs" in ends(result(worlds.flat))
+
+
+def test_limits_of_a_run_that_tuned_nothing_are_not_said_to_be_met() -> None:
+    found = result()
+    untuned = replace(found, main=replace(found.main, trials=()))
+    assert dict(summary([untuned], None, ""))["limits"] == "not compared: nothing was tuned"
 
 
 def test_a_run_that_finished_no_study_has_no_summary() -> None:

@@ -28,6 +28,8 @@ class Shown:
     histograms: tuple[str, ...] = ()
     tokens: str = ""
     running: str = ""
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """The answer of our proxy at `/knobs`, where one is in front; its setting can be changed."""
     usage_last: bool = True
     """Whether the number of tokens comes in an event of its own, after the last token."""
 
@@ -62,7 +64,8 @@ SHOWN: dict[str, Shown] = {
     ),
     "llama.cpp": Shown(
         {
-            "/props": {"total_slots": 4, "model_path": "small.gguf", "build_info": "b6000-abc"},
+            "/props": {"total_slots": 4, "model_path": "small.gguf", "build_info": "b6000-abc"}
+            | {"is_sleeping": False},
             "/v1/models": _models("llamacpp"),
         },
         (),
@@ -79,7 +82,13 @@ SHOWN: dict[str, Shown] = {
         "tgi_request_generated_tokens_sum",
         "tgi_batch_current_size",
     ),
-    "ollama": Shown({"/api/version": {"version": "0.12.3"}, "/v1/models": _models("library")}),
+    "ollama": Shown(
+        {
+            "/api/version": {"version": "0.12.3"},
+            "/v1/models": _models("library"),
+            "/api/ps": {"models": [{"name": "small", "size_vram": 1}]},
+        }
+    ),
     "triton": Shown(
         {"/v2": {"name": "triton", "version": "2.60.0", "extensions": ["statistics"]}},
         ("nv_inference_first_response_histogram_ms",),
@@ -96,10 +105,13 @@ class ModelServer:
     renamed: Mapping[str, str] = field(default_factory=dict)
     broken: bool = False
     answered: int = 0
+    inside: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
+        self.setting = dict(self.shown.knobs.get("setting", {}))
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
@@ -117,7 +129,7 @@ class ModelServer:
             lines += [f'{named}_bucket{{le="{le}"}} {self.answered}' for le in ("0.1", "+Inf")]
         for name, kind, value in (
             (self.shown.tokens, "counter", self.answered * TOKENS),
-            (self.shown.running, "gauge", 1),
+            (self.shown.running, "gauge", self.inside),
         ):
             # TGI counts tokens in a histogram alone.
             lines += [f"# TYPE {name} {kind}"] if name and not name.endswith("_sum") else []
@@ -134,15 +146,23 @@ def _handler(server: ModelServer) -> type[Spoken]:
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
+            elif self.path == "/knobs" and server.shown.knobs:
+                self.answer(200, {**server.shown.knobs, "setting": server.setting})
             elif self.path in server.shown.answers:
                 self.answer(200, server.shown.answers[self.path])
             else:
                 self.answer(404, {"error": {"message": "not found"}})
 
+        def do_PUT(self) -> None:
+            server.changes.append(json.loads(self.body()))
+            server.setting |= server.changes[-1]
+            self.answer(200, {"setting": server.setting})
+
         def do_POST(self) -> None:
             body = json.loads(self.body())
             with server.lock:
                 server.bodies.append(body)
+                server.inside += 1
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
@@ -160,6 +180,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
             self.wfile.write(b"0\r\n\r\n")
             with server.lock:
                 server.answered += 1
+                server.inside -= 1
 
         def event(self, text: str) -> None:
             data = f"data: {text}\n\n".encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import torch
@@ -27,7 +27,6 @@ from tuner.core import (
     setting_key,
     versions_of,
 )
-from tuner.memory.selection import aim_of
 
 MOST_POINTS = 96
 """The most settings of a posterior."""
@@ -47,10 +46,11 @@ EARLY = 5
 DIGITS = 4
 
 
-def posterior_of(past: Past, device: Device) -> Posterior | None:
+def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -> Posterior | None:
     """Return the posterior of a study, None where its objective follows no law or it has no baseline.
 
-    Its own siblings are not in it: a belief must not come back as evidence.
+    Its own siblings are not in it: a belief must not come back as evidence. `siblings` are those
+    whose worth for it is computed.
     """
     study, limits = past.study, past.limits
     physical = quantity_of(study.objective.metric, study.quantities).kind is not Kind.OTHER
@@ -81,12 +81,13 @@ def posterior_of(past: Past, device: Device) -> Posterior | None:
         directions=tuple(_rounded(direction) for direction in directions),
         baseline=baseline if len(study.devices) == 1 else {},
         held=_held(past),
-        aim=aim_of(study),
+        aim=study.aim,
         settings=len(view.measured),
+        worth=_worth(past, siblings),
     )
 
 
-def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
+def _worth(past: Past, siblings: Sequence[Sibling]) -> Mapping[Closeness, float]:
     """Return the probability of siblings of each closeness after the first windows, at even odds.
 
     None of those whose knobs or metrics do not cover the study.

@@ -1,0 +1,125 @@
+"""A systemd service's flags as an agent opens them, set by the actuator: knobs without a meter.
+
+A change restarts the service, which is the target's workload: it counts as set once that answers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agents.actuator.client import RemoteKnobs, actuator_socket, open_remote
+from agents.devices.unit.knobs import NAME
+from agents.host.host import HostClock
+from agents.target.side import NothingToMeasure, Restartable, Serves, Side, WorkloadChanged
+from tuner.core import ActuationError, Clock, InvalidInput, NotFound, Setting
+
+UNIT = "unit:"
+"""The beginning of the actuator's names of services."""
+START_S = 300.0
+"""The longest wait for a service's first answer after a restart: a large model is loaded in minutes."""
+LOOK_S = 0.5
+GRANT = (
+    "grant its flags in actuator.toml, then restart jouletune-actuator; `jouletune actuator status`"
+)
+
+
+def open_unit(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
+    """Open the granted flags of `unit:NAME.service`.
+
+    Raises:
+        InvalidInput: that is no service's name.
+        ActuationError: the actuator does not answer, or has no flag of that service to set.
+    """
+    if not NAME.fullmatch(rest):
+        raise InvalidInput(f"there is no service {rest!r}", hint="write unit:NAME.service")
+    spec, clock = f"{UNIT}{rest}", HostClock()
+    try:
+        remote = open_remote(actuator_socket(root), spec, clock)
+    except NotFound as error:
+        hint = f'add "{spec}" to drivers in actuator.toml; {error.hint}'
+        raise ActuationError(f"{spec}: {error.message}", hint=hint) from error
+    except ActuationError as error:
+        raise ActuationError(f"{spec} cannot be set: {error.message}", hint=error.hint) from error
+    reasons = "; ".join(f"{flag}: {why}" for flag, why in remote.without.items())
+    if not remote.space.knobs:
+        remote.close()
+        why = remote.cannot or reasons or "no flag of it is granted"
+        raise ActuationError(f"{spec} cannot be set: {why}", hint=GRANT)
+    return Side(
+        name=rest,
+        kind="unit",
+        board=rest,
+        version="",
+        space=remote.space,
+        metrics=(),
+        actuator=UnitKnobs(remote, rest, clock),
+        meter=NothingToMeasure(),
+        cannot=remote.without,
+    )
+
+
+class UnitKnobs:
+    """Set a service's flags; after a restart `read` waits until the workload answers again."""
+
+    def __init__(self, remote: RemoteKnobs, name: str, clock: Clock) -> None:
+        self._remote, self._name, self._clock = remote, name, clock
+        self._workload: Side | None = None
+        self._starting = False
+        self.conflict, self.close = remote.conflict, remote.close
+
+    def restarts(self, workload: Side) -> None:
+        """Take note of the workload that a change restarts."""
+        self._workload = workload
+
+    def read(self) -> Setting:
+        """Return what is in force, as soon as the service answers. Raises ActuationError."""
+        setting = self._remote.read()
+        if self._starting:
+            self._starting = False  # one that stays silent is reported once by us
+            self._await_answer()
+        return setting
+
+    def apply(self, setting: Setting) -> None:
+        """Restart the service with these flags, where they change.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting is not in the space, or not granted.
+            ActuationError: it is not in force; the service has its hold's or its own flags.
+        """
+        before = self._remote.read()
+        self._starting = self._starting or any(before[k] != v for k, v in setting.items())
+        self._remote.apply(setting)
+
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Keep the flags in force, also while the agent is away. Raises ActuationError."""
+        self._remote.hold(setting, study, revision, valid_for_s)
+
+    def release(self) -> None:
+        """Restart the service with its own command, where it has another. Raises ActuationError."""
+        self._starting = self._starting or self._remote.read() != self._remote.space.default
+        self._remote.release()
+
+    def _await_answer(self) -> None:
+        """Return once the workload answers. Raises ActuationError where it does not in time."""
+        end = self._clock.monotonic() + START_S
+        while silent := self._silent():
+            if self._clock.monotonic() >= end:
+                raise ActuationError(
+                    f"{self._name} was restarted and does not answer after {START_S:g} s: {silent}",
+                    hint=f"check its log: journalctl -u {self._name}",
+                )
+            self._clock.sleep(LOOK_S)
+
+    def _silent(self) -> str:
+        """Return why the workload does not answer yet; empty if it does. Raises WorkloadChanged."""
+        actuator = None if self._workload is None else self._workload.actuator
+        try:
+            if isinstance(actuator, Serves):
+                actuator.demand_answer()
+            elif isinstance(actuator, Restartable):
+                actuator.incarnation()
+        except WorkloadChanged:
+            raise
+        except ActuationError as error:
+            return error.message
+        return ""

@@ -1,0 +1,206 @@
+"""Tunes a real llama-server jointly: `python -m tests.engines.tuned.joint --output FILE.json`.
+
+`jouletune speculation proxy` runs the server, `jouletune run --llm` tunes it under a generated load. The
+rival sets one knob after the other, each to the best of all its values, with as many windows. Then both
+are measured in turns with the defaults, and at last the server is killed under load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from agents.host.host import HostClock
+from agents.target.side import Side
+from agents.workloads import open_workload
+from tests.bench.result import header
+from tests.bench.tuned_command import DEADLINE_S, TOP, saving
+from tests.engines.gguf_model import write_gguf
+from tests.integration.stage import JOULETUNE
+from tests.llama.build import llama_server
+from tests.llama.models import DRAFT, TARGET, weights
+from tests.llama.running import RunningProxy, running
+from tuner.cli.run.llm import LlmRequest, write_files
+from tuner.core import Setting, Value
+
+KNOBS = ("threads=2,1", "ubatch_size=512,64,16", "cpu_quota=200,150,100")
+"""The first value is llama-server's own on two cores; the quota is in percent of one core."""
+LOAD = "callers=4,prompt=32-128,output=32"
+LIMIT = 1.1
+"""The most of the baseline's median time per token."""
+METRIC, LATENCY = "cpu_time_ms", "tpot_p50_ms"
+WINDOW_S, TRIALS, ROUNDS = 6.0, 14, 6
+KILL_S = 2.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The proxy, the side that measures it as `run --llm` does, and the number of its windows."""
+
+    proxy: RunningProxy
+    side: Side
+
+    def measured(self, setting: Setting) -> dict[str, float]:
+        """Return the means of a window at a setting; it is longer where nothing was answered in it."""
+        self.side.actuator.apply(setting)
+        window = self.side.meter.start()
+        time.sleep(WINDOW_S)
+        while not {METRIC, LATENCY} <= window.read().estimates.keys():
+            time.sleep(1.0)
+        return {name: one.mean for name, one in window.stop().estimates.items()}
+
+
+def one_after_the_other(bench: Bench) -> tuple[dict[str, Value], int]:
+    """Return the setting of a search that fixes each knob before the next, and its windows."""
+    space = bench.side.space
+    setting = dict(space.default)
+    best = bench.measured(setting)
+    limit, windows = LIMIT * best[LATENCY], 1
+    for knob in space.knobs:
+        if knob.condition is not None and not knob.condition.holds(setting[knob.condition.knob]):
+            continue
+        for value in knob.values:
+            if value == knob.default:
+                continue
+            tried = {**setting, knob.name: value}
+            seen, windows = bench.measured(tried), windows + 1
+            if seen[LATENCY] <= limit and seen[METRIC] < best[METRIC]:
+                setting, best = tried, seen
+    return setting, windows
+
+
+def jointly(bench: Bench, folder: Path, share: float) -> dict[str, Any]:
+    """Return what `jouletune run --llm` reports, and its seconds from the command on."""
+    limit = f"{LATENCY} <= {LIMIT}x baseline"
+    words = ["run", "--llm", bench.proxy.url, "--device", "cpu", "--generate-load", LOAD]
+    words += [
+        "--allow-restart",
+        "--objective",
+        METRIC,
+        "--constraint",
+        limit,
+        "--trials",
+        str(TRIALS),
+    ]
+    words += ["--window", str(WINDOW_S), "--foreign-share", str(share), "--json"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [*JOULETUNE, *words, "--state-dir", str(folder)],
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return {**json.loads(done.stdout), "seconds": seconds}
+
+
+def in_turns(bench: Bench, arms: Mapping[str, Setting]) -> dict[str, Any]:
+    """Measure the arms in turns; return each one's means and its paired saving over the defaults."""
+    seen: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
+    for number in range(ROUNDS):
+        for name in list(arms) if number % 2 else list(arms)[::-1]:
+            seen[name].append(bench.measured(arms[name]))
+    base = [one[METRIC] for one in seen["defaults"]]
+    shown = (METRIC, LATENCY, "ttft_p50_ms", "throughput_per_s")
+    return {
+        name: {
+            "setting": dict(arms[name]),
+            **{metric: sum(one[metric] for one in windows) / ROUNDS for metric in shown},
+            **saving([one[METRIC] for one in windows], base),
+        }
+        for name, windows in seen.items()
+    }
+
+
+def killed(bench: Bench, setting: Setting) -> dict[str, Any]:
+    """Kill the server under load; return the lost requests, and whether the setting is in force again."""
+    bench.side.actuator.apply(setting)
+    before = bench.proxy.stats()
+    window = bench.side.meter.start()
+    time.sleep(KILL_S)
+    psutil.Process(bench.proxy.stats()["pids"][-1]).kill()
+    time.sleep(WINDOW_S)
+    window.stop()
+    after = bench.proxy.stats()
+    words = psutil.Process(after["pids"][-1]).cmdline()
+    return {
+        "answered": after["requests"] - before["requests"],
+        "cut_off": after["failed"] - before["failed"],
+        "restarts": after["restarts"] - before["restarts"],
+        "in_force": bench.side.actuator.read() == setting
+        and words[words.index("--threads") + 1] == str(setting["threads"]),
+    }
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Bench]:
+    """Start the proxy over a real llama-server. Raises Unbuildable where it cannot be built."""
+    for name, shape in (("target", TARGET), ("draft", DRAFT)):
+        write_gguf(folder / f"{name}.gguf", name, shape, weights(TARGET))
+    quota = str(TOP / "docs/examples/engines/cpu_quota.py")
+    server = [sys.executable, quota, str(llama_server("0.3.36")), "-np", "4", "-c", "4096"]
+    drafts = ["--draft", f"model={folder / 'draft.gguf'}", "--draft", "ngram-mod", "--longest", "6"]
+    knobs = [word for knob in KNOBS for word in ("--knob", knob)]
+    command = [*drafts, *knobs, "--state-dir", str(folder), "--", *server]
+    with running([*command, "-m", str(folder / "target.gguf")], folder) as proxy:
+        written = write_files(LlmRequest(proxy.url, "cpu", LOAD), folder / "llm")
+        side = open_workload(written.workload, seed=0, state_dir=folder, clock=HostClock())
+        with closing(side):
+            yield Bench(proxy, side)
+
+
+def measured(folder: Path, share: float) -> dict[str, Any]:
+    """Return the whole comparison."""
+    with opened(folder) as bench:
+        study = jointly(bench, folder / "joint", share)
+        defaults = dict(bench.side.space.default)
+        joint = {**defaults, **(study["best"] or {}).get("setting", {})}
+        sequential, windows = one_after_the_other(bench)
+        before = bench.proxy.stats()
+        arms = in_turns(bench, {"defaults": defaults, "sequential": sequential, "joint": joint})
+        changes = bench.proxy.stats()
+        return {
+            "arms": arms,
+            "trials": len(study["trials"]),
+            "settings": sum(1 for _ in bench.side.space.grid()),
+            "windows": windows,
+            "report_s": study["seconds"],
+            "changes": changes["switches"],
+            "requests": changes["requests"],
+            "cut_off": changes["failed"] - before["failed"],
+            "killed": killed(bench, joint),
+        }
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--output", type=Path, required=True)
+    words.add_argument("--foreign-share", type=float, default=0.3)
+    given = words.parse_args()
+    with tempfile.TemporaryDirectory(prefix="jouletune-joint-") as name:
+        result = measured(Path(name), given.foreign_share)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps({**result, **header()}, indent=2) + "\n")
+    for arm, one in result["arms"].items():
+        sys.stdout.write(f"{arm}: {one}\n")
+
+
+if __name__ == "__main__":
+    main()
