@@ -2,7 +2,8 @@
 
 `python -m tests.fake_systemd ROOT WORDS…` is its systemctl. What its file says goes wrong:
 `bad` (a word with which the service does not start), `hang` (one with which a start takes for ever),
-`lost` (a daemon-reload that loads nothing), `masked`. Five starts without reset-failed are the most.
+`lost` (a daemon-reload that loads nothing), `masked`, `gone` (the unit's file was removed). Five starts
+without reset-failed are the most.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class FakeSystemd:
             "active": "failed",
         }
         self.save(now)  # the old process has ended, whatever comes
-        if state.get("masked") or starts > MOST_STARTS:
-            raise ActuationError("Unit llm.service is masked, or started too often")
+        if state.get("masked") or state.get("gone") or starts > MOST_STARTS:
+            raise ActuationError("Unit llm.service is masked, gone, or started too often")
         if state.get("bad") in argv.split():
             raise ActuationError("Job for llm.service failed")
         if state.get("hang") in argv.split():
@@ -109,7 +110,7 @@ class FakeSystemd:
         self.save({**now, "running": argv, "active": "active"})
 
     def _shown(self, state: dict[str, Any]) -> str:
-        load = "masked" if state.get("masked") else "loaded"
+        load = "not-found" if state.get("gone") else "masked" if state.get("masked") else "loaded"
         told = (
             f"path={state['argv'].split()[0]} ; argv[]={state['argv']} ; ignore_errors=no ; pid=7"
         )

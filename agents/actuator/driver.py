@@ -229,8 +229,9 @@ def _ended(line: socket.socket) -> bool:
 
 def _become_driver_process(line: int, parent: int) -> None:
     """Keep nothing of the actuator's but the line to it, and end with it, whatever ends it."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        # Not ignored: a driver sees how a program ended that it started.
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

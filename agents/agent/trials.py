@@ -115,6 +115,7 @@ class TrialRunner:
             context=order.context,
             follows=order.follows,
             plan=order.plan,
+            idle=True,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         caps, setting = self.bench.target.caps, dict(order.setting)

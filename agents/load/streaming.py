@@ -8,10 +8,12 @@ may hold a role and no token.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
@@ -21,6 +23,7 @@ from tuner.core import (
     Better,
     Clock,
     Context,
+    Estimate,
     Kind,
     Metric,
     OverDevices,
@@ -37,10 +40,14 @@ USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 LONGEST_USAGE = 2000
 """Bytes of the last pieces that are searched for the number of tokens."""
 NO_USAGE = "an answer without its number of tokens"
+PAUSE_S = 1.0
+"""A request after so long without any other is a first one: it may wait for the model to be loaded."""
+FIRST = "first_request_ms"
 LIMITS = ("ttft_ms", "tpot_ms")
 """What can make a request count as good."""
 
 TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
+FIRST_MS = Quantity("ms", Better.LESS, Kind.TIME)
 GOODPUT = Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST)
 
 Connect = Callable[[Callable[[bytes], None] | None], HttpCaller]
@@ -49,8 +56,14 @@ Connect = Callable[[Callable[[bytes], None] | None], HttpCaller]
 
 @dataclass(slots=True)
 class StreamTimes:
-    """What the callers of one window saw; `pieces` counts those of answers that did not end."""
+    """What the callers of one window saw; `pieces` counts those of answers that did not end.
 
+    `quiet_since_s` is when the last request ended, `inside` how many are under way.
+    """
+
+    quiet_since_s: float
+    inside: int = 0
+    after_pause_ms: list[float] = field(default_factory=list)
     first_ms: list[float] = field(default_factory=list)
     per_token_ms: list[float] = field(default_factory=list)
     ended: list[tuple[float, bool]] = field(default_factory=list)
@@ -81,16 +94,24 @@ class StreamCaller:
         """Send one request, read its stream to the end, and return the error, or an empty text."""
         self._events, self._tail = 0, b""
         began_s = self._clock.monotonic()
+        times = self._times
+        with times.lock:
+            after_pause = not times.inside and began_s - times.quiet_since_s >= PAUSE_S
+            times.inside += 1
         wrong = self._http.send()
+        with times.lock:
+            times.inside -= 1
+            times.quiet_since_s = self._clock.monotonic()
         usage = USAGE.findall(self._tail)
         tokens = int(usage[-1]) if usage else 0
-        times = self._times
         if wrong or not tokens or not self._events:
             return wrong or NO_USAGE  # its pieces stay counted: they were decoded
         with times.lock:
             times.pieces -= self._events
             shown = {"ttft_ms": 1000.0 * (self._first_s - began_s)}
             times.first_ms.append(shown["ttft_ms"])
+            if after_pause:
+                times.after_pause_ms.append(shown["ttft_ms"])
             if tokens > 1:
                 shown["tpot_ms"] = 1000.0 * (self._last_s - self._first_s) / (tokens - 1)
                 times.per_token_ms.append(shown["tpot_ms"])
@@ -143,7 +164,7 @@ class StreamMeter(LoadMeter):
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError where the service does not tell its totals."""
-        totals, times = self._counting(), StreamTimes()
+        totals, times = self._counting(), StreamTimes(self._clock.monotonic())
 
         def counted() -> Mapping[str, float]:
             return {"items": float(times.tokens), **totals()}
@@ -182,10 +203,11 @@ class StreamWindow:
     def _with(self, reading: Reading) -> Reading:
         times, seconds = self._times, self._run.read().seconds
         with times.lock:
-            ended, first, per_token = (
+            ended, first, per_token, after_pause = (
                 list(times.ended),
                 list(times.first_ms),
                 list(times.per_token_ms),
+                list(times.after_pause_ms),
             )
         estimates = dict(reading.estimates)
         estimates.pop("throughput_per_s", None)  # of requests; the agent derives that of tokens
@@ -193,16 +215,22 @@ class StreamWindow:
             if values:
                 estimates[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
                 estimates[f"{name}_p99_ms"] = quantile_estimate(values, 0.99)
+        if len(after_pause) > 1:
+            spread = stdev(after_pause) / math.sqrt(len(after_pause))
+            estimates[FIRST] = Estimate.of_mean(
+                fmean(after_pause), spread, len(after_pause), scope=Scope.SERVICE
+            )
         if ended and seconds > 0.0 and self._limits:
             good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
             estimates["goodput_per_s"] = rate_of(good, seconds)
         return Reading(reading.totals, estimates)
 
 
-def stream_metrics(goodput: bool) -> tuple[Metric, ...]:
-    """Return the metrics of a window of streamed answers."""
+def stream_metrics(goodput: bool, closed: bool) -> tuple[Metric, ...]:
+    """Return the metrics of a window of streamed answers; a closed loop has no pauses."""
     tails = [f"{name}_{quantile}_ms" for name in ("ttft", "tpot") for quantile in ("p50", "p99")]
     return (
         *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
+        *(() if closed else [Metric(FIRST, scope=Scope.SERVICE, quantity=FIRST_MS)]),
         *([Metric("goodput_per_s", scope=Scope.SERVICE, quantity=GOODPUT)] if goodput else []),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from agents.target.idle import idle_power
 from agents.target.side import MeasuresRuns
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
@@ -64,7 +66,8 @@ class Ask:
     `expected` is the load that the window is compared with, empty for none. `context` is the load
     to request, empty for the traffic that arrives. `follows` are signals, separated by commas,
     whose means are reported as the window's load, too. `plan` is a table for the workload to follow
-    instead of the setting, which is that of its row at the load, else its first row's.
+    instead of the setting, which is that of its row at the load, else its first row's. `idle` asks for
+    the power between requests, before the window.
     """
 
     metrics: tuple[str, ...]
@@ -75,6 +78,7 @@ class Ask:
     context: Context = field(default_factory=dict)
     follows: str = ""
     plan: Plan | None = None
+    idle: bool = False
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -175,6 +179,8 @@ class Measurer:
     def _window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
     ) -> MeasuredWindow:
+        pause = partial(self.pause, check=check)
+        idle = idle_power(self.target, setting, self.clock, self.usage, pause) if ask.idle else {}
         if self.runs is None:
             self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
@@ -189,7 +195,7 @@ class Measurer:
         except BaseException:
             window.discard()
             raise
-        estimates = window.estimates()
+        estimates = window.estimates() | idle
         if broke is None:
             _demand(ask, estimates, window, self.target.quantities)
         refuse_negative(estimates, self.target.quantities)

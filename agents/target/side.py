@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from agents.actuator.caps import DeviceCaps
 from agents.host.processes.ownership import WorkloadIdentity
+from tuner.compat import StrEnum
 from tuner.core import (
     ActuationError,
     Actuator,
@@ -273,6 +274,25 @@ class Closing(Protocol):
         ...
 
 
+class IdleState(StrEnum):
+    """The state of a workload without requests, by its own process."""
+
+    BUSY = "busy"
+    LOADED = "loaded"
+    UNLOADED = "unloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleWorkload:
+    """A workload that is idle between windows, as its load is ours.
+
+    `look` returns its state now. `delay_knob` is the knob of the seconds after which it unloads, if any.
+    """
+
+    look: Callable[[], IdleState]
+    delay_knob: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One side of a target: its description, its knobs, its actuator and its meter.
@@ -314,6 +334,7 @@ class Side:
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
     spec: str = ""
+    idle: IdleWorkload | None = None
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """How a workload's processes are identified."""
     energy_of: frozenset[str] = frozenset()

@@ -19,6 +19,9 @@ from agents.target.side import (
 )
 from agents.target.spaces import speed_change, together
 from tuner.core import (
+    IDLE,
+    IDLE_UNLOADED,
+    POWER,
     ActuationError,
     Clock,
     ConfigError,
@@ -145,7 +148,13 @@ class Target:
                     origin = weakest((previous.origin, metric.origin))
                     metric = Metric(metric.name, origin, previous.scope, previous.quantity)
                 metrics[metric.name] = metric
+        if self._idles and (power := metrics.get(POWER)) is not None:
+            metrics |= {n: Metric(n, power.origin, power.scope) for n in (IDLE, IDLE_UNLOADED)}
         return tuple(metrics.values())
+
+    @property
+    def _idles(self) -> bool:
+        return self.workload is not None and self.workload.idle is not None
 
     @property
     def cannot(self) -> Mapping[str, str]:
@@ -154,6 +163,8 @@ class Target:
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
             reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
+        if self._idles:
+            reasons[IDLE] = "no device has an energy meter"
         withdrawn = {k: v for side in self.sides.values() for k, v in side.withdrawn.items()}
         return {name: why for name, why in reasons.items() if name not in offered} | withdrawn
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +62,35 @@ def until(done: Callable[[], object], why: str) -> None:
         time.sleep(0.1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Machine:
-    """A booted machine: its files as seen from outside, and commands run inside."""
+    """A machine: its files as seen from outside, and commands run inside while it is booted."""
 
     root: Path
-    nspawn: int
+    options: Sequence[str] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def nspawn(self) -> int:
+        """The process of systemd-nspawn, 0 while it is not booted."""
+        return self.process.pid if self.process else 0
+
+    def boot(self) -> None:
+        """Boot it. Raises CannotRun."""
+        log = self.root.with_suffix(".log")
+        command = [*TIED, "systemd-nspawn", "-D", str(self.root), "-b"]
+        command += ["--register=no", "--keep-unit", "--private-network", "-M", self.root.name]
+        with log.open("wb") as written:
+            self.process = subprocess.Popen(
+                [*command, *self.options], stdin=subprocess.DEVNULL, stdout=written, stderr=written
+            )
+        _await_boot(self, self.process, log)
+
+    def stop(self) -> None:
+        """Shut it down, as an administrator does."""
+        process, self.process = self.process, None
+        if process is not None:
+            _stop(process)
 
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command inside, without a network; pip finds its wheels in a folder."""
@@ -115,21 +138,12 @@ def booted(base: Path | None = None) -> Iterator[Machine]:
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
         _copy_source(root / "root" / "source")
-        with (root.with_suffix(".log")).open("wb") as log:
-            command = [*TIED, "systemd-nspawn", "-D", str(root), "-b"]
-            command += ["--register=no", "--keep-unit", "--private-network", "-M", root.name]
-            nspawn = subprocess.Popen(
-                [*command, *bind],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-            try:
-                machine = Machine(root, nspawn.pid)
-                _await_boot(machine, nspawn, root.with_suffix(".log"))
-                yield machine
-            finally:
-                _stop(nspawn)
+        machine = Machine(root, bind)
+        try:
+            machine.boot()
+            yield machine
+        finally:
+            machine.stop()
     finally:
         _drop(root)
 

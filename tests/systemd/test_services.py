@@ -173,10 +173,13 @@ class Site:
     def kill(self, service: str) -> None:
         self.systemctl("kill", "-s", "KILL", "--kill-whom=main", service)
 
-    def status(self) -> dict[str, Any]:
+    def device(self, uuid: str) -> dict[str, Any]:
         told = self.machine.call("jouletune", "actuator", "status", "--json").stdout
         devices = json.loads(told)["devices"] if told else []
-        return next((d for d in devices if d["uuid"] == A100), {})
+        return next((d for d in devices if d["uuid"] == uuid), {})
+
+    def status(self) -> dict[str, Any]:
+        return self.device(A100)
 
     def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.machine.run("jouletune", *command, *DESK))

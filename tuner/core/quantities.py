@@ -14,6 +14,8 @@ __all__ = [
     "Better",
     "CAPACITY",
     "ENERGY",
+    "IDLE",
+    "IDLE_UNLOADED",
     "Kind",
     "OverDevices",
     "OverWindows",
@@ -93,12 +95,15 @@ UNKNOWN = Quantity("", signed=True)
 """An undeclared quantity: nothing is assumed of it."""
 
 ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
+IDLE, IDLE_UNLOADED = "idle_w", "idle_unloaded_w"
 """The capacity is what a workload gets done: a saving is always shown beside it."""
 
 _LATENCY = Quantity("ms", Better.LESS, Kind.TIME)
 STANDARD: Quantities = {
     ENERGY: Quantity("J", Better.LESS, Kind.ENERGY, OverDevices.SUM),
     POWER: Quantity("W", Better.LESS, Kind.POWER, OverDevices.SUM),
+    IDLE: Quantity("W", None, Kind.POWER, OverDevices.SUM),
+    IDLE_UNLOADED: Quantity("W", None, Kind.POWER, OverDevices.SUM),
     "cpu_time_ms": Quantity("ms", Better.LESS, Kind.TIME, OverDevices.SUM),
     "latency_ms": _LATENCY,
     "latency_mean_ms": _LATENCY,

@@ -6,7 +6,15 @@ from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
-from tuner.presentation.texts import billed, broken, described, gained, plan_rows, saved_by_period
+from tuner.presentation.texts import (
+    billed,
+    broken,
+    described,
+    gained,
+    idle_texts,
+    plan_rows,
+    saved_by_period,
+)
 from tuner.wire import StudyReport, StudyView
 
 
@@ -58,6 +66,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
     entries.append(("bill", billed(report.bill, won=bool(saved))))
+    entries += [("idle", text) for text in idle_texts(view)]
     entries += [
         ("saved", f"{name}: {saved} ({basis})") for name, saved, basis in saved_by_period(report)
     ]

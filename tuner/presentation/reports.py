@@ -14,6 +14,7 @@ from tuner.presentation.texts import (
     broken,
     capacity,
     grown,
+    idle_texts,
     improved,
     plan_rows,
     requested_metrics,
@@ -127,6 +128,8 @@ def account(main: StudyOutcome) -> Iterator[str]:
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
     yield f"bill      {billed(main.report.bill, won=main.won)}"
+    for text in idle_texts(main.report.study):
+        yield f"idle      {text}"
     if main.report.bill.saved_j is not None:
         for name, saved, basis in saved_by_period(main.report):
             yield f"saved     {name}: {saved} ({basis})"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from tuner.core import (
     CAPACITY,
     HELD,
+    IDLE,
+    IDLE_UNLOADED,
     BelievedSetting,
     Bill,
     Estimate,
@@ -221,6 +223,16 @@ def billed(bill: Bill, *, won: bool) -> str:
         f"{text}; at the baseline's throughput it saves {figure('power_w', bill.saving_w)}; "
         f"exploring pays off after {duration(bill.break_even_s)}{_saved_since(bill)}"
     )
+
+
+def idle_texts(view: StudyView) -> Iterator[str]:
+    """Yield the power between requests, at the baseline where it was measured there, else at the best."""
+    best = view.best.metrics if view.best else {}
+    for metric, state in ((IDLE, "with the model in memory"), (IDLE_UNLOADED, "after its unload")):
+        estimate = view.baseline.metrics.get(metric) or best.get(metric)
+        if estimate is not None:
+            power = figure(metric, estimate.mean, estimate.stderr, view.quantities)
+            yield f"{power} without requests, {state}: {0.024 * estimate.mean:.3g} kWh a day"
 
 
 def _saved_since(bill: Bill) -> str:

@@ -115,8 +115,8 @@ def duel(
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
-    reference = _pools(study, _alternating_with(study, own, windows))
-    return (reference, _pools(study, own)) if reference else None
+    baseline = _alternating_with(study, own, windows)
+    return (_pools(study, baseline), _shown(study, own, baseline)) if baseline else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ def judged(
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
         return lost("its confirming windows do not prove that it meets the limits")
-    reference = _pools(study, _alternating_with(study, good, windows))
-    return compared(study, evidence, reference, shown)
+    baseline = _alternating_with(study, good, windows)
+    return compared(study, evidence, _pools(study, baseline), _shown(study, good, baseline))
 
 
 def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
@@ -287,6 +287,19 @@ def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Tria
     others = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
     since = max(others, default=0)
     return [t for t in baseline if since < t.number < last]
+
+
+def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> dict[str, Estimate]:
+    """Return what a setting showed: limited metrics in all its windows, others in those that alternate.
+
+    Windows that only prove a limit come after the baseline's: a drift in them is no gain.
+    """
+    last = max((t.number for t in baseline), default=0)
+    later = [t for t in own if t.number > last]
+    in_turn = _pools(study, [*(t for t in own if t.number < last), *later[:1]])
+    limited = {c.metric for c in study.constraints} - {study.objective.metric}
+    proven = {name: e for name, e in _pools(study, own).items() if name in limited}
+    return {**in_turn, **proven}
 
 
 def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:

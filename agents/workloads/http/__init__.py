@@ -27,7 +27,7 @@ file or a unit. No shell reads a command.
     that have all of `labels`; `unit` is `s` or `ms`. It counts good answers.
 `[log]`: `file`, `pattern` with named groups (`latency_s`, `latency_ms`, `items`; each other is a metric),
     `failed`, and `metric = [{ name, better, unit }]`, what a group means.
-`[[json]]`: `name`, `path`, `json`, `per`, `better`, `unit`: a number, or its growth per another's.
+`[[json]]`: `name`, `path`, `json`, `per`, `better`, `unit`: a number (true: 1), or its growth per another.
 `[failures]`, `[items]`: `counter`, and `labels`, of the text; `[items]` where work is counted in something
     else than requests.
 `[signal]`: `name` and `gauge`, what plans can go by.
@@ -43,6 +43,9 @@ file or a unit. No shell reads a command.
     of a request that counts into goodput_per_s.
     Or `run`, a list of words: a program that sends the load, `runs` whole runs a window, with `folder`,
     `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
+`[idle]`: with our load, each trial also measures the devices' power between requests: idle_w with the model
+    in memory, idle_unloaded_w without it. `unloaded = { path, json }` is the way to whether it has left
+    memory: true, or an empty list of loaded models; `delay` names the knob of the seconds until that.
 `always_busy = true`: it has work at any moment, as a video pipeline or a batch job has, so that its rate is
     what it achieves and no load that comes and goes.
 `cpu_time = false`: the process that reports its CPU time is not the whole service.

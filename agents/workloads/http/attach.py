@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,11 +20,12 @@ from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.load.streaming import StreamMeter, stream_metrics
-from agents.target.side import LiveSignal, Side
+from agents.target.side import IdleWorkload, LiveSignal, Side
 from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.files import KnobInFile
+from agents.workloads.http.idle import idle_state
 from agents.workloads.http.joined import joined
 from agents.workloads.http.json_meter import JsonMeter
 from agents.workloads.http.knob_config import KnobCalls, ReadCommand
@@ -132,8 +134,16 @@ class Service:
             source=_source(config),
             signals=self._signals(),
             warm_up_s=config.load.warm_up_s if isinstance(config.load, OurLoad) else 0.0,
+            idle=self._idle(),
             identity=self._identity(),
         )
+
+    def _idle(self) -> IdleWorkload | None:
+        config, http = self._config.idle, self._http
+        if config is None or http is None:
+            return None
+        look = partial(idle_state, http, config.unloaded, self._signals())
+        return IdleWorkload(look, config.delay)
 
     def _cannot(self, *, has_cpu_time: bool) -> dict[str, str]:
         cannot = {} if has_cpu_time else {"cpu_time_ms": self._why_no_cpu()}
@@ -338,7 +348,7 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
         return (*runs, *cpu, *printed, *more)
     streamed: tuple[Metric, ...] = ()
     if isinstance(config.load, OurLoad) and config.load.stream:
-        streamed = stream_metrics(bool(config.load.good))
+        streamed = stream_metrics(bool(config.load.good), config.load.shape.closed)
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     by_log = config.log is not None and config.log.has_items
     names += [MEAN.name] if by_log or config.load is not None else []

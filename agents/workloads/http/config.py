@@ -22,7 +22,7 @@ from agents.host.service_files.tables import (
     url_path,
 )
 from agents.workloads.http.json_meter import JsonNumber, json_numbers
-from agents.workloads.http.knob_config import KnobCalls, knob_calls
+from agents.workloads.http.knob_config import KnobCalls, ReadCall, knob_calls
 from agents.workloads.http.load_config import OurLoad, RunLoad, load_of
 from agents.workloads.http.log_config import LogLines, log_lines
 from agents.workloads.http.metric_config import (
@@ -41,11 +41,13 @@ METRICS = "/metrics"
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version", "finetuning_lock"), str)
 FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio", "json"), list)
 FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "log"), dict)
-FILE_KEYS |= dict.fromkeys(("restart", "reload", "process"), dict)
+FILE_KEYS |= dict.fromkeys(("restart", "reload", "process", "idle"), dict)
 FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
 HTTP_KEYS = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
 RENEWAL_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
 PROCESS_KEYS = {"unit": str, "pid_file": str, "program": str}
+IDLE_KEYS = {"unloaded": dict, "delay": str}
+UNLOADED_KEYS = {"path": str, "json": str}
 RENEWAL_S = 60.0
 
 
@@ -71,6 +73,14 @@ class ProcessConfig:
     program: str
 
 
+@dataclass(frozen=True, slots=True)
+class IdleConfig:
+    """How a service shows that its model has left memory, if it does, and the knob of that delay."""
+
+    unloaded: ReadCall | None
+    delay: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
     """The content of a service's file. Without a `url` nothing uses HTTP."""
@@ -92,6 +102,7 @@ class ServiceConfig:
     restart: RenewalConfig | None
     reload: RenewalConfig | None
     finetuning_lock: Path | None
+    idle: IdleConfig | None = None
 
     @property
     def longest(self) -> int:
@@ -134,6 +145,7 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
         finetuning_lock=absolute(where, "finetuning_lock", table["finetuning_lock"])
         if "finetuning_lock" in table
         else None,
+        idle=_idle(f"{where}: idle", table),
     )
     _demand_load(where, config)
     _demand_url(where, config, table)
@@ -273,6 +285,23 @@ def _renewal(
         url_path(where, ready) if ready else "",
         positive(where, entry, "seconds", RENEWAL_S),
     )
+
+
+def _idle(where: str, table: Mapping[str, Any]) -> IdleConfig | None:
+    """Return the content of `[idle]`. Raises ConfigError, also without a load of ours."""
+    if "idle" not in table:
+        return None
+    entry = checked(where, table["idle"], IDLE_KEYS)
+    if "path" not in table.get("load", {}):
+        raise ConfigError(f"{where} needs a [load] with a path", hint="remove [idle], or add it")
+    delay, knobs = entry.get("delay", ""), [one["name"] for one in table.get("knob", [])]
+    if delay and delay not in knobs:
+        raise ConfigError(f"{where}: there is no knob {delay!r}", hint="name a [[knob]]")
+    if "unloaded" not in entry:
+        return IdleConfig(None, delay)
+    call = checked(f"{where}: unloaded", entry["unloaded"], UNLOADED_KEYS, "path", "json")
+    path, steps = url_path(f"{where}: unloaded", call["path"]), tuple(call["json"].split("."))
+    return IdleConfig(ReadCall(path, steps), delay)
 
 
 def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:

@@ -36,7 +36,7 @@ JSON_KEYS = {**MEANING_KEYS, "path": str, "json": str, "per": str}
 
 @dataclass(frozen=True, slots=True)
 class JsonNumber:
-    """A metric: the number at a JSON path, or its growth divided by that of another one."""
+    """A metric: the number at a JSON path (true is 1), or its growth divided by that of another one."""
 
     metric: Metric
     path: str
@@ -111,8 +111,7 @@ class JsonWindow:
 
     def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
         try:
-            number = at(answers[one.path], way)
-            value = math.nan if isinstance(number, bool) else float(number)
+            value = float(at(answers[one.path], way))
         except (LookupError, TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):

@@ -85,7 +85,15 @@ def jointly(bench: Bench, folder: Path, share: float) -> dict[str, Any]:
     """Return what `jouletune run --llm` reports, and its seconds from the command on."""
     limit = f"{LATENCY} <= {LIMIT}x baseline"
     words = ["run", "--llm", bench.proxy.url, "--device", "cpu", "--generate-load", LOAD]
-    words += ["--objective", METRIC, "--constraint", limit, "--trials", str(TRIALS)]
+    words += [
+        "--allow-restart",
+        "--objective",
+        METRIC,
+        "--constraint",
+        limit,
+        "--trials",
+        str(TRIALS),
+    ]
     words += ["--window", str(WINDOW_S), "--foreign-share", str(share), "--json"]
     began = time.monotonic()
     done = subprocess.run(

@@ -107,6 +107,14 @@ def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
 
 
+def test_of_run_the_actuator_writes_only_its_own_folder_and_drop_ins_with_ours() -> None:
+    """ProtectSystem=strict alone leaves /run writable in systemd 252, where ProtectProc= is set."""
+    assert values("actuator", "ReadOnlyPaths") == ["/run"]
+    assert values("actuator", "ReadWritePaths") == ["/run/jouletune"]
+    drop_in = (DEPLOY / "actuator-unit.conf").read_text()
+    assert re.findall(r"^(\w+)=(.*)$", drop_in, re.M) == [("ReadWritePaths", "/run/systemd/system")]
+
+
 def test_only_where_cpus_are_tuned_do_other_tuners_of_cpus_stop() -> None:
     # On a host with NVML knobs alone, stopping TuneD rolls its profile back: another machine, and baseline.
     assert values("actuator", "Conflicts") == []

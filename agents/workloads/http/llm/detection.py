@@ -28,6 +28,7 @@ class ServedModel:
     model: str
     text: str
     knobs: tuple[Knob, ...] = ()
+    shows_unload: bool = False
 
 
 def find_server(url: str) -> ServedModel:
@@ -51,6 +52,7 @@ def find_server(url: str) -> ServedModel:
             _model(http, engine, about),
             _text(http, engine.metrics) if engine.metrics else "",
             _knobs(http) if engine.proxied else (),
+            bool(engine.unloaded[0]) and engine.unloaded[1] in _object(http, engine.unloaded[0]),
         )
     finally:
         http.close()

@@ -39,6 +39,10 @@ class LlmEngine:
     completions: str = "/v1/completions"
     request: Mapping[str, object] = field(default_factory=dict)
     proxied: bool = False
+    unloaded: tuple[str, str] = ("", "")
+    """The path and key of whether the model has left memory, or of the models in memory."""
+    unload_delay: str = ""
+    """Its flag for the seconds of idling until that, as a knob of our proxy."""
 
 
 VLLM = LlmEngine(
@@ -88,6 +92,8 @@ LLAMA_CPP = LlmEngine(
     watch="llama-server has no histogram of latencies",
     request=IGNORE_END,
     proxied=True,
+    unloaded=("/props", "is_sleeping"),
+    unload_delay="sleep_idle_seconds",
 )
 TGI = LlmEngine(
     name="tgi",
@@ -108,6 +114,7 @@ OLLAMA = LlmEngine(
     keys=frozenset({"version"}),
     metrics="",
     watch="Ollama has no metrics",
+    unloaded=("/api/ps", "models"),
 )
 TRITON = LlmEngine(
     name="triton",

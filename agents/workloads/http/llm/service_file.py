@@ -15,6 +15,8 @@ from tuner.typed_toml import to_toml
 ANSWER_S = 300
 OPEN_LOOP_CALLERS = 256
 """More than a server decodes at once: TTFT counts from the moment a caller sends."""
+UNLOADED = "unloaded_share"
+"""The share of a window in which the model was not in memory: the proof of an unload delay."""
 LOAD_HINT = "add --generate-load rate=2,prompt=64-512,output=32-128"
 
 
@@ -135,6 +137,12 @@ def _sent(
             f"no load can be generated for {server.engine.title}: its requests differ per model",
             hint="describe one in a file: docs/examples/triton.toml",
         )
+    delay = server.engine.unload_delay
+    if load.callers is not None and any(knob.name == delay for knob in server.knobs):
+        raise InvalidInput(
+            f"{delay} has no effect under a load of {load.callers} callers: it has no pauses",
+            hint="give rate= or trace= with pauses, or start the proxy without this knob",
+        )
     yield f"\n[load]\npath = {to_toml(server.engine.completions)}\nstream = true"
     yield f"bodies = {to_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
     if load.callers is not None:
@@ -146,6 +154,13 @@ def _sent(
     if good:
         limits = ", ".join(f"{name} = {limit!r}" for name, limit in good.items())
         yield f"good = {{ {limits} }}           # counts into goodput_per_s"
+    yield "\n[idle]                       # power between requests, where a device has a meter"
+    if server.shows_unload:
+        path, key = map(to_toml, server.engine.unloaded)
+        yield f"unloaded = {{ path = {path}, json = {key} }}"
+        if any(knob.name == delay for knob in server.knobs):
+            yield f"delay = {to_toml(delay)}"
+            yield f"\n[[json]]\nname = {to_toml(UNLOADED)}\npath = {path}\njson = {key}"
 
 
 def _trace(file: Path) -> str:

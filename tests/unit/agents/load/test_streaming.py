@@ -35,7 +35,8 @@ class Spoken(HttpCaller):
 def answered(
     pieces: Sequence[tuple[float, bytes]], wrong: str = "", **limits: float
 ) -> tuple[str, StreamTimes]:
-    time, times = Time(), StreamTimes()
+    time = Time()
+    times = StreamTimes(time.monotonic())
 
     def connect(seen: Seen | None) -> HttpCaller:
         assert seen is not None
@@ -85,6 +86,25 @@ def test_a_request_is_good_within_every_limit(ttft: float, tpot: float, good: bo
     pieces = [(1.0, TOKEN), (0.4, TOKEN + USAGE)]
     _, times = answered(pieces, ttft_ms=ttft + 1e-6, tpot_ms=tpot + 1e-6)
     assert [kept for _, kept in times.ended] == [good]
+
+
+def test_a_request_after_a_pause_is_a_first_one() -> None:
+    time, pieces = Time(), [(0.25, TOKEN + USAGE)]
+    times = StreamTimes(time.monotonic())
+
+    def connect(seen: Seen | None) -> HttpCaller:
+        assert seen is not None
+        return Spoken(seen, pieces, time, "")
+
+    caller = StreamCaller(connect, times, time, {})
+    for pause_s in (0.0, 0.9, 1.0, 30.0):
+        time.sleep(pause_s)
+        caller.send()
+    assert len(times.first_ms) == 4 and times.after_pause_ms == pytest.approx([250.0] * 2)
+    times.inside = 1  # another caller's request is under way
+    time.sleep(5.0)
+    caller.send()
+    assert len(times.after_pause_ms) == 2
 
 
 def test_one_token_has_no_time_per_further_token() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
-from tuner.core import PeriodSaving
-from tuner.presentation.texts import described, remark, saved_by_period
+from tuner.core import Estimate, PeriodSaving
+from tuner.presentation.facts import facts
+from tuner.presentation.texts import described, idle_texts, remark, saved_by_period
 
 
 @pytest.mark.parametrize(("windows", "ending"), [(1, "(1 window)"), (3, "(3 windows)")])
@@ -48,3 +49,20 @@ def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> 
     several = held.study.model_copy(update={"devices": ("a", "b")})
     (row,) = saved_by_period(held.model_copy(update={"study": several}))
     assert row[1:] == ("unknown", "not computed for a study of several devices")
+
+
+def test_power_without_requests_is_shown_with_the_bill_where_it_was_measured() -> None:
+    verbs, study = worlds.held()
+    report = verbs.report(study)
+    view = report.study
+    assert [*idle_texts(view)] == []
+    power = {
+        "idle_w": Estimate.of_mean(80.0, 0.5, 6),
+        "idle_unloaded_w": Estimate.of_mean(20, 1, 6),
+    }
+    idle = view.baseline.model_copy(update={"metrics": {**view.baseline.metrics, **power}})
+    loaded, unloaded = idle_texts(view.model_copy(update={"baseline": idle}))
+    assert loaded.startswith("80.00 ± 0.50 W") and "1.92 kWh a day" in loaded
+    assert unloaded.startswith("20.0 ± 1.0 W") and "0.48 kWh a day" in unloaded
+    shown = report.model_copy(update={"study": view.model_copy(update={"baseline": idle})})
+    assert [text for name, text in facts(shown) if name == "idle"] == [loaded, unloaded]

@@ -207,6 +207,21 @@ def test_a_tail_that_one_window_leaves_unsure_is_bounded_by_more_of_them() -> No
     assert end.plan == Plan.single(setting(600))
 
 
+def test_windows_that_only_prove_a_limit_do_not_add_to_the_gain() -> None:
+    energy_j, surface = iter([6.0, 6.0, 2.0]), tails(115.0, 130.0, 116.0)
+
+    def cooling(at: Setting) -> Measurement:
+        found = surface(at)
+        if at != setting(600):
+            return found
+        cooled = Estimate(next(energy_j), 0.1, 10)
+        return replace(found, estimates={**found.estimates, "energy_j": cooled})
+
+    asked, end = confirm(PROPOSED, TUNED, cooling)
+    assert asked.count(setting(600)) == 3
+    assert "40.0" in end.why
+
+
 @pytest.mark.parametrize(("bound_ms", "windows"), [(130.0, 5), (math.inf, 2)])
 def test_a_tail_that_stays_unsure_is_not_held(bound_ms: float, windows: int) -> None:
     asked, end = confirm(PROPOSED, TUNED, tails(bound_ms))

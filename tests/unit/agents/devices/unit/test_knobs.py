@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,27 @@ def test_an_operators_new_command_comes_first(systemd: FakeSystemd) -> None:
         actuator.tick()
     assert systemd.state["running"].endswith("--threads 2 --batch=32 --mlock on")
     assert systemd.left == []
+
+
+async def answered(driver: UnitFlags, *request: str) -> Any:  # noqa: ANN401 - JSON
+    process = DriverProcess(lambda: [driver], 30.0)
+    try:
+        return await process.ask(*request)
+    finally:
+        await process.close()
+
+
+def test_a_refusal_of_systemd_is_an_error_in_the_drivers_process(systemd: FakeSystemd) -> None:
+    """The actuator ignores the end of its children, which hides the exit status of theirs."""
+    systemd.program()
+    script = "#!/bin/sh\necho 'Access denied' >&2\nexit 1\n"
+    (systemd.root / "usr/bin/systemctl").write_text(script)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with raised(ActuationError, f"systemctl show {NAME}: Access denied"):
+            asyncio.run(answered(UnitFlags(NAME, systemd.root), "read", DEVICE))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_service_that_its_operator_stopped_is_not_started(systemd: FakeSystemd) -> None:

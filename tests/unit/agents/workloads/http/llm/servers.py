@@ -64,7 +64,8 @@ SHOWN: dict[str, Shown] = {
     ),
     "llama.cpp": Shown(
         {
-            "/props": {"total_slots": 4, "model_path": "small.gguf", "build_info": "b6000-abc"},
+            "/props": {"total_slots": 4, "model_path": "small.gguf", "build_info": "b6000-abc"}
+            | {"is_sleeping": False},
             "/v1/models": _models("llamacpp"),
         },
         (),
@@ -81,7 +82,13 @@ SHOWN: dict[str, Shown] = {
         "tgi_request_generated_tokens_sum",
         "tgi_batch_current_size",
     ),
-    "ollama": Shown({"/api/version": {"version": "0.12.3"}, "/v1/models": _models("library")}),
+    "ollama": Shown(
+        {
+            "/api/version": {"version": "0.12.3"},
+            "/v1/models": _models("library"),
+            "/api/ps": {"models": [{"name": "small", "size_vram": 1}]},
+        }
+    ),
     "triton": Shown(
         {"/v2": {"name": "triton", "version": "2.60.0", "extensions": ["statistics"]}},
         ("nv_inference_first_response_histogram_ms",),
@@ -98,6 +105,7 @@ class ModelServer:
     renamed: Mapping[str, str] = field(default_factory=dict)
     broken: bool = False
     answered: int = 0
+    inside: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -121,7 +129,7 @@ class ModelServer:
             lines += [f'{named}_bucket{{le="{le}"}} {self.answered}' for le in ("0.1", "+Inf")]
         for name, kind, value in (
             (self.shown.tokens, "counter", self.answered * TOKENS),
-            (self.shown.running, "gauge", 1),
+            (self.shown.running, "gauge", self.inside),
         ):
             # TGI counts tokens in a histogram alone.
             lines += [f"# TYPE {name} {kind}"] if name and not name.endswith("_sum") else []
@@ -154,6 +162,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
             body = json.loads(self.body())
             with server.lock:
                 server.bodies.append(body)
+                server.inside += 1
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
@@ -171,6 +180,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
             self.wfile.write(b"0\r\n\r\n")
             with server.lock:
                 server.answered += 1
+                server.inside -= 1
 
         def event(self, text: str) -> None:
             data = f"data: {text}\n\n".encode()

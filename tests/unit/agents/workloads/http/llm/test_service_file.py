@@ -8,11 +8,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents.host.host import HostClock
-from agents.target.side import Side
+from agents.target.side import IdleState, Side
 from agents.workloads import open_workload
 from agents.workloads.http.llm.detection import ServedModel, find_server
 from agents.workloads.http.llm.engines import ENGINES
@@ -20,7 +21,14 @@ from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LlmProcess, service_text
 from tests.errors import raised
 from tests.unit.agents.workloads.http.llm.servers import SHOWN, TOKENS, ModelServer, Shown
-from tuner.core import Condition, DeviceLost, InvalidInput, Reading, Role
+from tuner.core import (
+    Condition,
+    DeviceLost,
+    InvalidInput,
+    MeasurementError,
+    Reading,
+    Role,
+)
 
 WATCHED = ("vllm", "sglang", "tgi")
 LOAD = RequestedLoad.parse("callers=2,prompt=4-8,output=8")
@@ -113,6 +121,50 @@ def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
     assert running.changes == [{"speculation_length": 4, "threads": 1}]
     assert side.actuator.read() == {**setting, **running.changes[0]}
     side.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "asleep"),
+    [("llama.cpp", {"/props": {"is_sleeping": True}}), ("ollama", {"/api/ps": {"models": []}})],
+)
+def test_a_model_that_has_left_memory_shows_in_the_state_of_its_process(
+    name: str, asleep: dict[str, dict[str, Any]], start: Start, tmp_path: Path
+) -> None:
+    answers = {path: dict(answer) for path, answer in SHOWN[name].answers.items()}
+    running = start(replace(SHOWN[name], answers=answers))
+    side = opened(find_server(running.url), tmp_path, LOAD)
+    assert side.idle is not None and side.idle.look() is IdleState.LOADED
+    for path, changed in asleep.items():
+        answers[path] |= changed
+    assert side.idle.look() is IdleState.UNLOADED
+    answers.pop(next(iter(asleep)))
+    with raised(MeasurementError, next(iter(asleep))):
+        side.idle.look()
+    side.close()
+
+
+def test_requests_under_way_are_no_idling(start: Start, tmp_path: Path) -> None:
+    running = start(SHOWN["vllm"])
+    side = opened(find_server(running.url), tmp_path, LOAD)
+    assert side.idle is not None and side.idle.look() is IdleState.LOADED
+    running.inside = 1
+    assert side.idle.look() is IdleState.BUSY
+    side.close()
+
+
+def test_an_unload_delay_is_proven_by_the_share_of_a_window_without_the_model(
+    start: Start, tmp_path: Path
+) -> None:
+    delay = {"name": "sleep_idle_seconds", "values": [-1, 5], "default": -1}
+    reply = {"name": "llama_cpp", "version": "1", "knobs": [delay]}
+    knobs = {**reply, "setting": {"sleep_idle_seconds": -1}}
+    server = find_server(start(replace(SHOWN["llama.cpp"], knobs=knobs)).url)
+    with raised(InvalidInput, "sleep_idle_seconds"):  # there are no pauses
+        opened(server, tmp_path, LOAD)
+    side = opened(server, tmp_path, RequestedLoad.parse("rate=50,prompt=4-8,output=8"))
+    assert side.idle is not None and side.idle.delay_knob == "sleep_idle_seconds"
+    assert "unloaded_share" in {metric.name for metric in side.metrics}
+    assert window(side, 8).estimates["unloaded_share"].mean == 0.0
 
 
 @pytest.mark.parametrize("name", WATCHED)

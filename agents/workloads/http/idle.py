@@ -1,0 +1,44 @@
+"""The state of a service between windows: busy, or idle with its model in memory or unloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.host.http.local_http import LocalHttp
+from agents.target.side import IdleState, LiveSignal
+from agents.workloads.http.knob_config import ReadCall
+from agents.workloads.http.reading import at
+from tuner.core import MeasurementError, TuningError
+
+
+def idle_state(
+    http: LocalHttp, unloaded: ReadCall | None, signals: Sequence[LiveSignal]
+) -> IdleState:
+    """Return a service's state; the model is in memory unless the service shows its unload.
+
+    Raises MeasurementError if it does not answer as its file says.
+    """
+    try:
+        if any(signal.read().present for signal in signals):
+            return IdleState.BUSY
+        if unloaded is None or not _is_unloaded(http, unloaded):
+            return IdleState.LOADED
+    except TuningError as error:
+        raise MeasurementError(error.message, hint=error.hint) from error
+    return IdleState.UNLOADED
+
+
+def _is_unloaded(http: LocalHttp, call: ReadCall) -> bool:
+    """Return whether there is true, or an empty list of loaded models. Raises TuningError."""
+    try:
+        shown = at(http.call("GET", call.path).json(), call.steps)
+    except (ValueError, LookupError, TypeError):
+        shown = None
+    if isinstance(shown, bool):
+        return shown
+    if isinstance(shown, list):
+        return not shown
+    raise MeasurementError(
+        f"{http.url}{call.path} has no true or false and no list at {'.'.join(call.steps)!r}",
+        hint="correct [idle] in the service's file",
+    )

@@ -1,0 +1,222 @@
+"""Every file and every call of systemd fails under the actuator of a service; it gets its own command."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from agents.actuator.driver import DriverProcess, Value, _answered, _described
+from agents.actuator.journal import RestoreJournal
+from tests.actuation import Direct, actuator_of
+from tests.chaos.faults import Faults, full
+from tests.chaos.test_boards_faults import Count, Scene, scene
+from tests.chaos.test_units_killed import TERMS, TRIED, UnitTheatre
+from tests.chaos.theatre import BOOT
+from tests.fake_systemd import COMMAND, NAME, FakeSystemd
+from tuner.errors import ActuationError
+
+pytestmark = pytest.mark.timeout(1200)  # hundreds of scenes
+OPERATORS = f"{COMMAND} --mlock on"
+WRITES = ("write_text", "mkdir", "replace", "unlink")
+Fault = Callable[[FakeSystemd, Callable[[], str]], str]
+"""What happens at a call of systemd, in place of it."""
+
+
+def refuses(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    raise ActuationError("Access denied")
+
+
+def hangs(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    raise TimeoutError
+
+
+def done_but_unheard(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    call()
+    raise ActuationError("Connection reset by peer")
+
+
+def is_masked(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    systemd.goes_wrong(masked=True)
+    return call()
+
+
+def is_gone(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    systemd.goes_wrong(gone=True)
+    return call()
+
+
+def gets_an_operators_command(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    """It stays, as an operator's edit does; our next daemon-reload loads it."""
+    folder = systemd.folders[0]
+    folder.mkdir(exist_ok=True)
+    (folder / "own.conf").write_text(f"[Service]\nExecStart=\nExecStart={OPERATORS}\n")
+    return call()
+
+
+def tells_nothing(systemd: FakeSystemd, call: Callable[[], str]) -> str:
+    """What it is asked is answered with nothing; what it is to do is done."""
+    call()
+    return ""
+
+
+FAULTS = (
+    refuses,
+    hangs,
+    done_but_unheard,
+    is_masked,
+    is_gone,
+    gets_an_operators_command,
+    tells_nothing,
+)
+
+
+@dataclass
+class FaultyTheatre(UnitTheatre):
+    """A service whose operator may have another command in force by now."""
+
+    def renew_hardware(self) -> None:
+        (self.systemd.folders[0] / "own.conf").unlink(missing_ok=True)
+        super().renew_hardware()
+
+    def mend(self) -> None:
+        self.systemd.goes_wrong(masked=False, gone=False)
+
+    def check_original(self) -> str:
+        own = (self.systemd.folders[0] / "own.conf").exists()
+        state, allowed = self.systemd.state, (COMMAND, OPERATORS) if own else (COMMAND,)
+        # As of the journal, a half-written file may stay; systemd reads no such name.
+        left = [name for name in self.systemd.left if not name.endswith(".new")]
+        if state["running"] not in allowed or left:
+            return f"left at {state}, {left}"
+        return "a journal is left" if self.journalled else ""
+
+
+class UnitHand(DriverProcess):
+    """Asks the driver in this very process, its files or its systemd failing at the chosen point."""
+
+    def __init__(self, theatre: FaultyTheatre, faults: Faults, fault: Fault | None) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._drivers = {d.uuid: d for d in theatre.drivers(None)}
+        self._theatre, self._faults, self._fault = theatre, faults, fault
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        systemd, faults, fault = self._theatre.systemd, self._faults, self._fault
+        with full_disk(systemd, faults) if fault is None else faulty(systemd, faults, fault):
+            try:
+                return _answered(self._drivers, verb, uuid, *details)
+            except OSError as error:  # as the driver's own process answers it
+                raise ActuationError(f"the driver failed: {error!r}") from error
+
+
+@contextmanager
+def full_disk(systemd: FakeSystemd, faults: Faults) -> Iterator[None]:
+    """Make every change of a file in /run a point at which there is no space; removing needs none."""
+    run = str(systemd.root / "run")
+
+    def failing(name: str) -> Callable[..., Any]:
+        before = getattr(Path, name)
+
+        def checked(path: Path, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if str(path).startswith(run) and faults.strikes(name, path.name):
+                refused = OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+                raise refused if name == "unlink" else full(path)
+            return before(path, *args, **kwargs)
+
+        return checked
+
+    with ExitStack() as patched:
+        for name in WRITES:
+            patched.enter_context(mock.patch.object(Path, name, failing(name)))
+        yield
+
+
+@contextmanager
+def faulty(systemd: FakeSystemd, faults: Faults, fault: Fault) -> Iterator[None]:
+    """Make every call of systemd a point."""
+    called = FakeSystemd.call
+
+    def calling(self: FakeSystemd, *words: str) -> str:
+        if faults.strikes("systemctl", " ".join(words)):
+            return fault(systemd, lambda: called(self, *words))
+        return called(self, *words)
+
+    with mock.patch.object(FakeSystemd, "call", calling):
+        yield
+
+
+class UnitScene(Scene):
+    """An actuator over a service, and a clock to turn."""
+
+    theatre: FaultyTheatre  # type: ignore[assignment]
+
+    def __init__(self, theatre: FaultyTheatre, faults: Faults, fault: Fault | None) -> None:
+        self.theatre, self.faults, self.fault, self.now = theatre, faults, fault, 0.0
+        self.uuid = f"unit:{NAME}"
+        self.tried, self.tried_next, self.held = (dict[str, Value](one) for one in TRIED)
+        self.actuator = self.started()
+
+    def started(self) -> Direct:
+        """Return the actuator as it starts: journal replayed, grants made."""
+        if self.faults.mended:
+            self.theatre.mend()
+        (driver,) = self.theatre.drivers(None)
+        hand = UnitHand(self.theatre, self.faults, self.fault)
+        journal = RestoreJournal(self.theatre.journal)
+        found = [_described(driver)]
+        made = actuator_of(
+            self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, found
+        )
+        actuator = Direct(asyncio.run(made))
+        actuator.replay()
+        actuator.grant()
+        return actuator
+
+    def settle(self) -> None:
+        if self.faults.mended:
+            self.theatre.mend()
+        super().settle()
+
+    def usable(self) -> str:
+        """Try twice: a first trial fails where it loads what an operator wrote."""
+        return super().usable() and super().usable()
+
+
+def told(fault: object) -> str:
+    if isinstance(fault, bool):
+        return "for good" if fault else "once"
+    return getattr(fault, "__name__", "disk full").replace("_", " ")
+
+
+@pytest.mark.promise(
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
+)
+@pytest.mark.parametrize("lasting", [False, True], ids=told)
+@pytest.mark.parametrize("fault", [None, *FAULTS], ids=told)
+def test_a_fault_anywhere_leaves_the_service_at_its_own_command_once_it_is_over(
+    fault: Fault | None, lasting: bool, tmp_path: Path, count: Count
+) -> None:
+    theatre = FaultyTheatre(tmp_path / "t", systemd=FakeSystemd(tmp_path / "root"))
+    assert theatre.config.devices == (TERMS,)
+    dry = UnitScene(theatre, Faults(), fault)
+    assert scene(dry, restarted=False) == ""
+    problems: list[str] = []
+    labels, struck = dry.faults.labels, 0
+    for number, at in enumerate(range(1, len(labels) + 1, 3 if lasting else 1)):
+        theatre.renew_hardware()
+        stage = UnitScene(theatre, Faults(at, lasting=lasting), fault)
+        problem = scene(stage, restarted=number % 2 == 0)
+        struck += stage.faults.struck
+        if problem:
+            problems.append(f"{at} ({labels[at - 1]}): {problem}")
+    count(f"fault: unit, {told(fault)}, {told(lasting)}", struck, len(problems))
+    assert struck >= 10
+    assert not problems
