@@ -37,7 +37,7 @@ RAREST_REPORT_S = 240.0
 ENOUGH_REQUESTS = 299
 """The fewest requests whose p99 has an upper bound (`tuner.core.tails`)."""
 LATEST = 4
-"""A moving load has been low in one of so many latest windows, or is not expected to be now."""
+"""A moving load has been low in one of this number of latest windows, or is not expected to be now."""
 SPARE = 1.2
 """Requests arrive at random: of windows so much longer than needed on average, almost all suffice."""
 MOST_LONGER = 10.0

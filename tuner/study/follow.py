@@ -50,7 +50,7 @@ from tuner.study.confirm import (
 )
 from tuner.study.derived import Derived
 from tuner.study.hourly import HourlyLoads
-from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
+from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase, refusal_of
 from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 
 log = logging.getLogger(__name__)
@@ -248,6 +248,8 @@ def why_grow(past: Past, policy: Policy) -> str:
         return ""
     answer = policy.suggest(past)
     if isinstance(answer, Try):
+        if refusal_of(past, past.trials, answer) is not None:
+            return ""
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)

@@ -24,6 +24,7 @@ from tuner.core import (
     Setting,
     Trial,
     TrialState,
+    Try,
     burst_names,
 )
 from tuner.study.follow import confirming_rows, row_duel, why_grow
@@ -73,6 +74,17 @@ def test_a_row_is_held_through_the_bursts_that_two_of_its_windows_had() -> None:
     assert isinstance(step, Move) and step.plan is not None
     assert step.plan.rows[0].bursts == (8.0, 5.0, 4.0, 1.0)
     assert reach(windows((SLOW, 28.0), (SLOW, 27.0))).bursts == ()
+
+
+@pytest.mark.parametrize(("mhz", "grows"), [(900, True), (905, False)])
+def test_a_hold_is_not_left_for_a_setting_that_the_guard_refuses(mhz: int, grows: bool) -> None:
+    class Again:
+        def suggest(self, past: Past) -> object:
+            return Try({"gpu.clock_mhz": mhz}, "made up")
+
+    past = confirming(baselines(30.0, 31.0), 31.0)
+    held = replace(past.study, phase=Phase.HOLDING, plan=Plan.single(HOME))
+    assert bool(why_grow(replace(past, study=held), Again())) is grows  # type: ignore[arg-type]
 
 
 def test_above_the_rows_of_a_plan_another_confirmed_setting_is_held() -> None:
