@@ -198,6 +198,8 @@ def test_a_study_of_clock_and_flag_comes_to_holding(site: UnitSite) -> None:
     site.study = site.ask("study", "create", "--device", device["id"], *terms)["id"]
     site.until(lambda: site.phase() == "holding", "no hold")
     site.until(lambda: site.flag().get("level") == "hold", "the winner is not in force")
+    states = [trial["state"] for trial in site.ask("trial", "list", site.study)]
+    assert "failed" not in states and states.count("completed") > 8, states
     assert site.set_anew and site.shown(UNIT, "DropInPaths") == f"{FOLDER}/zzz-jouletune.conf"
 
 
