@@ -193,3 +193,9 @@ def test_an_agent_that_follows_one_signal_only_is_refused_a_table_by_name() -> N
         refuse_old_agents(table, [old])
     refuse_old_agents(table, [device(follows_tables=True)])
     refuse_old_agents(study(terms=Terms(plan_by="waiting")), [old])
+
+
+def test_a_study_whose_knobs_all_restart_the_workload_says_how_to_allow_that() -> None:
+    with raised(InvalidInput, REPLICAS.name) as refused:
+        searched(REPLICAS, no_restart=True)
+    assert "--allow-restart" in refused.value.hint
