@@ -886,8 +886,8 @@ def engines_joint(told: Told) -> list[str]:
     return [
         f"llama.cpp with a small model of random weights, {told['settings']} settings; limit: 1.1 × the "
         f"baseline's median time per token. `run --llm` reported {minutes:.1f} min after the command, with "
-        f"{told['trials']} windows; the other search used {told['windows']}. Then six windows of each in "
-        "turns:",
+        f"{told['trials']} windows; the other search used {told['windows']}. Other programs used up to "
+        f"{100 * told['foreign']:.0f} % of the machine. Then six windows of each in turns:",
         "",
         *table(
             ("search", "changed", "CPU ms per token", "TPOT p50 ms", "tokens/s", "CPU time saved"),
