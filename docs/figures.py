@@ -894,10 +894,8 @@ def engines_joint(told: Told) -> list[str]:
             rows,
         ),
         "",
-        f"In {told['changes']} changes of the server under {told['requests']} requests, "
-        f"{told['cut_off']} were lost. The server killed under load: {killed['cut_off']} of "
-        f"{killed['answered'] + killed['cut_off']} requests were cut off in their streams, the setting was "
-        f"{again}.",
+        f"The server was replaced {told['changes']} times. Killed under load, it was started "
+        f"{killed['restarts']} time again, and its setting was {again}.",
     ]
 
 
