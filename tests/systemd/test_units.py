@@ -195,6 +195,7 @@ def test_a_study_of_clock_and_flag_comes_to_holding(site: UnitSite) -> None:
     knobs = {knob["name"]: knob for knob in device["space"]["knobs"]}
     assert knobs["--rounds"]["cost"]["restart"] and "gpu.clock_mhz" in knobs
     terms = ["--trials", "8", "--window", "2", "--max-window", "6", "--no-constraint"]
+    terms += ["--choose", "gpu.clock_mhz=1200,1410"]  # six settings: each is tried
     site.study = site.ask("study", "create", "--device", device["id"], *terms)["id"]
     site.until(lambda: site.phase() == "holding", "no hold")
     site.until(lambda: site.flag().get("level") == "hold", "the winner is not in force")
