@@ -134,16 +134,16 @@ def admission(told: Told) -> list[str]:
                 "made-up pair",
                 "pairs",
                 "could run",
-                "windows above the limit",
+                "windows with the job above the limit",
                 "ran, of what could have run",
             ),
             kinds,
         ),
         "",
-        f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
-        f"{pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows without fine-tuning, "
-        f"measured before ({alone['median_ms']:.1f} ms). In a quiet window other programs used at most "
-        "15 % of the cores:",
+        f"A real pair at {pair['rate_per_s']:.0f} requests/s, in turns of {pair['window_s']:g} s. "
+        f"The p99 limit of {pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows "
+        f"without fine-tuning, measured before ({alone['median_ms']:.1f} ms). In a quiet window other "
+        "programs used at most 15 % of the cores:",
         "",
         *table(
             (

@@ -29,6 +29,9 @@ KEPT = 3
 INFORMED = 5
 """A posterior from this number of settings is as good as one from more."""
 
+COLUMNS = ["study", "revision", "version", "board", "workload", "kind", "versions", "settings"]
+"""What rows are searched by, as a posterior has it."""
+
 DOCUMENTS = select(PosteriorRow.study, PosteriorRow.digest, PosteriorRow.document).where(
     PosteriorRow.version == POSTERIOR_VERSION
 )
@@ -54,15 +57,9 @@ class SqlPosteriors:
         text = json.dumps(document, sort_keys=True, allow_nan=False)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         own = PosteriorRow.study == posterior.study
-        names = (
-            *("study", "revision", "version", "board", "workload", "kind"),
-            "versions",
-            "settings",
-        )
-        values = {name: getattr(posterior, name) for name in names}
+        values = {name: getattr(posterior, name) for name in COLUMNS}
         worth = {column.key: posterior.worth.get(c) for c, column in WORTHS.items()}
         row = {**values, **worth, "digest": digest, "at": at, "latest": True, "document": document}
-        newest = select(PosteriorRow.digest).where(own)
         with self._database.write() as connection:
             owner = select(StudyRow.id).where(StudyRow.id == posterior.study).with_for_update()
             if connection.scalar(owner) is None:
@@ -70,7 +67,8 @@ class SqlPosteriors:
             connection.execute(update(PosteriorRow).where(own).values(latest=False))
             put(connection, PosteriorRow, row)
             order = (PosteriorRow.latest.desc(), PosteriorRow.at.desc(), PosteriorRow.digest)
-            kept = connection.scalars(newest.order_by(*order).limit(KEPT)).all()
+            query = select(PosteriorRow.digest).where(own).order_by(*order).limit(KEPT)
+            kept = connection.scalars(query).all()
             connection.execute(delete(PosteriorRow).where(own, PosteriorRow.digest.not_in(kept)))
         return digest
 

@@ -59,7 +59,8 @@ class View:
     Metrics that one law connects share a model; each other metric has its own. `models` begins with
     the objective's. `where` has the model and the column of each metric. `running` are the rows
     that other devices are measuring. `beside` is the prediction if these rows show their expected
-    values, None where no row runs.
+    values, None where no row runs. `alone` is the prediction without siblings, None where these do
+    not count.
     """
 
     models: Sequence[OutcomeModel]
@@ -68,6 +69,7 @@ class View:
     measured: Mapping[int, Candidate]
     running: tuple[int, ...] = ()
     beside: View | None = None
+    alone: View | None = None
 
     @property
     def ahead(self) -> View:
@@ -79,9 +81,10 @@ class View:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to keep every limit."""
+        """Each row's probability to keep every limit, which siblings may lower and never raise."""
         chances = torch.stack([m.weights @ m.kept for m in self.models])
-        return chances.prod(dim=0).clamp_max(1.0)
+        chance = chances.prod(dim=0).clamp_max(1.0)
+        return chance if self.alone is None else torch.minimum(chance, self.alone.chance)
 
     @cached_property
     def cost(self) -> Tensor:
@@ -188,6 +191,8 @@ def believe(
     now, *soon = (
         View(models, scales, where, measured, pending) for models in zip(*model_groups, strict=True)
     )
+    if any(model.mixture.siblings_agree for model in now.models):
+        now = replace(now, alone=believe(study, evidence, limits, grid, running, seen))
     return replace(now, beside=soon[0]) if soon else now
 
 

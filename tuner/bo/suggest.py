@@ -12,7 +12,6 @@ from tuner.bo.explore import explore, late_violation
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import (
-    NO_MEMORY,
     Done,
     Limit,
     Past,
@@ -91,9 +90,9 @@ def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
     not unlikely to keep the limits by both: siblings that predicted the first windows may be wrong
     elsewhere, and must not end a search.
     """
-    chosen, measured = explore(search, without), search.view.measured
-    new = chosen is not None and search.grid.row(chosen.setting) not in measured
-    if new or not search.view.models[0].mixture.siblings_agree:
+    chosen, alone = explore(search, without), search.view.alone
+    new = chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
+    if new or alone is None:
         return chosen
     least, within = even_chance(late_violation(search.caution)), search.within
 
@@ -102,8 +101,7 @@ def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
         kept = row is None or float(search.chance[row]) >= least
         return kept and (within is None or within(setting))
 
-    past = replace(search.past, memory=NO_MEMORY)
-    return explore(search_of(past, search.limits, likely), without) or chosen
+    return explore(replace(search, view=alone, within=likely), without) or chosen
 
 
 def sibling_weight(search: Search) -> str:

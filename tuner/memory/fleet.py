@@ -64,8 +64,8 @@ class FleetMemory:
     store: Store
     now: Now
     work: MemoryWork = field(default_factory=WorkHere)
-    _agreeing: dict[str, tuple[int, Future[tuple[Setting, int]]]] = field(default_factory=dict)
-    """The plan that is computed for a study, with the study's revision."""
+    _agreeing: dict[tuple[str, int], Future[tuple[Setting, int]]] = field(default_factory=dict)
+    """The plans that are computed, by study and its revision."""
     _none: set[tuple[str, int]] = field(default_factory=set)
     """Studies that leave no posterior, with their revisions."""
 
@@ -93,7 +93,9 @@ class FleetMemory:
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
         device = self.store.devices.get(study.devices[0])
-        near = self.store.posteriors.near(device, MOST_SIBLINGS, without=study.id)
+        trusted = trust(self.store.posteriors.worth())
+        used = [closeness for closeness, share in trusted.items() if share > 0.0]
+        near = self.store.posteriors.near(device, MOST_SIBLINGS, study.id, used)
         same = (Closeness.BOARD_AND_WORKLOAD,)
         like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
         mark = (versions_of(device), study.aim)
@@ -101,7 +103,7 @@ class FleetMemory:
         agreed = self._agreed(alike, study, trials)
         if agreed is None:
             return None
-        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), *agreed)
+        return Transfer(chosen(near, study), trusted, *agreed)
 
     def _agreed(
         self, alike: Sequence[Posterior], study: Study, trials: Sequence[Trial]
@@ -109,15 +111,13 @@ class FleetMemory:
         """Return the plan that like studies agree on; an empty one to verify none, None if computed."""
         if len(alike) < LEAST_HOLDERS:
             return {}, 0
-        revision, agreed = self._agreeing.get(study.id, (-1, None))
-        if agreed is None or revision != study.revision:
-            agreed = self.work.agreed(Past(study=study, trials=tuple(trials)), alike)
-            self._agreeing[study.id] = study.revision, agreed
-        if not agreed.done():
+        key = study.id, study.revision
+        if key not in self._agreeing:
+            self._agreeing[key] = self.work.agreed(Past(study=study, trials=tuple(trials)), alike)
+        if not self._agreeing[key].done():
             return None
-        del self._agreeing[study.id]
         try:
-            return agreed.result()
+            return self._agreeing.pop(key).result()
         except TuningError as error:
             log.warning("event=no_plan_compared study=%s: %s", study.id, error)
             return {}, 0
@@ -125,11 +125,8 @@ class FleetMemory:
     def remember(self) -> Iterator[None]:
         """Build the posteriors that are missing or outdated; yield after each study."""
         stamps, stored = self.store.studies.stamps(), self.store.posteriors.revisions()
-        finished = (
-            *self.store.studies.ids(phase=Phase.HOLDING.value),
-            *self.store.studies.ids(phase=Phase.STOPPED.value),
-        )
-        for name in finished:
+        phases = Phase.HOLDING.value, Phase.STOPPED.value
+        for name in [n for phase in phases for n in self.store.studies.ids(phase=phase)]:
             at = stamps[name].revision if name in stamps else 0
             if stored.get(name) == (at, POSTERIOR_VERSION) or (name, at) in self._none:
                 continue
@@ -139,8 +136,9 @@ class FleetMemory:
                     self._none.add((name, at))
             except StoreError:
                 raise
-            except Exception:  # one bad study must not end the memory of the others
-                log.exception("event=not_remembered study=%s", name)
+            except Exception as error:  # one bad study must not end the memory of the others
+                bug = not isinstance(error, TuningError)
+                log.warning("event=not_remembered study=%s: %s", name, error, exc_info=bug)
                 self._none.add((name, at))
 
     def rebuild(self, name: str) -> bool:

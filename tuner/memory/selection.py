@@ -35,6 +35,10 @@ PRIOR_STUDIES = 4.0
 """The number of studies that `PRIOR_WORTH` counts as."""
 
 
+NO_WORTH = 0.5
+"""The worth of siblings that predict as well as the study's own hypotheses: at even odds."""
+
+
 def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[SiblingRef, ...]:
     """Return the siblings that a study uses of those near it, in their order.
 
@@ -52,10 +56,14 @@ def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[
 
 
 def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:
-    """Return the initial probability of siblings of each closeness, from their worth in the database."""
+    """Return the initial probability of siblings of each closeness, from their worth in the database.
+
+    None of those that in the mean predicted windows no better than the studies' own hypotheses.
+    """
     trusted = {}
     for closeness, prior in PRIOR_WORTH.items():
-        worth = worths.get(closeness, Worth(0.0, 0))
+        worth = worths.get(closeness, Worth(prior, 0))
         total = PRIOR_STUDIES * prior + worth.studies * worth.mean
-        trusted[closeness] = total / (PRIOR_STUDIES + worth.studies)
+        useful = worth.mean > NO_WORTH or not worth.studies
+        trusted[closeness] = useful * total / (PRIOR_STUDIES + worth.studies)
     return trusted

@@ -104,14 +104,20 @@ def test_siblings_that_a_window_contradicts_change_nothing_and_fade() -> None:
     assert mixture.siblings_share < 0.5 < mixture.siblings_prior
 
 
-def test_siblings_that_a_window_confirms_raise_chances_and_weigh_more() -> None:
-    right, slower = memory(told(), told(1.02, 1.02, "s2"), trusted=0.5), setting(800)
+@pytest.mark.parametrize("steeper", [1.0, 1.3], ids=["milder limits", "harder limits"])
+def test_siblings_that_a_window_confirms_weigh_more_and_never_raise_a_chance(
+    steeper: float,
+) -> None:
+    right = memory(told(1.0, steeper), told(1.02, 1.02 * steeper, "s2"), trusted=0.5)
+    slower = setting(800)
     trials = [*baseline(study()), trial(3, slower, surface(slower))]
     after, cold = viewed(trials, right), viewed(trials, NO_MEMORY)
     mixture = after.models[0].mixture
     assert mixture.siblings_share > 0.8 > mixture.siblings_prior
     assert mixture.siblings_agree
-    assert (after.chance > cold.chance + 0.02).any()
+    assert not torch.allclose(after.cost, cold.cost)
+    assert (after.chance <= cold.chance).all()
+    assert (after.chance < cold.chance - 0.02).any()
 
 
 def test_siblings_that_see_no_gain_elsewhere_end_no_search() -> None:

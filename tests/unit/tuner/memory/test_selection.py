@@ -9,6 +9,7 @@ from tests.contracts.posteriors import posterior
 from tuner.core import Closeness, Posterior, PosteriorKnob, Role, SiblingRef, Worth
 from tuner.memory.selection import (
     MOST_SIBLINGS,
+    NO_WORTH,
     PRIOR_STUDIES,
     PRIOR_WORTH,
     chosen,
@@ -54,4 +55,10 @@ def test_trust_goes_from_the_prior_to_what_siblings_were_worth() -> None:
     board = Closeness.BOARD
     some = trust({board: Worth(0.9, int(PRIOR_STUDIES))})[board]
     assert some == pytest.approx((0.9 + PRIOR_WORTH[board]) / 2)
-    assert trust({board: Worth(0.1, 10_000)})[board] == pytest.approx(0.1, abs=1e-3)
+    assert trust({board: Worth(0.6, 10_000)})[board] == pytest.approx(0.6, abs=1e-3)
+
+
+def test_siblings_that_were_worth_nothing_are_not_trusted() -> None:
+    worths = {Closeness.BOARD: Worth(NO_WORTH, 1), Closeness.KIND: Worth(0.9, 1)}
+    trusted = trust(worths)
+    assert trusted[Closeness.BOARD] == 0.0 < trusted[Closeness.KIND]
