@@ -134,16 +134,16 @@ def admission(told: Told) -> list[str]:
                 "made-up pair",
                 "pairs",
                 "could run",
-                "windows above the limit",
+                "windows with the job above the limit",
                 "ran, of what could have run",
             ),
             kinds,
         ),
         "",
-        f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
-        f"{pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows without fine-tuning, "
-        f"measured before ({alone['median_ms']:.1f} ms). In a quiet window other programs used at most "
-        "15 % of the cores:",
+        f"A real pair at {pair['rate_per_s']:.0f} requests/s, in turns of {pair['window_s']:g} s. "
+        f"The p99 limit of {pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows "
+        f"without fine-tuning, measured before ({alone['median_ms']:.1f} ms). In a quiet window other "
+        "programs used at most 15 % of the cores:",
         "",
         *table(
             (
@@ -886,18 +886,16 @@ def engines_joint(told: Told) -> list[str]:
     return [
         f"llama.cpp with a small model of random weights, {told['settings']} settings; limit: 1.1 × the "
         f"baseline's median time per token. `run --llm` reported {minutes:.1f} min after the command, with "
-        f"{told['trials']} windows; the other search used {told['windows']}. Then six windows of each in "
-        "turns:",
+        f"{told['trials']} windows; the other search used {told['windows']}. Other programs used up to "
+        f"{100 * told['foreign']:.0f} % of the machine. Then six windows of each in turns:",
         "",
         *table(
             ("search", "changed", "CPU ms per token", "TPOT p50 ms", "tokens/s", "CPU time saved"),
             rows,
         ),
         "",
-        f"In {told['changes']} changes of the server under {told['requests']} requests, "
-        f"{told['cut_off']} were lost. The server killed under load: {killed['cut_off']} of "
-        f"{killed['answered'] + killed['cut_off']} requests were cut off in their streams, the setting was "
-        f"{again}.",
+        f"The server was replaced {told['changes']} times. Killed under load, it was started "
+        f"{killed['restarts']} time again, and its setting was {again}.",
     ]
 
 

@@ -10,14 +10,18 @@ from typing import Protocol
 from agents.finetuning.job import FineTuningJob
 from tuner.core import Clock, Limit, Meter, Reading
 
-LOOK_S = 0.1
+TURN_S, LOOK_S = 0.02, 0.1
+"""The shortest time that the job runs or pauses, and the time between two looks at the tail latency.
+
+A turn is short so that few requests wait for the job in it: no more than the limit leaves over.
+"""
 
 
 class Pacer(Protocol):
     """Decides when the job may run: `FineTuningPacer`, or fixed slices of the time."""
 
-    def look(self, tail: float | None) -> bool:
-        """Return whether the job may run until the next look."""
+    def look(self, tail: float | None, elapsed: float) -> bool:
+        """Return whether the job may run for a turn; `elapsed` is the part of the window before it."""
 
     def window(self, tail: float | None, *, ran: bool) -> None:
         """Record a whole window."""
@@ -59,9 +63,14 @@ def fine_tune_beside(
         before, began = job.totals(), clock.monotonic()
         window = meter.start()
         try:
-            while clock.monotonic() - began < window_s and not (stopped() or job.ended):
-                job.let(run=pacer.look(_tail(window.read(), limit.metric)))
-                clock.sleep(LOOK_S)
+            tail, looks_s = None, 0.0
+            while (passed_s := clock.monotonic() - began) < window_s:
+                if stopped() or job.ended:
+                    break
+                if passed_s >= looks_s:
+                    tail, looks_s = _tail(window.read(), limit.metric), passed_s + LOOK_S
+                job.let(run=pacer.look(tail, passed_s / window_s))
+                clock.sleep(TURN_S)
         finally:
             reading = window.stop()
             if not job.ended:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 LEAST, RISE = 0.02, 0.1
 """The least share of the time that is tried, and the step above the proven share."""
-CLOSE = 0.9
+CLOSE = 0.96
 """Within a window the job is paused while the tail so far is above this part of the limit."""
-ALLOWED = 0.04
+LONGEST, KEPT = 0.5, 0.9
+"""The longest pause at the end of a window, and the part of it that is kept for the next window."""
+ALLOWED = 0.03
 """Share of windows that fine-tuning may push above the limit; also the error rate of attributing it."""
 PROVEN = 2
 """Windows within the limit that prove a share."""
@@ -48,10 +50,22 @@ class FineTuningPacer:
     _stopped_above: int = 0
     _stops: bool = False
     _odds: float = 1.0
+    _high_since: float = math.inf
+    _recovery: float = 0.0
 
-    def look(self, tail: float | None) -> bool:
-        """Return whether the job may run until the next look; `tail` is the tail latency so far, if any."""
-        if self._stops or (tail is not None and tail > CLOSE * self.limit):
+    def look(self, tail: float | None, elapsed: float) -> bool:
+        """Return whether the job may run for a turn; `tail` is the tail latency so far, if any.
+
+        `elapsed` is the part of the window so far. Later requests bring a tail back below the limit, so
+        that the job does not run when less of the window is left than that last took.
+        """
+        if self._stops:
+            return False
+        if tail is not None and tail > CLOSE * self.limit:
+            self._high_since = min(self._high_since, elapsed)
+            return False
+        self._recovered(elapsed)
+        if elapsed > 1.0 - self._recovery:
             return False
         self._owed = min(self._owed + self.share, 1.0)
         if self._owed < 1.0:
@@ -61,6 +75,8 @@ class FineTuningPacer:
 
     def window(self, tail: float | None, *, ran: bool) -> None:
         """Record the tail latency of a whole window, and whether fine-tuning ran in it."""
+        self._recovered(1.0)
+        self._recovery *= KEPT if ran else 1.0
         above = tail is not None and tail > self.limit
         if self._stops or not self.share:
             self._stopped += 1
@@ -75,6 +91,11 @@ class FineTuningPacer:
             self._within, self._odds = 0, 1.0
         windows = self._running + self._stopped
         self._stops = self._above > self._stopped and windows % STOPPED_TURN == 0
+
+    def _recovered(self, elapsed: float) -> None:
+        if self._high_since < elapsed:
+            self._recovery = max(self._recovery, min(LONGEST, elapsed - self._high_since))
+        self._high_since = math.inf
 
     def _judge(self, above: bool) -> None:
         """Lower the share once there are more windows above the limit than noise explains.

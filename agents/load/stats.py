@@ -38,7 +38,9 @@ def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
             ("throughput_per_s", tally.completed_at_s),
             ("arrival_rate_per_s", tally.arrived_at_s),
         ):
-            shown[name] = rate_of([(moment, 1) for moment in moments], tally.seconds)
+            within = [(moment, 1) for moment in moments if moment < tally.seconds]
+            if within:  # a service that stalled may answer all of them after the end
+                shown[name] = rate_of(within, tally.seconds)
     return shown
 
 

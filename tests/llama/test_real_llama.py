@@ -25,6 +25,7 @@ from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload
 from agents.workloads.llama_cpp.child import free_port
+from tests.llama.build import cache
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights
 from tests.llama.running import RunningProxy, proxy_for, running
@@ -71,6 +72,19 @@ def completed(proxy: RunningProxy, seed: int, tokens: int = 48) -> dict[str, Any
         ignore_eos=True,
         return_tokens=True,
     )
+
+
+def test_names_and_flags_stand_in_the_files_that_the_page_has(real: RealServer) -> None:
+    if real.version != max(HONOURS_REQUESTS):
+        pytest.skip("the page has the names of the newest version")
+    source = cache() / real.version / "source/vendor/llama.cpp"
+    page = (Path(__file__).parents[2] / "docs/llm.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \| llama\.cpp `([^`]+)` \|", page, re.MULTILINE)
+    assert len(rows) == 3
+    for names, file in rows:
+        text = (source / file).read_text(errors="replace")
+        for name in re.findall("`([^`]+)`", names):
+            assert f'"{name.removeprefix("llamacpp:")}"' in text, (name, file)
 
 
 def test_every_byte_is_its_own_token(proxy: RunningProxy) -> None:
@@ -178,6 +192,43 @@ def test_a_server_that_is_killed_comes_back_at_its_length(proxy: RunningProxy) -
     timings = completed(proxy, 7)["timings"]
     assert timings["draft_n"] > 0
     assert proxy.stats()["restarts"] == restarts + 1
+
+
+def test_flags_change_under_load_and_survive_a_kill_without_a_lost_request(
+    real: RealServer, tmp_path: Path
+) -> None:
+    command = real.command()
+    del command[command.index("-t") : command.index("-t") + 2]
+    flags = ["--knob", "threads=2,1", "--knob", "ubatch_size=512,64"]
+    words = [*flags, "--draft", f"d={real.draft}", "--state-dir", str(tmp_path / "state")]
+    stop, answered = threading.Event(), list[int]()
+
+    def load(caller: int) -> None:
+        seed = 20_000 * (caller + 1)
+        while not stop.is_set():
+            seed += 1
+            answered.append(completed(proxy, seed)["tokens_predicted"])
+
+    def cmdline() -> list[str]:
+        return [*psutil.Process(proxy.stats()["pids"][-1]).cmdline()]
+
+    with running([*words, "--", *command], tmp_path) as proxy, ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(load, caller) for caller in range(4)]
+        try:
+            for setting in ({"threads": 1, "ubatch_size": 64}, {"ubatch_size": 512}):
+                assert proxy.put("/knobs", setting).is_success
+            until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
+            psutil.Process(proxy.stats()["pids"][0]).kill()
+            until(lambda: proxy.stats()["restarts"] == 1, "the server did not come back")
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+        stats, last = proxy.stats(), cmdline()
+        assert last[last.index("--threads") + 1] == "1"
+        assert proxy.get("/knobs")["setting"]["threads"] == 1
+    print(f"{len(answered)} requests, {stats['repeated']} repeated after the kill")
+    assert set(answered) == {48} and stats["failed"] == 0
 
 
 def test_the_adapter_measures_acceptance_at_a_load(

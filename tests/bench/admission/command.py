@@ -10,7 +10,7 @@ import typer
 
 def admission(
     pairs: Annotated[int, typer.Option(min=4, help="Made-up pairs.")] = 48,
-    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 24,
+    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 36,
     limit_ms: Annotated[
         float, typer.Option(min=0.0, help="The live p99 limit; 0: twice the median.")
     ] = 0.0,

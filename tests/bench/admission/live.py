@@ -1,4 +1,4 @@
-"""A real pair on this machine: an inference server under load, and a torch fine-tuning beside it.
+"""A real pair on this machine: inference under an open load, and torch fine-tuning on the same device.
 
 The arms take turns window by window, with one job each: without fine-tuning, unpaced, in static slices of
 the time, and paced by its limit.
@@ -22,14 +22,15 @@ from agents.finetuning.beside import FineTuningWindow, Pacer, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
 from agents.host.host import HostClock
-from agents.load.generator import LoadShape
+from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter
 from tuner.core import FOREIGN_SHARE, Limit
 
 METRIC = "latency_p99_ms"
-RATE_PER_S, WINDOW_S = 120.0, 5.0
-ALONE, HEADROOM = 40, 2.0
+UTILISATION, WINDOW_S = 0.3, 5.0
+"""The load: requests at this part of the rate at which one caller after another is answered."""
+ALONE, HEADROOM = 24, 2.0
 """The limit: twice the median p99 of so many windows without fine-tuning, measured before the arms.
 
 A median, since other programs of the machine slow some windows down: they must not set the limit.
@@ -45,7 +46,7 @@ class TimeSlices:
     share: float
     _owed: float = 0.0
 
-    def look(self, tail: float | None) -> bool:
+    def look(self, tail: float | None, elapsed: float) -> bool:
         """Return whether it is its turn."""
         self._owed += self.share
         self._owed -= (turn := self._owed >= 1.0)
@@ -90,9 +91,9 @@ def _own_s() -> float:
 
 
 @contextmanager
-def _inference() -> Iterator[int]:
+def _accelerator() -> Iterator[int]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.admission.inference"],
+        [sys.executable, "-m", "tests.bench.admission.accelerator"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -109,11 +110,13 @@ def _inference() -> Iterator[int]:
 def live(rounds: int, limit_ms: float, report: Callable[[str], None]) -> dict[str, object]:
     """Return what each arm came to, and the limit, as JSON has it; `limit_ms` 0 derives the limit."""
     clock = HostClock()
-    with _inference() as port, ExitStack() as stack:
+    with _accelerator() as port, ExitStack() as stack:
         connect = partial(HttpCaller, "127.0.0.1", port, "/infer", body=b"{}")
-        meter = LoadMeter(connect, LoadShape(rate_per_s=RATE_PER_S), lambda: _no_totals, clock, 0)
+        rate_per_s = UTILISATION * _answered_per_s(connect, clock)
+        shape = LoadShape(OPEN_LOOP_CALLERS, rate_per_s)
+        meter = LoadMeter(connect, shape, lambda: _no_totals, clock, 0)
         report("windows without fine-tuning")
-        job = _job(stack, clock)
+        job = _job(stack, clock, port)
         unlimited = Limit(METRIC, "<=", 1e9)
         first = fine_tune_beside(
             meter, job, TimeSlices(0.0), unlimited, clock, WINDOW_S, lambda: False
@@ -128,7 +131,7 @@ def live(rounds: int, limit_ms: float, report: Callable[[str], None]) -> dict[st
         }
         arms = {
             name: fine_tune_beside(
-                meter, _job(stack, clock), pacer, limit, clock, WINDOW_S, lambda: False
+                meter, _job(stack, clock, port), pacer, limit, clock, WINDOW_S, lambda: False
             )
             for name, pacer in pacers.items()
         }
@@ -142,8 +145,15 @@ def live(rounds: int, limit_ms: float, report: Callable[[str], None]) -> dict[st
         "headroom": 0.0 if limit_ms else HEADROOM,
         "alone": {"windows": ALONE, "median_ms": median_ms},
         "window_s": WINDOW_S,
+        "rate_per_s": rate_per_s,
         "arms": _told(windows),
     }
+
+
+def _answered_per_s(connect: Callable[[], HttpCaller], clock: HostClock) -> float:
+    window = LoadMeter(connect, LoadShape(callers=1), lambda: _no_totals, clock, 0).start()
+    clock.sleep(WINDOW_S)
+    return float(window.stop().totals["items"]) / WINDOW_S
 
 
 def _no_totals() -> Mapping[str, float]:
@@ -151,9 +161,9 @@ def _no_totals() -> Mapping[str, float]:
     return {}
 
 
-def _job(stack: ExitStack, clock: HostClock) -> FineTuningJob:
-    command = [sys.executable, "-m", "tests.bench.admission.training"]
-    job = FineTuningJob(["env", "OMP_NUM_THREADS=2", *command], clock)
+def _job(stack: ExitStack, clock: HostClock, port: int) -> FineTuningJob:
+    command = [sys.executable, "-m", "tests.bench.admission.training", str(port)]
+    job = FineTuningJob(command, clock)
     stack.callback(job.close)
     job.let(run=True)  # its start is not part of what is judged
     while not (job.totals()["steps"] or job.ended):

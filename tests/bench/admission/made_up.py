@@ -12,9 +12,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from agents.finetuning.beside import LOOK_S, TURN_S
 from agents.finetuning.pacing import FineTuningPacer
 
-LOOK_S, LOOKS, WINDOWS = 0.1, 50, 120
+WINDOW_S, WINDOWS = 5.0, 120
+TURNS, LOOKS = round(WINDOW_S / TURN_S), round(WINDOW_S / LOOK_S)
 RATE_PER_S = 60.0
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ALLOWED = 0.05
@@ -60,18 +62,20 @@ def pair(seed: int) -> Pair:
     )
 
 
-def _never(look: int, tail: float | None) -> bool:
+def _never(turn: int, tail: float | None) -> bool:
     return False
 
 
 def _window(one: Pair, runs: Callable[[int, float | None], bool]) -> list[float]:
-    """Return the latencies of a window in which each look decides whether fine-tuning runs."""
+    """Return the latencies of a window in which it is decided at each turn whether fine-tuning runs."""
     shown: list[float] = []
-    one._free_s = 0.0
-    for look in range(LOOKS):
-        running = runs(look, _tail(shown))
-        at_s = look * LOOK_S + one.rng.expovariate(RATE_PER_S)
-        while at_s < (look + 1) * LOOK_S:
+    tail: float | None = None
+    one._free_s, at_s = 0.0, one.rng.expovariate(RATE_PER_S)
+    for turn in range(TURNS):
+        if turn % (TURNS // LOOKS) == 0:
+            tail = _tail(shown)
+        running = runs(turn, tail)
+        while at_s < (turn + 1) * TURN_S:
             shown.append(one.latency_ms(at_s, running=running))
             at_s += one.rng.expovariate(RATE_PER_S)
     return shown
@@ -96,24 +100,24 @@ def judged(seed: int) -> PairResult:
     one = pair(seed)
     pacer, above, ran = FineTuningPacer(one.limit_ms), 0, 0
     for _ in range(WINDOWS):
-        looks: list[bool] = []
+        turns: list[bool] = []
 
-        def runs(look: int, tail: float | None, looks: list[bool] = looks) -> bool:
-            looks.append(pacer.look(tail))
-            return looks[-1]
+        def runs(turn: int, tail: float | None, turns: list[bool] = turns) -> bool:
+            turns.append(pacer.look(tail, turn / TURNS))
+            return turns[-1]
 
         tail = _tail(_window(one, runs))
-        pacer.window(tail, ran=any(looks))
-        above += tail is not None and tail > one.limit_ms
-        ran += sum(looks)
-    return PairResult(one.kind, above / WINDOWS, ran / (WINDOWS * LOOKS), _oracle(one))
+        pacer.window(tail, ran=any(turns))
+        above += any(turns) and tail is not None and tail > one.limit_ms
+        ran += sum(turns)
+    return PairResult(one.kind, above / WINDOWS, ran / (WINDOWS * TURNS), _oracle(one))
 
 
 def _oracle(one: Pair) -> float:
     best = 0.0
     for share in SHARES:
         tails = [
-            _tail(_window(one, lambda look, tail, s=share: int((look + 1) * s) > int(look * s)))  # type: ignore[misc]
+            _tail(_window(one, lambda turn, tail, s=share: int((turn + 1) * s) > int(turn * s)))  # type: ignore[misc]
             for _ in range(WINDOWS)
         ]
         if sum(t is not None and t > one.limit_ms for t in tails) > ALLOWED * WINDOWS:

@@ -7,11 +7,16 @@ import random
 from agents.finetuning.pacing import ALLOWED, LEAST, STOPPED_TURN, FineTuningPacer
 
 
+def turns(pacer: FineTuningPacer, tail: float | None = None) -> int:
+    """Return how many of a window's turns the job runs."""
+    return sum(pacer.look(tail, turn / 50) for turn in range(50))
+
+
 def played(pacer: FineTuningPacer, windows: int, tail_of_share: float) -> int:
     """Play windows whose tail grows with the share; return how many were above the limit."""
     above = 0
     for _ in range(windows):
-        ran = any(pacer.look(None) for _ in range(50))
+        ran = turns(pacer) > 0
         tail = 10.0 + (tail_of_share * pacer.share if ran else 0.0)
         above += tail > pacer.limit
         pacer.window(tail, ran=ran)
@@ -23,7 +28,7 @@ def test_a_job_that_disturbs_nothing_soon_runs_all_the_time() -> None:
     assert pacer.share == LEAST
     assert played(pacer, 40, 0.0) == 0
     assert pacer.share == 1.0
-    assert all(pacer.look(10.0) for _ in range(20))
+    assert turns(pacer, 10.0) == 50
 
 
 def test_a_job_that_disturbs_in_proportion_runs_near_the_limit() -> None:
@@ -41,9 +46,32 @@ def test_a_job_that_never_fits_is_tried_no_more_than_allowed() -> None:
 
 def test_it_is_paused_within_a_window_near_the_limit() -> None:
     pacer = FineTuningPacer(20.0, share=1.0)
-    assert pacer.look(17.0)
-    assert not pacer.look(18.5)
-    assert pacer.look(17.0)
+    assert pacer.look(17.0, 0.1)
+    assert not pacer.look(19.5, 0.2)
+    assert pacer.look(17.0, 0.3)
+
+
+def test_it_does_not_run_when_too_little_of_the_window_is_left_to_recover() -> None:
+    pacer = FineTuningPacer(20.0, share=1.0, proven=1.0)
+    assert pacer.look(None, 0.0)
+    assert not pacer.look(25.0, 0.1)
+    assert pacer.look(17.0, 0.4)  # more requests lowered the tail within 0.3 of a window
+    assert pacer.look(17.0, 0.69)
+    assert not pacer.look(17.0, 0.71)
+    pacer.window(17.0, ran=True)
+    assert pacer.look(None, 0.72), "what happened once is forgotten bit by bit"
+    assert not pacer.look(None, 0.74)
+
+
+def test_a_tail_above_the_limit_with_the_job_stopped_needs_no_recovery() -> None:
+    pacer = FineTuningPacer(20.0, share=1.0, proven=1.0)
+    pacer.window(30.0, ran=True)
+    for _ in range(3):
+        turns(pacer)
+        pacer.window(10.0, ran=True)
+    assert turns(pacer, 30.0) == 0, "its turn to be stopped"
+    pacer.window(30.0, ran=False)
+    assert any(pacer.look(None, 0.99) for _ in range(2))
 
 
 def test_windows_above_the_limit_without_fine_tuning_are_not_its_fault() -> None:
@@ -61,7 +89,7 @@ def noisy(windows: int, tail_of_share: float) -> tuple[FineTuningPacer, float, f
     pacer, rng = FineTuningPacer(20.0), random.Random(0)
     above, ran_for = 0, 0.0
     for _ in range(windows):
-        ran = sum(pacer.look(None) for _ in range(50)) / 50
+        ran = turns(pacer) / 50
         tail = 99.0 if rng.random() < NOISE else 10.0 + tail_of_share * ran
         above += tail > pacer.limit
         ran_for += ran / windows
@@ -85,10 +113,10 @@ def test_a_job_that_never_fits_is_stopped_on_a_noisy_host_too() -> None:
 def test_a_window_is_spent_without_fine_tuning_only_after_one_above_the_limit() -> None:
     pacer = FineTuningPacer(20.0, share=1.0, proven=1.0)
     for tail in (10.0, 30.0, 10.0, 10.0):
-        assert any(pacer.look(None) for _ in range(50))
+        assert turns(pacer)
         pacer.window(tail, ran=True)
-    assert not any(pacer.look(None) for _ in range(50))
+    assert not turns(pacer)
     pacer.window(10.0, ran=False)
     for _ in range(2 * STOPPED_TURN):
-        assert any(pacer.look(None) for _ in range(50))
+        assert turns(pacer)
         pacer.window(10.0, ran=True)
