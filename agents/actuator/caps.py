@@ -60,6 +60,12 @@ class DeviceCaps:
             for k in self.knobs
         )
 
+    def bound(self, watts: float) -> None:
+        """Count clock ceilings with at most a limit in watts that the driver keeps at any clock."""
+        self.knobs = tuple(
+            replace(k, default_w=watts) if k.floor_w is None else k for k in self.knobs
+        )
+
     def look(self) -> HostCaps:
         """Return what the actuator keeps now. Raises ActuationError."""
         if self.knobs:
@@ -87,11 +93,15 @@ class DeviceCaps:
         """Have the actuator take the device out of its budget. Raises ActuationError, StoreError."""
         self.heed(self._line.ask("leave_budget", device=self._uuid))
 
+    def step(self) -> CapStep | None:
+        """Return the step in force, None before the first and for no member."""
+        return self.kept.schedule.step(self._clock.monotonic()) if self.kept.group else None
+
     def at_most(self) -> dict[str, float]:
         """Return the caps in force, by knob, at least the floors; empty for no member."""
         if not self.kept.group:
             return {}
-        step = self.kept.schedule.step(self._clock.monotonic())
+        step = self.step()
         most = step.at_most if step else {}
         return {knob.name: max(knob.floor, most.get(knob.name, knob.floor)) for knob in self.knobs}
 
@@ -126,7 +136,8 @@ class DeviceCaps:
 def _cap_knob(about: Mapping[str, Any], space: Space, name: str, floor: float) -> CapKnob:
     """Return a cap knob; of one that is no power limit the watts are unknown."""
     knob = space.knob(name)
-    if knob.role is not Role.POWER_LIMIT:
-        return CapKnob(name, floor)
     default = dict(about.get("defaults") or ()).get(name, about["ranges"][name][-1])
-    return CapKnob(name, floor, float(floor), max(float(default), float(knob.default)))
+    most = max(float(default), float(knob.default))
+    if knob.role is not Role.POWER_LIMIT:
+        return CapKnob(name, floor, default=most)
+    return CapKnob(name, floor, float(floor), most, most)

@@ -7,6 +7,7 @@ import random
 import threading
 
 from agents.actuator.caps import HostCaps
+from agents.agent.power_guard import PowerGuard
 from agents.agent.surroundings import Surroundings
 from agents.holding.holder import Holder
 from agents.target.target import Target
@@ -49,8 +50,10 @@ class BudgetKeeper:
         self._holder = holder
         self._around = around
         self._backoff = Backoff(rng, most_s=LONGEST_WAIT_S)
+        self._guard = PowerGuard(target, around.clock)
+        self._above: tuple[float, dict[str, float]] = 0.0, {}
         self._followed: dict[str, float] = {}
-        self._wrong = self._not_followed = ""
+        self._wrong = self._not_followed = self._not_watched = ""
 
     def ask(self, stop: threading.Event) -> None:
         """Ask the tuner again and again until stopped."""
@@ -60,6 +63,7 @@ class BudgetKeeper:
     def follow(self, stop: threading.Event) -> None:
         """Follow the caps until stopped."""
         while not stop.wait(TICK_S):
+            self.watch()
             self.tick()
 
     def exchange(self) -> float:
@@ -91,6 +95,8 @@ class BudgetKeeper:
             revision=kept.schedule.revision,
             at_most=self._caps.at_most(),
             most_w=self._caps.most_w(),
+            above_w=self._above[0],
+            above_at=self._above[1],
             wait_s=0.0 if unable else WAIT_S,
             unable=unable or kept.wrong,
         )
@@ -101,6 +107,7 @@ class BudgetKeeper:
             late_s = self._around.clock.monotonic() - received_s
             steps = tuple(CapStep(s.in_s - late_s, s.cap_w, s.at_most) for s in order.steps)
             self._caps.cap(order.group, CapSchedule(order.revision, steps))
+            self._above = 0.0, {}
             log.info(
                 "event=caps device=%s group=%s revision=%d",
                 self._device,
@@ -111,6 +118,31 @@ class BudgetKeeper:
             self._caps.leave()
             log.info("event=left_budget device=%s group=%s", self._device, order.group)
         self.tick()
+
+    def watch(self) -> None:
+        """Go to the floor where clock ceilings let the device draw more than they count with.
+
+        The tuner learns of it with the next report, and divides again.
+        """
+        try:
+            step = self._caps.unsure()
+            watts = self._guard.above_w(step)
+            self._not_watched = ""
+            if step is None or not watts:
+                return
+            kept, at = self._caps.look(), self._caps.at_most()
+            if watts > self._above[0]:
+                self._above = watts, at
+            floor = {knob.name: knob.floor for knob in self._caps.knobs}
+            if at == floor:
+                return
+            log.warning("event=above_cap device=%s watts=%.0f at_most=%r", self._device, watts, at)
+            down = CapStep(0.0, step.cap_w, floor)
+            self._caps.cap(kept.group, CapSchedule(kept.schedule.revision, (down,)))
+        except TuningError as error:
+            if str(error) != self._not_watched:
+                log.error("event=power_not_watched device=%s why=%r", self._device, str(error))
+            self._not_watched = str(error)
 
     def tick(self) -> None:
         """Put in force again what the caps in force allow more of, or less; log an error once."""

@@ -14,6 +14,7 @@ from agents.target.measure import Ask, Measurer
 from agents.target.target import Target
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
+    POWER_CAP,
     Applied,
     Conflict,
     Level,
@@ -26,9 +27,6 @@ from tuner.core import (
 from tuner.wire import Assignment, Renewal, TrialReport
 
 log = logging.getLogger(__name__)
-
-POWER_CAP = "power cap"
-"""In a window's sources: how far a power cap keeps the baseline below the original."""
 
 
 def restarts_workload(order: Assignment, target: Target) -> bool:

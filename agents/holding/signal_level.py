@@ -31,7 +31,7 @@ LASTING_S = 60.0
 """Time constant of the slowest, which at 3 requests/s shows a load 15 % above a row; that of 10 s, 40 %."""
 SURE = 2.0
 """An eager plan uses a rate less this number of standard deviations of its count."""
-EARNED = 0.8
+EARNED = 0.9
 """A lower row is taken again once its bursts are down to this share of what they may be."""
 VOTES = 10
 VOTE_S = 1.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from agents.actuator.caps import HostCaps
 from agents.target.side import Capped, Side
-from tuner.core import CapKnob, CapSchedule, Setting, Value, render_setting
+from tuner.core import CapKnob, CapSchedule, CapStep, Setting, Value, render_setting
 
 
 class TargetCaps:
@@ -36,6 +36,13 @@ class TargetCaps:
         """Return the highest cap in watts that any guard still has before it, as last asked."""
         steps = [step for m in self._members for step in m.caps.kept.schedule.steps]
         return max((step.cap_w for step in steps), default=0.0)
+
+    def unsure(self) -> CapStep | None:
+        """Return the step in force where all cap knobs are clocks: its watts are no hard cap; else None."""
+        if any(knob.floor_w is not None for knob in self.knobs):
+            return None
+        steps = [member.caps.step() for member in self._members]
+        return max((s for s in steps if s is not None), key=lambda s: s.cap_w, default=None)
 
     def cap(self, group: str, schedule: CapSchedule) -> None:
         """Have all keep these steps, whose times are seconds from now.

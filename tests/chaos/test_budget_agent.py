@@ -109,7 +109,7 @@ def host(theatre: Theatre, tmp_path: Path) -> Iterator[Host]:
 
 def test_a_member_is_at_its_original_within_its_caps_and_says_so(host: Host) -> None:
     assert host.reports()["knobs"] == [
-        {"name": LIMIT, "floor": 150.0, "floor_w": 150.0, "default_w": 400.0}
+        {"name": LIMIT, "floor": 150.0, "floor_w": 150.0, "default_w": 400.0, "default": 400.0}
     ]
     assert host.rig.tuner.told("/budget")[-1]["group"] == ""
     report = host.told(caps(1, (0.0, 305.0)))
@@ -185,6 +185,49 @@ def test_a_cap_that_falls_in_a_trial_spoils_it_at_once(host: Host) -> None:
     assert left[0] > -3
 
 
+def test_one_by_clock_goes_to_its_floor_where_it_draws_more_and_says_so(tmp_path: Path) -> None:
+    clock = "gpu.clock_mhz"
+    theatre = Theatre(tmp_path / "t", floor={clock: 630})
+    actuator = theatre.start(theatre.clock, deadly=False)
+    host = Host(theatre, tmp_path / "agent")
+    order = CapOrder(in_s=0.0, cap_w=110.0, at_most={clock: 870.0})
+    used_j, high_w = [0.0], [100.0]
+    host.rig.shows = lambda began, now: {"energy_j": used_j[0]}
+
+    def watched(seconds: int) -> None:
+        for _ in range(seconds):
+            used_j[0] += high_w[0] if theatre.values[clock] == 870 else 90.0
+            host.rig.time.sleep(1.0)
+            host.agent.budget.watch()
+            host.agent.budget.tick()
+
+    try:
+        assert host.reports()["knobs"][0]["floor_w"] is None
+        host.told(BudgetOrder(kind="caps", group="rack", revision=1, steps=(order,)))
+        watched(6)
+        assert theatre.values[clock] == 870
+        high_w[0] = 130.0
+        watched(6)
+        assert theatre.values[clock] == 630
+        report = host.reports()
+        assert 110.0 < report["above_w"] <= 130.0
+        assert (report["above_at"], report["at_most"]) == ({clock: 870.0}, {clock: 630.0})
+        higher = order.model_copy(update={"cap_w": 143.0})
+        report = host.told(BudgetOrder(kind="caps", group="rack", revision=2, steps=(higher,)))
+        assert report["above_w"] == 0.0
+        watched(6)
+        assert theatre.values[clock] == 870
+        assert host.rig.meter.open == 1
+        host.told(RELEASE)
+        watched(1)
+        assert theatre.values == FACTORY
+        assert host.rig.meter.open == 0
+    finally:
+        host.close()
+        os.kill(actuator, signal.SIGKILL)
+        reap_all()
+
+
 def test_steps_known_ahead_happen_without_the_tuner(host: Host) -> None:
     host.told(caps(1, (0.0, 350.0), (8.0, 200.0), (16.0, 350.0)))
     host.works(HOLD)
@@ -250,14 +293,16 @@ def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> Non
     assert host.limit == 200
     pass_s(80)
     assert host.limit == 300
-    event(20.0, 160.0)
+    event(10.0, 160.0)
     pass_s(4)
     assert host.limit == 300
     away[0] = True
-    host.theatre.clock.shift_s += 26.0
+    host.theatre.clock.shift_s += (
+        8.0  # less than the agent's grace, after which the floor is in force
+    )
     until(lambda: host.limit == 160, "the step does not happen without the tuner")
     away[0] = False
-    world.time.sleep(26.0)
+    world.time.sleep(8.0)
     operations.release_budget("rack", Change())
     pass_s(4)
     assert host.theatre.values == FACTORY

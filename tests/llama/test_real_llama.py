@@ -25,6 +25,7 @@ from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload
 from agents.workloads.llama_cpp.child import free_port
+from tests.llama.build import cache
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights
 from tests.llama.running import RunningProxy, proxy_for, running
@@ -71,6 +72,19 @@ def completed(proxy: RunningProxy, seed: int, tokens: int = 48) -> dict[str, Any
         ignore_eos=True,
         return_tokens=True,
     )
+
+
+def test_names_and_flags_stand_in_the_files_that_the_page_has(real: RealServer) -> None:
+    if real.version != max(HONOURS_REQUESTS):
+        pytest.skip("the page has the names of the newest version")
+    source = cache() / real.version / "source/vendor/llama.cpp"
+    page = (Path(__file__).parents[2] / "docs/llm.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \| llama\.cpp `([^`]+)` \|", page, re.MULTILINE)
+    assert len(rows) == 3
+    for names, file in rows:
+        text = (source / file).read_text(errors="replace")
+        for name in re.findall("`([^`]+)`", names):
+            assert f'"{name.removeprefix("llamacpp:")}"' in text, (name, file)
 
 
 def test_every_byte_is_its_own_token(proxy: RunningProxy) -> None:

@@ -386,7 +386,12 @@ static int enter(void) {
         if (state_fd < 0) { pthread_mutex_unlock(&mutex); return 0; }
         fchmod(state_fd, 0666);
         flock(state_fd, LOCK_EX);
-        if (ftruncate(state_fd, sizeof *S)) { /* the mapping will fail */ }
+        /* On a full disk a mapped hole would end the whole process by SIGBUS. */
+        if (posix_fallocate(state_fd, 0, sizeof *S)) {
+            close(state_fd);
+            pthread_mutex_unlock(&mutex);
+            return 0;
+        }
         void *map = mmap(NULL, sizeof *S, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd, 0);
         if (map == MAP_FAILED) { close(state_fd); pthread_mutex_unlock(&mutex); return 0; }
         S = map;

@@ -66,7 +66,7 @@ VERBS = (
     ("trial show", "study.trial", "Show one trial: setting, metrics, verdict and reason."),
     ("export mlflow", "study.export", "Export studies as MLflow runs with nested trials."),
     ("export optuna", "study.export", "Export studies to Optuna's storage, for optuna-dashboard."),
-    ("export fleet", "fleet.declared", "Print the active studies as a fleet file."),
+    ("export fleet", "fleet.declared", "Print the active studies and the budgets as a fleet file."),
     ("constraint set", "study.constraint", "Replace all constraints of a study."),
     ("constraint preview", "study.constraint", "Show what other constraints would change."),
     ("constraint clear", "study.constraint", "Remove all constraints of a study."),

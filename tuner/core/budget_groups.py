@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from tuner.core.budgets import LATE_S, CapKnob, MemberPower
+from tuner.core.budgets import LATE_S, CapKnob, CapSchedule, CapStep, MemberPower
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
 from tuner.errors import InvalidInput
 
-__all__ = ["BudgetGroup", "GridEvent", "MemberRecord"]
+__all__ = ["MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
 
 AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
 BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
 LEAST_REBOOT_S = 30.0
+MARGIN = 1.1
+"""What a clock ceiling counts with, over the highest power measured at or below it: our choice."""
+CLOSE_W = 1e-6
 DIGITS = 6
 """A cap of 250 W that travels as 249.99999999999997 would lose a step of the limit."""
 
@@ -67,7 +70,7 @@ class BudgetGroup:
     by hour; or, with `series`, of the series of that name in tuner.toml. `priorities` are by patterns of
     device ids, 0 where none matches; the lowest give up their limits first. A member that was silent for
     `reboot_after_s` may have rebooted: it counts with its driver's default limit. With `measure` a member
-    without a front of power has it measured by a study of its own.
+    without a front of power has it measured by a study of its own. `declared`: a fleet file has it.
 
     Raises:
         InvalidInput: nothing is selected, it has no watts or two sources of them, or a reboot is too soon.
@@ -80,6 +83,7 @@ class BudgetGroup:
     reboot_after_s: float = 120.0
     priorities: Mapping[str, int] = field(default_factory=dict)
     measure: bool = True
+    declared: bool = False
     events: tuple[GridEvent, ...] = ()
     revision: int = 0
 
@@ -146,6 +150,18 @@ class BudgetGroup:
         return min((event.limit_w(at, own) for event in self.events), default=own)
 
 
+@dataclass(frozen=True, slots=True)
+class CeilingPower:
+    """Clock ceilings by knob, and the watts that a device counts with under them."""
+
+    at_most: Mapping[str, float]
+    watts: float
+
+    def covers(self, values: Mapping[str, float]) -> bool:
+        """Return whether no value is above its ceiling here: watts at a higher clock are no fewer."""
+        return all(self.at_most.get(name, math.inf) >= value for name, value in values.items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
     """A device that can be a member, and its group (empty: none), stored before anything is sent to it.
@@ -153,6 +169,10 @@ class MemberRecord:
     `knobs` are its caps, as its host offers them. `sent_s` is when the oldest schedule without an answer
     was sent, in seconds since 1970. A `released` one goes back to its original setting, and has no group
     once its host has reported that.
+
+    `ceilings` are the watts of a device whose only caps are clocks, rising from its floor to its original
+    clock; empty where they were not measured. `exceeded` are the watts that it drew above what it counted
+    with, and under which ceilings.
     """
 
     device: str
@@ -161,12 +181,34 @@ class MemberRecord:
     group: str = ""
     sent_s: float | None = None
     released: bool = False
+    ceilings: tuple[CeilingPower, ...] = ()
+    exceeded: tuple[CeilingPower, ...] = ()
     revision: int = 0
 
     @property
+    def by_clock(self) -> bool:
+        """Whether all its caps are clock ceilings: these bound power only as far as it was measured."""
+        return bool(self.knobs) and all(k.floor_w is None for k in self.knobs)
+
+    @property
     def in_watts(self) -> bool:
-        """Whether all its caps are in watts, and it has one."""
-        return bool(self.knobs) and all(k.floor_w and k.default_w for k in self.knobs)
+        """Whether it has a cap, and none of unknown watts."""
+        limits = all(k.floor_w and k.default_w for k in self.knobs)
+        return bool(self.knobs) and (bool(self.ceilings) if self.by_clock else limits)
+
+    @property
+    def floor_w(self) -> float:
+        """The watts that it counts with at its floor."""
+        if self.by_clock:
+            return self.ceilings[0].watts if self.ceilings else 0.0
+        return sum(k.floor_w or 0.0 for k in self.knobs)
+
+    @property
+    def default_w(self) -> float:
+        """The watts that it counts with while nothing caps it."""
+        if self.by_clock:
+            return self.ceilings[-1].watts if self.ceilings else 0.0
+        return sum(k.default_w or 0.0 for k in self.knobs)
 
     @property
     def active(self) -> bool:
@@ -174,10 +216,15 @@ class MemberRecord:
         return bool(self.group) and not self.released
 
     def at_most(self, cap_w: float) -> dict[str, float]:
-        """Return a cap as the values of its knobs: each has the same part of its range above its floor."""
-        floor_w = sum(k.floor_w or 0.0 for k in self.knobs)
-        span_w = sum(k.default_w or 0.0 for k in self.knobs) - floor_w
-        part = min(1.0, max(0.0, (cap_w - floor_w) / span_w)) if span_w > 0.0 else 0.0
+        """Return a cap as the values of its knobs: each has the same part of its range above its floor.
+
+        Of clock ceilings, the highest that counts with no more.
+        """
+        if self.by_clock:
+            within = [c for c in self.ceilings if c.watts <= cap_w + CLOSE_W] or self.ceilings[:1]
+            return dict(within[-1].at_most) if within else {}
+        span_w = self.default_w - self.floor_w
+        part = min(1.0, max(0.0, (cap_w - self.floor_w) / span_w)) if span_w > 0.0 else 0.0
         return {
             k.name: round(
                 k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w), DIGITS
@@ -185,3 +232,85 @@ class MemberRecord:
             for k in self.knobs
             if k.floor_w
         }
+
+    def with_ceilings(self, measured: Sequence[CeilingPower]) -> MemberRecord:
+        """Return it with the watts of its ceilings by measured power; what it was sent counts by them.
+
+        Each ceiling counts with the highest power at or below it, and `MARGIN` more, at most with the
+        limit that its driver keeps. Without that limit and without power at its original clock, or at or
+        above its floor, there are none.
+        """
+        ceilings = self._valued([*measured, *self.exceeded])
+        if ceilings == self.ceilings:
+            return self
+        after = replace(self, ceilings=ceilings)
+        power = replace(
+            after.power,
+            floor_w=after.floor_w,
+            default_w=after.default_w,
+            acknowledged=after._counted(self.power.acknowledged),
+            sent=tuple(after._counted(schedule) for schedule in self.power.sent),
+        )
+        return replace(after, power=power)
+
+    def _valued(self, measured: Sequence[CeilingPower]) -> tuple[CeilingPower, ...]:
+        if not self.by_clock or any(k.default is None for k in self.knobs):
+            return self.ceilings
+        limits_w = [k.default_w for k in self.knobs if k.default_w]
+        limit_w = sum(limits_w) if len(limits_w) == len(self.knobs) else math.inf
+        unknown_w = min(limit_w, self.default_w or math.inf)
+        floor = {k.name: k.floor for k in self.knobs}
+        original = {k.name: max(k.floor, k.default or 0.0) for k in self.knobs}
+        inner = [dict(m.at_most) for m in measured if m.covers(floor) and m.at_most != original]
+        valued = [
+            CeilingPower(at, min(limit_w, _highest_w(at, measured) or unknown_w))
+            for at in (floor, *inner, original)
+        ]
+        if any(math.isinf(one.watts) for one in valued):
+            return ()
+        return tuple(sorted(valued, key=lambda c: (c.watts, sum(c.at_most.values()))))
+
+    def _counted(self, schedule: CapSchedule) -> CapSchedule:
+        """Return a schedule whose steps count at least with the watts of their ceilings now."""
+        return replace(
+            schedule,
+            steps=tuple(
+                replace(step, cap_w=max(step.cap_w, self._watts(step.at_most)))
+                if step.at_most
+                else step
+                for step in schedule.steps
+            ),
+        )
+
+    def _watts(self, at_most: Mapping[str, float]) -> float:
+        return min((c.watts for c in self.ceilings if c.covers(at_most)), default=self.default_w)
+
+    def exceeding(
+        self,
+        watts: float,
+        at_most: Mapping[str, float],
+        measured: Sequence[CeilingPower],
+        now_s: float,
+    ) -> MemberRecord:
+        """Return it sent to its floor, as it drew more under some ceilings than these count with.
+
+        Its host has gone there by itself. From now on they count with what it drew.
+        """
+        same = [c for c in self.exceeded if c.at_most == at_most]
+        most = max([watts, *(c.watts for c in same)])
+        others = tuple(c for c in self.exceeded if c.at_most != at_most)
+        drew = replace(self, exceeded=(*others, CeilingPower(dict(at_most), most)))
+        after = drew.with_ceilings(measured)
+        revision = max(s.revision for s in (after.power.acknowledged, *after.power.sent))
+        floor = CapStep(now_s, after.floor_w, {k.name: k.floor for k in self.knobs})
+        power = after.power.sending(CapSchedule(revision + 1, (floor,)))
+        return replace(after, power=power, sent_s=now_s)
+
+
+def _highest_w(at: Mapping[str, float], measured: Sequence[CeilingPower]) -> float:
+    """Return what a ceiling counts with: by the next ceiling above it with power; 0 where none has."""
+    above = [m for m in measured if m.covers(at)]
+    if not above:
+        return 0.0
+    least = min(above, key=lambda m: sum(m.at_most.values()))
+    return MARGIN * max(m.watts for m in measured if least.covers(m.at_most))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from tuner.errors import InvalidInput
 
-__all__ = ["LATE_S", "NO_CAPS", "CapKnob", "CapSchedule", "CapStep", "MemberPower"]
+__all__ = ["LATE_S", "NO_CAPS", "POWER_CAP", "CapKnob", "CapSchedule", "CapStep", "MemberPower"]
 
 LATE_S = 10.0
 """How long after its time a step may take effect: delivery, the host's clock, the write."""
+POWER_CAP = "power cap"
+"""The source of a window at the original setting that a budget kept lower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +20,16 @@ class CapKnob:
     """A knob that caps a device's power, as its host offers it.
 
     `floor` is the value that its host falls back to while the device is a member, `floor_w` that value in
-    watts, `default_w` the greater of its driver's default limit and its original value, in watts. Both are
-    None for a clock ceiling, whose watts only a measurement tells.
+    watts, `default` the greater of its driver's default and its original value, `default_w` that in watts.
+    A clock ceiling has no `floor_w`: only a measurement tells its watts. Its `default_w` is the limit that
+    the driver keeps whatever the clock, None where it has none.
     """
 
     name: str
     floor: float
     floor_w: float | None = None
     default_w: float | None = None
+    default: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

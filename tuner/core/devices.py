@@ -27,6 +27,7 @@ __all__ = [
     "Topic",
     "TunerReplica",
     "WindowPoint",
+    "by_reason",
 ]
 
 
@@ -259,3 +260,11 @@ class FleetStop:
 
     def __str__(self) -> str:
         return f"stop-all by {self.who}{f': {self.why}' if self.why else ''}"
+
+
+def by_reason(cannot: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what cannot be set or measured, the names of one reason together, with the reason."""
+    names: dict[str, list[str]] = {}
+    for name, why in cannot.items():
+        names.setdefault(why, []).append(name)
+    return [(", ".join(group), why) for why, group in names.items()]

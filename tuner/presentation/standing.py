@@ -107,11 +107,10 @@ def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
 
 def power_front(member: BudgetMemberView) -> str:
     """Return the metric that a member's watts are valued by, or how it has none."""
-    if member.front:
-        return member.front
-    if member.measured_by:
-        return f"measured now by study {member.measured_by}"
-    return "none: shares uniformly"
+    clock = "; by clock: not a hard cap" if member.by_clock else ""
+    if member.measured_by and not member.front:
+        return f"measured now by study {member.measured_by}{clock}"
+    return f"{member.front or 'none: shares uniformly'}{clock}"
 
 
 def stopped(stop: StopView) -> str:

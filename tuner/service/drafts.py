@@ -28,6 +28,7 @@ from tuner.core import (
     Space,
     Study,
     Terms,
+    by_reason,
     called,
     limits,
     quantity_of,
@@ -159,7 +160,13 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     space = first.space.restricted({**fixed, **choices}).conditioned(conditions)
     if space.size < 2:
         single = ", ".join(knob.name for knob in space.knobs)
-        missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
+        missing = "; ".join(f"{names}: {why}" for names, why in by_reason(first.cannot))
+        restart = [k.name for k in first.space.knobs if k.cost.restart]
+        if restart and not draft.terms.allow_restart:
+            raise InvalidInput(
+                f"no knob of {first.id} may be changed: {', '.join(restart)} restart the workload",
+                hint="allow restarts: add --allow-restart, or leave out --no-restart",
+            )
         raise InvalidInput(
             f"no knob of {first.id} has more than one value",
             hint=f"offer more than one value of {single}"

@@ -304,7 +304,7 @@ class Operations(BudgetOperations):
         Raises:
             ConfigError: the file does not fit; the message names line and key.
         """
-        return declared.diff(self.loop, self.price, draft)
+        return declared.diff(self.divider, draft)
 
     def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
         """Make the changes of a fleet file and return them; where it ends half-way, apply it again.
@@ -314,10 +314,10 @@ class Operations(BudgetOperations):
             Conflict: the changes are not those expected; nothing was changed.
             DeviceBusy: another request created a study of a device meanwhile.
         """
-        return declared.apply(self.loop, self.price, draft)
+        return declared.apply(self.divider, draft)
 
     def export_fleet(self) -> FleetText:
-        """Return the active studies as a fleet file."""
+        """Return the active studies and the budgets as a fleet file."""
         return FleetText(text=exported(self.loop))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:

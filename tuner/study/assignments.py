@@ -36,6 +36,8 @@ RAREST_REPORT_S = 240.0
 
 ENOUGH_REQUESTS = 299
 """The fewest requests whose p99 has an upper bound (`tuner.core.tails`)."""
+LATEST = 4
+"""A moving load has been low in one of this number of latest windows, or is not expected to be now."""
 SPARE = 1.2
 """Requests arrive at random: of windows so much longer than needed on average, almost all suffice."""
 MOST_LONGER = 10.0
@@ -96,19 +98,21 @@ def assignment(
 def longest_window_s(study: Study, trials: Sequence[Trial]) -> float:
     """Return the longest that a window may last, in s.
 
-    If a plan follows a load and no longest window was given, it is longer where the latest window
-    shows that too few requests arrive to bound a tail.
+    If a plan follows a load and no longest window was given, it is longer where one of the latest
+    windows shows that too few requests arrive to bound a tail.
     """
     terms = study.terms
     if not terms.plan_by or terms.max_window_s != MOST_WINDOWS * terms.window_s:
         return terms.max_window_s
-    latest = next((t for t in reversed(trials) if t.state.evidence and not t.censored), None)
-    if latest is None or latest.measurement is None:
-        return terms.max_window_s
     tails = [name for name in needed_metrics(study) if quantity_of(name, study.quantities).tail]
-    seen = [latest.shown[name].n for name in tails if name in latest.shown]
-    needed_s = SPARE * ENOUGH_REQUESTS * latest.measurement.seconds / min(seen) if seen else 0.0
-    return min(max(terms.max_window_s, needed_s), MOST_LONGER * terms.max_window_s)
+    whole = [t for t in trials if t.state.evidence and not t.censored][-LATEST:]
+    needed_s = [
+        SPARE * ENOUGH_REQUESTS * t.measurement.seconds / t.shown[name].n
+        for t in whole
+        for name in tails
+        if t.measurement is not None and name in t.shown
+    ]
+    return min(max(terms.max_window_s, *needed_s, 0.0), MOST_LONGER * terms.max_window_s)
 
 
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:

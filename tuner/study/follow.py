@@ -50,7 +50,7 @@ from tuner.study.confirm import (
 )
 from tuner.study.derived import Derived
 from tuner.study.hourly import HourlyLoads
-from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
+from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase, refusal_of
 from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        mine = [] if study.rests(row.setting) else _best_first(past, plan, row, others)
+        mine = others if study.rests(row.setting) else _best_first(past, plan, row, others)
         while low < row.below:
             # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)
@@ -248,6 +248,8 @@ def why_grow(past: Past, policy: Policy) -> str:
         return ""
     answer = policy.suggest(past)
     if isinstance(answer, Try):
+        if refusal_of(past, past.trials, answer) is not None:
+            return ""
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
@@ -265,10 +267,21 @@ def _held(study: Study, plan: Plan, load: float) -> Row:
     return plan.rows[plan.row({study.terms.plan_by: load})]
 
 
+def _instead(past: Past, plan: Plan, row: Row, kept: Plan) -> list[str]:
+    """Return the confirmed settings that are held instead of a baseline's row."""
+    low, by = _low(plan, row), past.study.terms.plan_by
+    return [
+        f"{render_setting(k.setting)}: confirmed up to {by} = {k.below / LOAD_REACH:.4g}"
+        for k in kept.rows
+        if low < k.below < row.below and not past.study.rests(k.setting)
+    ]
+
+
 def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
     texts = []
     for row in plan.rows:
         if past.study.rests(row.setting):
+            texts += _instead(past, plan, row, kept)
             continue
         reach, by = _reach(past, plan, row), past.study.terms.plan_by
         waits = "not confirmed yet: its load did not last for a window"

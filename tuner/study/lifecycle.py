@@ -46,6 +46,7 @@ from tuner.study.moves import (
     in_words,
     needed_metrics,
     of_this_phase,
+    refusal_of,
     rivals,
     without,
 )
@@ -195,12 +196,7 @@ def _searching(past: Past, step: Assign | Move) -> Assign | Move:
 
 def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
     """Try the policy's suggestion, unless the guard objects or the trials are spent."""
-    study, by = past.study, past.study.terms.plan_by
-    now = {by: past.context[by]} if by in past.context else {}
-    evidence = past.at(suggestion.context or now)
-    refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
-        study, evidence, suggestion.predicted
-    )
+    study, refusal = past.study, refusal_of(past, trials, suggestion)
     if refusal is not None:
         why = f"{render_setting(suggestion.setting)} was not tried: {refusal}"
         if _continuous(study):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner import guard
 from tuner.core import (
     Candidate,
     Context,
     Evidence,
+    Past,
     Phase,
     Plan,
     Row,
@@ -16,6 +18,7 @@ from tuner.core import (
     Setting,
     Study,
     Trial,
+    Try,
     ranked,
 )
 
@@ -77,6 +80,15 @@ def needed_metrics(study: Study) -> tuple[str, ...]:
 def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials since the study last entered its phase."""
     return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
+
+
+def refusal_of(past: Past, trials: Sequence[Trial], suggestion: Try) -> str | None:
+    """Return why the guard does not let a suggestion be tried; None if it does."""
+    study, by = past.study, past.study.terms.plan_by
+    now = {by: past.context[by]} if by in past.context else {}
+    evidence = past.at(suggestion.context or now)
+    objection = guard.objection(study, evidence, trials, suggestion.setting)
+    return objection or guard.risk(study, evidence, suggestion.predicted)
 
 
 def rivals(study: Study, evidence: Evidence) -> list[Candidate]:

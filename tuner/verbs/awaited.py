@@ -152,7 +152,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("GET", "/v1/fleet/file", VIEWER)
     async def export_fleet(self) -> FleetText:
-        """Write the active studies as a fleet file."""
+        """Write the active studies and the budgets as a fleet file."""
 
     @verb("GET", "/v1/devices", VIEWER)
     async def devices(self) -> Sequence[DeviceView]:

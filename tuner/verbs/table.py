@@ -158,7 +158,7 @@ class Verbs(Asking[Seen]):
 
     @verb("GET", "/v1/fleet/file", VIEWER)
     def export_fleet(self) -> FleetText:
-        """Write the active studies as a fleet file."""
+        """Write the active studies and the budgets as a fleet file."""
 
     @verb("GET", "/v1/devices", VIEWER)
     def devices(self) -> Sequence[DeviceView]:

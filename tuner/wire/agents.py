@@ -180,7 +180,8 @@ class BudgetReport(Message):
     `BudgetOrder`. `group` is empty for no member. `revision` is that of the steps acknowledged, after the
     write; 0: the host has none, as after a reboot, and the floor is in force. `at_most` is the cap in force
     by knob, `most_w` the highest cap in watts of the steps that the host still has before it. `unable` says
-    why no cap can be kept (empty: it can).
+    why no cap can be kept (empty: it can). `above_w` is the power measured above what the clock ceilings
+    `above_at` count with, since these steps arrived (0: none was): the host is at its floor since then.
     """
 
     agent: str
@@ -189,6 +190,8 @@ class BudgetReport(Message):
     revision: int = 0
     at_most: dict[str, Finite] = Field(default_factory=dict)
     most_w: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    above_w: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    above_at: dict[str, Finite] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
     unable: str = ""
 

@@ -54,7 +54,8 @@ class BudgetMemberView(OperatorView):
     """A member: the cap that it was sent last, and the most that it may draw, in watts.
 
     `front` is the metric by which its watts are valued; empty: not measured, it shares uniformly.
-    `measured_by` is the study that measures it now. `unmet` says that its cap does not keep its limits.
+    `measured_by` is the study that measures it now. `unmet` says that its cap does not keep its limits,
+    `by_clock` that its cap is a clock ceiling: its watts are measured, and no hard cap.
     """
 
     device: str
@@ -66,6 +67,7 @@ class BudgetMemberView(OperatorView):
     front: str = ""
     measured_by: str = ""
     unmet: bool = False
+    by_clock: bool = False
 
 
 class BudgetView(OperatorView):

@@ -150,7 +150,10 @@ class FleetView(OperatorView):
 
 
 class FleetChange(OperatorView):
-    """One change that a fleet file makes: of a study as it was at `revision`, or of a new one."""
+    """One change that a fleet file makes: of a study as it was at `revision`, or of a new one.
+
+    With `budget` it is of the group of that name that shares watts, and `stop` releases its devices.
+    """
 
     action: Literal["create", "change", "stop"]
     group: str
@@ -158,23 +161,26 @@ class FleetChange(OperatorView):
     study: str
     revision: int
     details: tuple[str, ...]
+    budget: str = ""
 
 
 class FleetDiff(OperatorView):
     """What a fleet file changes, or has changed, in order; `same` studies are as it declares.
 
     `digest` is the file's, `fingerprint` that of the changes. No device is in the `empty` groups.
+    `same_budgets` groups that share watts are as it declares.
     """
 
     changes: tuple[FleetChange, ...]
     same: int
+    same_budgets: int = 0
     empty: tuple[str, ...] = ()
     digest: str
     fingerprint: str
 
 
 class FleetText(OperatorView):
-    """The fleet file of the studies that there are."""
+    """The fleet file of the studies and budgets that there are."""
 
     text: str
 

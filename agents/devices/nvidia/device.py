@@ -128,6 +128,9 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
     cap = cap_w(gpu)
     ceilings = {} if cap is None else {LIMIT: cap}
     remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES, ceilings)
+    fixed_w = enforced_w(gpu) if remote and LIMIT not in remote.space.default else None
+    if remote and fixed_w is not None:
+        remote.caps.bound(fixed_w)
     why = refusals(gpu) if remote else {}
     return remote, {name: why.get(name, reason) for name, reason in cannot.items()}
 

@@ -33,6 +33,10 @@ STEADY_LOOKS = 20
 LOOK_S = 0.2
 START_S = 300.0
 ROOT = Path(__file__).parents[3]
+TERMS = (
+    f'[device.grant]\n"gpu.power_limit_w" = {{ min = 100, max = {MOST_W} }}\n'
+    f'[device.budget]\nfloor = {{ "gpu.power_limit_w" = {FLOOR_W} }}\n'
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class SceneOutcome:
     name: str
     budget_w: float
     before_w: float
-    complied_s: float | None
+    complied_s: float
     above_ws: float
     unreachable: tuple[str, ...]
     missing_w: float
@@ -79,12 +83,16 @@ class Racks:
     folder: Path
     library: Path
     count: int
+    terms: Mapping[str, str] = field(default_factory=dict)
+    """Of hosts by name: what actuator.toml grants instead of a power limit."""
     curves: int = 0
     stage: Stage = field(init=False)
     environs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     states: dict[str, Path] = field(default_factory=dict)
     samples: list[tuple[float, float]] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    _watcher: threading.Thread | None = None
 
     def __post_init__(self) -> None:
         self.stage = Stage(self.folder, toml='lease_s = 20.0\nsuggest = "here"\n')
@@ -107,9 +115,7 @@ class Racks:
             socket = folder / "a.sock"
             (folder / "actuator.toml").write_text(
                 f'socket = "{socket}"\nstate_dir = "{folder / "actuator"}"\n'
-                '[[device]]\nmatch = "GPU-fa4e0000*"\n[device.grant]\n'
-                f'"gpu.power_limit_w" = {{ min = 100, max = {MOST_W} }}\n'
-                f'[device.budget]\nfloor = {{ "gpu.power_limit_w" = {FLOOR_W} }}\n'
+                f'[[device]]\nmatch = "GPU-fa4e0000*"\n{self.terms.get(name, TERMS)}'
             )
             (folder / "agent.toml").write_text(
                 f'tuner = "http://127.0.0.1:{self.stage.tuner_port}"\nname = "host{name}"\n'
@@ -160,12 +166,16 @@ class Racks:
 
     def caps(self) -> dict[str, float]:
         """Return the power limit in each driver's state, in watts."""
+        return {name: self.shown(name, "limit_w") for name in self.names}
+
+    def shown(self, name: str, figure: str, becomes: float | None = None) -> float:
+        """Return a figure of a driver's state, after it was set to another where one is given."""
         assert self.nvml is not None
-        limits = {}
-        for name in self.names:
+        with self._reading:  # the library has one state at a time, for all threads
             self.nvml.binding.fakenvml_use(str(self.states[name]).encode())
-            limits[name] = self.nvml.get("limit_w")
-        return limits
+            if becomes is not None:
+                self.nvml.set(figure, becomes)
+            return self.nvml.get(figure)
 
     def ask(self, method: str, path: str, body: object = None) -> object:
         """Ask the tuner. Raises httpx.HTTPError, and AssertionError for a refusal."""
@@ -215,13 +225,13 @@ class Racks:
             while not self._over.wait(LOOK_S):
                 self.samples.append((time.time(), sum(self.caps().values())))
 
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
+        self._watcher = threading.Thread(target=watch, daemon=True)
+        self._watcher.start()
         try:
             yield
         finally:
             self._over.set()
-            watcher.join()
+            self._watcher.join()
 
     def play(self, scene: Scene) -> SceneOutcome:
         """Play one event, with what is killed in it, then start that again."""
@@ -253,6 +263,7 @@ class Racks:
         time.sleep(max(0.0, at + LASTS_S - time.time()))
         budget_w = scene.share * SHARE_W * self.count
         seen = [(t, w) for t, w in self.samples if at <= t <= at + LASTS_S]
+        assert seen and self._watcher is not None and self._watcher.is_alive(), "caps were not read"
         above = [t for t, w in seen if w > budget_w + 1e-6]
         late = [w - budget_w for t, w in seen if t > from_s + LATE_S and w > budget_w]
         for what in scene.kills:
@@ -263,7 +274,7 @@ class Racks:
             name=scene.name,
             budget_w=budget_w,
             before_w=before,
-            complied_s=round(max(above, default=from_s) - from_s, 2) if seen else None,
+            complied_s=round(max(above, default=from_s) - from_s, 2),
             above_ws=round(sum(late) * LOOK_S, 1),
             unreachable=away,
             missing_w=float(view["missing_w"]),

@@ -3,6 +3,9 @@
 Hosts are as unkind as real ones: messages are lost or late and overtake each other, an answer may be old,
 agents and tuners die, and a host that reboots is at its driver's default limit until its actuator has
 started. A reboot takes longer than the group's `reboot_after_s`, as the operator must choose it.
+
+Some are capped by clock alone: they count with measured power, and may draw more at any moment, as another
+workload does. Their agents, while these live, go to the floor then.
 """
 
 from __future__ import annotations
@@ -13,13 +16,24 @@ from dataclasses import dataclass, field, replace
 
 from policies.budget.division import BudgetMember
 from policies.budget.steps import GroupMember, GroupPlan, plan_group
-from tuner.core import LATE_S, CapSchedule, MemberPower
+from tuner.core import (
+    LATE_S,
+    CapKnob,
+    CapSchedule,
+    CapStep,
+    CeilingPower,
+    MemberPower,
+    MemberRecord,
+)
 
 REBOOT_AFTER_S = 60.0
 LONGEST_DELAY_S = 20.0
 AHEAD_S = 300.0
 FAILING_S, CALM_S = 150, 170
 """Failures happen for so long; then nothing fails, and all watts must be in use again."""
+CLOCK, CLOCKS = "cpu.max_mhz", (1000.0, 1500.0, 2000.0, 2500.0, 3000.0)
+GUARD_S = 3
+"""An agent sees within this that its device draws more than it counts with: windows of two seconds."""
 
 
 @dataclass
@@ -35,10 +49,43 @@ class RandomHost:
     dead_until_s: float = 0.0
     rebooting: tuple[float, float] | None = None
     inbox: list[tuple[float, CapSchedule]] = field(default_factory=list)
-    outbox: list[tuple[float, int, bool]] = field(default_factory=list)
+    outbox: list[tuple[float, int, bool, float, float]] = field(default_factory=list)
+    measured: tuple[CeilingPower, ...] = ()
+    more: float = 1.0
+    above: tuple[float, float] = 0.0, 0.0
+    over_s: int = 0
+
+    def ceiling(self, now_s: float) -> float:
+        """Return the clock ceiling on the hardware."""
+        if not self.joined or (self.rebooting is not None and now_s >= self.rebooting[0]):
+            return CLOCKS[-1]
+        step = None if self.schedule is None else self.schedule.step(now_s)
+        return CLOCKS[0] if step is None else max(CLOCKS[0], step.at_most.get(CLOCK, 0.0))
+
+    def drawn_w(self, now_s: float) -> float:
+        """Return the power: by clock it may be more than what that counts with."""
+        if not self.measured:
+            return self.cap_w(now_s)
+        at = self.ceiling(now_s)
+        return self.more * next(m.watts for m in self.measured if m.at_most[CLOCK] >= at)
+
+    def guard(self, now_s: float) -> None:
+        """Go to the floor where the device draws more than it counts with; its agent lives."""
+        if not self.measured or self.schedule is None or self.rebooting is not None:
+            return
+        step, at = self.schedule.step(now_s), self.ceiling(now_s)
+        if step is None or self.drawn_w(now_s) <= step.cap_w:
+            self.over_s = 0
+            return
+        self.over_s += at > CLOCKS[0]
+        if self.over_s >= GUARD_S or at == CLOCKS[0]:
+            self.over_s = 0
+            self.above = max(self.above, (self.drawn_w(now_s), at))
+            down = CapStep(step.at_s, step.cap_w, {CLOCK: CLOCKS[0]})
+            self.schedule = CapSchedule(self.schedule.revision, (down,))
 
     def cap_w(self, now_s: float) -> float:
-        """Return the cap on the hardware."""
+        """Return the cap on the hardware, or what its clock ceiling counts with."""
         if not self.joined or (self.rebooting is not None and now_s >= self.rebooting[0]):
             return self.default_w
         step = None if self.schedule is None else self.schedule.step(now_s)
@@ -65,17 +112,18 @@ class RandomHost:
         """Start again, take what has arrived, and answer."""
         if self.rebooting is not None and now_s >= self.rebooting[1]:
             # The journal knows of its membership and its floor; caps are handed to it anew.
-            self.rebooting, self.schedule = None, None
+            self.rebooting, self.schedule, self.above = None, None, (0.0, 0.0)
         if not self.answers(now_s):
             return
         for message in [m for m in self.inbox if m[0] <= now_s]:
             self.inbox.remove(message)
             self.joined = True
             if self.schedule is None or message[1].revision > self.schedule.revision:
-                self.schedule = message[1]
+                self.schedule, self.above = message[1], (0.0, 0.0)
+        self.guard(now_s)
         late_s = self.rng.choice([0.0, 1.0, 3.0, LONGEST_DELAY_S]) if slow else 0.0
         revision = 0 if self.schedule is None else self.schedule.revision
-        self.outbox.append((now_s + late_s, revision, self.joined))
+        self.outbox.append((now_s + late_s, revision, self.joined, *self.above))
 
 
 @dataclass
@@ -86,8 +134,10 @@ class RandomFleet:
     hosts: dict[str, RandomHost]
     members: dict[str, GroupMember]
     budget: list[tuple[float, float]]
+    records: dict[str, MemberRecord] = field(default_factory=dict)
     now_s: float = 1000.0
     away_until_s: float = 0.0
+    surged_s: float = 0.0
     plan: GroupPlan | None = None
 
     @classmethod
@@ -111,8 +161,38 @@ class RandomFleet:
             )
             members[name] = GroupMember(device, power)
         fleet = cls(rng, hosts, members, [])
+        for name in hosts:
+            if rng.random() < 0.25:
+                fleet.by_clock(name)
         fleet.budget = [(1000.0, fleet.some_watts())]
         return fleet
+
+    def by_clock(self, name: str) -> None:
+        """Let a host have a clock ceiling alone, with measured power."""
+        host, member = self.hosts[name], self.members[name]
+        floor_w, most_w = host.device.floor_w, host.device.most_w
+        watts = sorted([floor_w, most_w, *(self.rng.uniform(floor_w, most_w) for _ in CLOCKS[2:])])
+        host.measured = tuple(
+            CeilingPower({CLOCK: mhz}, w) for mhz, w in zip(CLOCKS, watts, strict=True)
+        )
+        knob = CapKnob(CLOCK, CLOCKS[0], default=CLOCKS[-1])
+        record = MemberRecord(device=name, knobs=(knob,), power=member.power)
+        self.know(record.with_ceilings(host.measured))
+        host.device = self.members[name].device
+        host.default_w = host.device.most_w
+
+    def know(self, record: MemberRecord) -> None:
+        """Let the tuner know a member by clock anew."""
+        self.records[record.device] = record
+        former = self.members[record.device].device
+        over = record.default_w / former.most_w
+        device = replace(
+            former,
+            floor_w=record.floor_w,
+            most_w=record.default_w,
+            front=tuple((over * watts, rate) for watts, rate in former.front),
+        )
+        self.members[record.device] = GroupMember(device, record.power, record.sent_s)
 
     def some_watts(self) -> float:
         """Return a budget between the floors and all that the group can use; at times one below."""
@@ -125,6 +205,10 @@ class RandomFleet:
         """Let something fail, or the budget change, now or at a time known ahead."""
         if self.rng.random() < 0.06:
             self.rng.choice(list(self.hosts.values())).fail(self.now_s)
+        if self.rng.random() < 0.02:
+            surging = [self.hosts[name] for name in self.records]
+            for host in surging[:1]:
+                host.more = self.rng.uniform(0.8, 1.4)
         if self.rng.random() < 0.02:
             self.away_until_s = self.now_s + self.rng.choice([3.0, 30.0])
         if self.rng.random() < 0.03 and self.now_s >= self.away_until_s:
@@ -149,9 +233,19 @@ class RandomFleet:
                 if answer[0] > self.now_s:
                     continue
                 host.outbox.remove(answer)
-                member, (_, revision, joined) = self.members[name], answer
+                member, (_, revision, joined, above_w, above_at) = self.members[name], answer
                 if joined or not member.power.member:
                     self.members[name] = member.answered(self.now_s, revision, joined=joined)
+                    if above_w:
+                        self._exceeded(name, revision, above_w, above_at)
+
+    def _exceeded(self, name: str, revision: int, watts: float, at: float) -> None:
+        member, host = self.members[name], self.hosts[name]
+        record = replace(self.records[name], power=member.power, sent_s=member.sent_s)
+        latest = max(s.revision for s in (record.power.acknowledged, *record.power.sent))
+        if revision == latest:
+            self.surged_s = self.now_s  # what its floor draws more is news, as a step is
+            self.know(record.exceeding(watts, {CLOCK: at}, host.measured, self.now_s))
 
     def _divide(self, *, slow: bool) -> None:
         present = max(n for n, (at, _) in enumerate(self.budget) if at <= self.now_s)
@@ -160,6 +254,10 @@ class RandomFleet:
         for name, schedule in self.plan.schedules.items():
             member = self.members[name]
             sent_s = member.sent_s if member.power.sent else self.now_s
+            if name in self.records:
+                at_most = self.records[name].at_most
+                by_clock = (replace(s, at_most=at_most(s.cap_w)) for s in schedule.steps)
+                schedule = replace(schedule, steps=tuple(by_clock))
             power = member.power.sending(schedule)
             self.members[name] = replace(member, power=power, sent_s=sent_s)
         for name, member in self.members.items():
@@ -171,11 +269,16 @@ class RandomFleet:
 
 @dataclass(frozen=True)
 class FleetOutcome:
-    """What a random fleet showed: unnamed watts above its budget, floors broken, watts unused."""
+    """What a random fleet showed: unnamed watts above its budget, floors broken, watts unused.
+
+    `drawn_above_w` is the power above the budget at the end that no missing watts name: that of members by
+    clock may be above what they count with until their agents have seen it.
+    """
 
     above_w: float
     below_floor: int
     unused_w: float
+    drawn_above_w: float
 
 
 def play(seed: int) -> FleetOutcome:
@@ -191,14 +294,16 @@ def play(seed: int) -> FleetOutcome:
             settled_s = fleet.away_until_s + LATE_S  # a tuner's start counts
         drawn = math.fsum(host.cap_w(fleet.now_s) for host in fleet.hosts.values())
         below += sum(host.cap_w(fleet.now_s) < host.device.floor_w for host in fleet.hosts.values())
-        if fleet.now_s > settled_s and fleet.plan is not None:
+        if fleet.now_s > max(settled_s, fleet.surged_s + LATE_S) and fleet.plan is not None:
             named = fleet.plan.missing_w
             above = max(above, drawn - named - _in_force(fleet))
     drawn = math.fsum(host.cap_w(fleet.now_s) for host in fleet.hosts.values())
-    usable = math.fsum(h.device.most_w for h in fleet.hosts.values())
-    floors = math.fsum(h.device.floor_w for h in fleet.hosts.values())
+    usable = math.fsum(m.device.most_w for m in fleet.members.values())
+    floors = math.fsum(m.device.floor_w for m in fleet.members.values())
     goal = max(floors, min(usable, _in_force(fleet)))
-    return FleetOutcome(above, below, goal - drawn)
+    really = math.fsum(host.drawn_w(fleet.now_s) for host in fleet.hosts.values())
+    named = fleet.plan.missing_w if fleet.plan is not None else 0.0
+    return FleetOutcome(above, below, goal - drawn, max(0.0, really - named - _in_force(fleet)))
 
 
 def _in_force(fleet: RandomFleet) -> float:

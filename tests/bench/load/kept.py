@@ -11,14 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import agents.devices.simulated.llm as simulator
-from tests.bench.load import governors
+from tests.bench.load import governors, oracles, play, servers
 from tests.bench.load.play import Played
 
 
 def code_key() -> str:
-    """Return a digest of the code that a rival's run depends on: the servers', and this bench's."""
-    folders = [Path(str(module.__file__)).parent for module in (simulator, governors)]
-    files = sorted(path for folder in folders for path in folder.glob("*.py"))
+    """Return a digest of the code that a rival's run depends on: the servers', and the rivals'."""
+    files = sorted(Path(str(simulator.__file__)).parent.glob("*.py"))
+    files += [Path(str(module.__file__)) for module in (governors, oracles, play, servers)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
@@ -29,10 +29,10 @@ class KeptRuns:
         """Keep runs in that file, or none where there is none."""
         self._file, self._code = file, code_key() if file is not None else ""
 
-    def run(self, key: str, play: Callable[[], Played]) -> Played:
+    def run(self, key: str, make: Callable[[], Played]) -> Played:
         """Return the run of that key, played now if it is new."""
         if self._file is None:
-            return play()
+            return make()
         key = hashlib.sha256(f"{self._code}/{key}".encode()).hexdigest()
         with closing(sqlite3.connect(self._file, timeout=60.0)) as kept:
             kept.execute("create table if not exists runs (key text primary key, run text)")
@@ -40,7 +40,7 @@ class KeptRuns:
             if row is not None:
                 known = json.loads(row[0])
                 return Played(**{**known, "windows": tuple(map(tuple, known["windows"]))})
-            played = play()
+            played = make()
             kept.execute(
                 "insert or replace into runs values (?, ?)", (key, json.dumps(asdict(played)))
             )

@@ -28,7 +28,8 @@ File = Annotated[
 Prune = Annotated[
     bool,
     typer.Option(
-        "--prune", help="Stop studies that an earlier fleet file declared and this one does not."
+        "--prune",
+        help="Stop studies, and release budgets, that only an earlier fleet file declared.",
     ),
 ]
 
@@ -54,7 +55,7 @@ def apply(
     yes: Yes = False,
     as_json: bool = False,
 ) -> Answer:
-    """Create, change and replace studies as a fleet file declares.
+    """Create, change and replace studies and budgets as a fleet file declares.
 
     Lists the changes first, and asks before it stops a study. Idempotent.
     """
@@ -63,7 +64,7 @@ def apply(
     if not as_json:
         show(Answer(preview, list(_lines(preview))))
     if any(change.action == "stop" for change in preview.changes):
-        confirm("stop the studies listed, and make the other changes?", yes)
+        confirm("stop and release as listed, and make the other changes?", yes)
     applied = api.apply_fleet(draft.model_copy(update={"expects": preview.fingerprint}))
     done = (
         f"{how_many(len(applied.changes), 'change')} made" if applied.changes else "nothing changed"
@@ -73,7 +74,7 @@ def apply(
 
 @with_api()
 def fleet(api: Api) -> Answer:
-    """Print the active studies as a fleet file."""
+    """Print the active studies and the budgets as a fleet file."""
     exported = api.export_fleet()
     return Answer(exported, exported.text.rstrip("\n"))
 
@@ -97,13 +98,22 @@ def _lines(difference: FleetDiff) -> Iterator[str]:
     for name in difference.empty:
         yield f"group {name}: no registered device is in it"
     for change in difference.changes:
-        yield f"{change.action} {_subject(change)}"
+        yield f"{_verb(change)} {_subject(change)}"
         yield from (f"    {detail}" for detail in change.details)
     same = how_many(difference.same, "study is", "studies are")
+    if difference.same_budgets:
+        same = f"{how_many(difference.same, 'study', 'studies')} and "
+        same += f"{how_many(difference.same_budgets, 'budget')} are"
     yield f"{how_many(len(difference.changes), 'change')} to make; {same} as declared"
 
 
+def _verb(change: FleetChange) -> str:
+    return "release" if change.budget and change.action == "stop" else change.action
+
+
 def _subject(change: FleetChange) -> str:
+    if change.budget:
+        return f"budget {change.budget}"
     devices = ", ".join(change.devices)
     study = f"study {change.study} of {devices}" if change.study else f"a study of {devices}"
     return f"{study} (group {change.group})" if change.group else study

@@ -16,10 +16,11 @@ from agents.host.processes.process_table import ProcessTable, service_of
 from agents.target.side import Side
 from agents.workloads import open_workload
 from agents.workloads.http.llm.detection import ServedModel, find_server
+from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text
 from tuner import files
-from tuner.core import Clock, Constraint, Knob, TuningError
+from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 
 TRAFFIC_S = 10.0
 """How long to look for a request of the server's own traffic."""
@@ -138,25 +139,27 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
             side = open_device(spec, seed=0, state_dir=Path(name))
             stack.callback(side.close)
             sides.append(side)
-        yield from _settable(sides, allow_restart=request.allow_restart)
+        yield from _settable(sides, server.engine, allow_restart=request.allow_restart)
 
 
 def _settable(
-    sides: Sequence[Side], *, allow_restart: bool
+    sides: Sequence[Side], engine: LlmEngine, *, allow_restart: bool
 ) -> Iterator[tuple[bool, str, str, str]]:
     knobs = [knob for side in sides for knob in side.space.knobs]
     for side in sides[1:]:
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
         seen = "energy is measured" if energy else "no energy meter: the objective is CPU time"
         yield energy, side.name, seen, "" if energy else "`jouletune doctor` gives the reason"
-        for name, why in side.cannot.items():
-            yield False, f"{side.name}: {name}", why, ""
+        for names, why in by_reason(side.cannot):
+            yield False, f"{side.name}: {names}", why, ""
     for knob in knobs:
         may = allow_restart or not knob.cost.restart
         hint = "" if may else "a change of it restarts the server: add --allow-restart"
         yield may, f"would set {knob.name}", _range(knob), hint
     if not knobs:
-        yield False, "would set", "nothing", "grant the device's knobs in actuator.toml"
+        flags = f"; for flags of {engine.title} start it by `jouletune speculation proxy`"
+        hint = "grant the device's knobs in actuator.toml" + (flags if engine.proxied else "")
+        yield False, "would set", "nothing", hint
 
 
 def _range(knob: Knob) -> str:

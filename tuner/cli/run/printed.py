@@ -8,8 +8,8 @@ from rich.console import Console
 
 from tuner.cli.run.results import Result, StudyResult
 from tuner.cli.study.printed import print_outcome
-from tuner.core import render_setting, setting_key
-from tuner.presentation.figures import change, joined, percent
+from tuner.core import by_reason, render_setting, setting_key
+from tuner.presentation.figures import change, percent
 from tuner.presentation.true_score import Score
 
 
@@ -28,11 +28,8 @@ def truth(result: Result) -> Iterator[str]:
 
 def unavailable(result: Result) -> Iterator[str]:
     """Yield what could not be measured or set, a line a reason."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in sorted(result.cannot.items()):
-        reasons.setdefault(why, []).append(name)
-    for why, names in reasons.items():
-        yield f"unavailable  {joined(names)}: {why}"
+    for names, why in by_reason(dict(sorted(result.cannot.items()))):
+        yield f"unavailable  {names}: {why}"
 
 
 def true_worth(worth: Score) -> str:

@@ -17,13 +17,13 @@ from tuner.core import (
     TimeSeries,
 )
 from tuner.service.budgets.divider import WattDivider
+from tuner.service.creation import about
 from tuner.study.stale import looking_again
 from tuner.wire import BudgetDraft, Change, GridDraft
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-@looking_again
 def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
     """Declare a group, or change the one of that name; its events stay.
 
@@ -31,29 +31,54 @@ def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
         InvalidInput: a value does not fit, a device has no floor, or the floors do not fit in the watts.
         Conflict: a device is in another group.
     """
+    others = [g for g in divider.loop.store.budgets.groups() if g.name != name]
+    put(divider, checked(divider, name, draft, others), f"set by {draft.who}{_why(draft)}")
+
+
+def checked(
+    divider: WattDivider, name: str, draft: BudgetDraft, others: Sequence[BudgetGroup]
+) -> BudgetGroup:
+    """Return the group that a draft asks for, beside the others; an error has the key it is about.
+
+    Raises InvalidInput, Conflict, as `set_budget` does.
+    """
     loop, now = divider.loop, divider.loop.now()
-    if not NAME.fullmatch(name):
-        raise InvalidInput(f"name cannot be {name!r}", hint="use letters, digits, '.', '_' and '-'")
-    group = _group(name, draft)
+    with about("name"):
+        if not NAME.fullmatch(name):
+            hint = "use letters, digits, '.', '_' and '-'"
+            raise InvalidInput(f"name cannot be {name!r}", hint=hint)
+    group = group_of(name, draft)
     if draft.series and divider.source(group) is None:
         names = ", ".join(divider.price.others) or "none"
-        raise InvalidInput(
-            f"there is no series {draft.series!r}; tuner.toml has {names}",
-            hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
-        )
-    members = [d for d in loop.store.devices.list() if group.selects(d)]
-    records = {r.device: r for r in loop.store.budgets.members()}
-    _refuse_members(group, members, loop.store.budgets.groups(), records)
-    floors = {d.id: sum(k.floor_w or 0.0 for k in records[d.id].knobs) for d in members}
-    _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), now)))
-    former = next((g for g in loop.store.budgets.groups() if g.name == name), None)
+        with about("series"):
+            raise InvalidInput(
+                f"there is no series {draft.series!r}; tuner.toml has {names}",
+                hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
+            )
+    with about("select"):
+        members = [d for d in loop.store.devices.list() if group.selects(d)]
+        records = {r.device: divider.valued(r) for r in loop.store.budgets.members()}
+        _refuse_members(group, members, others, records)
+    with about("series" if draft.series else "rows" if draft.rows else "watts"):
+        floors = {d.id: records[d.id].floor_w for d in members}
+        _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), now)))
+    return group
+
+
+@looking_again
+def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
+    """Store a group in place of the one of its name, whose events stay."""
+    budgets = divider.loop.store.budgets
+    former = next((g for g in budgets.groups() if g.name == group.name), None)
     if former is not None:
-        group = replace(group, events=former.events, revision=former.revision)
-    loop.store.budgets.put_group(group)
-    loop.changes.note("budget", f"{name} set by {draft.who}{_why(draft)}")
+        declared = group.declared or former.declared
+        group = replace(group, events=former.events, revision=former.revision, declared=declared)
+    budgets.put_group(group)
+    divider.loop.changes.note("budget", f"{group.name} {how}")
 
 
-def _group(name: str, draft: BudgetDraft) -> BudgetGroup:
+def group_of(name: str, draft: BudgetDraft) -> BudgetGroup:
+    """Return the group that a draft asks for, whatever its devices. Raises InvalidInput."""
     if sum((draft.watts is not None, bool(draft.rows), bool(draft.series))) != 1:
         raise InvalidInput(
             f"the budget {name} needs one of watts, rows and series", hint="give --watts 4000"
@@ -78,7 +103,7 @@ def _group(name: str, draft: BudgetDraft) -> BudgetGroup:
 def _refuse_members(
     group: BudgetGroup,
     members: Sequence[Device],
-    groups: Sequence[BudgetGroup],
+    others: Sequence[BudgetGroup],
     records: Mapping[str, MemberRecord],
 ) -> None:
     if not members:
@@ -86,16 +111,24 @@ def _refuse_members(
             f"no device matches select of {group.name}", hint="list them with `device list`"
         )
     for device in members:
-        other = next((g for g in groups if g.name != group.name and g.selects(device)), None)
+        other = next((g for g in others if g.selects(device)), None)
         if other is not None:
             raise Conflict(
                 f"{device.id} is in the budget {other.name}", hint="select it in one of them"
             )
+    unknown = [d.id for d in members if d.id in records and records[d.id].by_clock]
+    unknown = [name for name in unknown if not records[name].in_watts]
+    if unknown:
+        raise InvalidInput(
+            f"power was not measured from the floor to the original clock: {', '.join(unknown)}",
+            hint=f"run `study create --device {unknown[0]} --policy power-sweep --no-constraint`",
+        )
     bare = [d.id for d in members if d.id not in records or not records[d.id].in_watts]
     if bare:
         raise InvalidInput(
             f"no power cap with a floor in watts: {', '.join(bare)}",
-            hint="set [device.budget] floor = { … } in actuator.toml of its host",
+            hint="set [device.budget] floor = { … } in actuator.toml of its host, to power limits alone "
+            "or to clocks alone",
         )
 
 

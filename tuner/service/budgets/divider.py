@@ -10,10 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from policies.budget.division import BudgetMember
+from policies.budget.fronts import PowerFront
 from policies.budget.steps import GroupMember, plan_group
 from tuner.core import (
+    MARGIN,
     BudgetGroup,
     CapSchedule,
+    CeilingPower,
     Event,
     MemberPower,
     MemberRecord,
@@ -68,6 +71,7 @@ class WattDivider:
             records = {r.device: r for r in self.loop.store.budgets.members()}
             if not (groups or records):
                 return
+            self._value(records)
             self._enlist(groups, records)
             states = []
             for group in groups:
@@ -91,12 +95,14 @@ class WattDivider:
         members = {}
         for name, record in own.items():
             power, front = record.power, fronts[name]
+            over = _over(record, front.power)
+            needs_w = front.power.needs_w
             device = BudgetMember(
                 name,
                 power.floor_w,
                 max(power.floor_w, power.default_w),
-                front.power.points,
-                front.power.needs_w,
+                tuple((over * watts, rate) for watts, rate in front.power.points),
+                None if needs_w is None else over * needs_w,
                 group.priority(name),
                 lent=self._measuring.lent(name),
             )
@@ -146,12 +152,40 @@ class WattDivider:
                 after = _offered(device, report, replace(record, group="", released=False), now_s)
             else:
                 after = _answered(record, report, now_s)
+                if report.above_w > 0.0 and record.active and record.by_clock:
+                    after = self._exceeded(after, report)
                 same = replace(after.power, heard_s=record.power.heard_s) == record.power
                 if same and now_s - record.power.heard_s < HEARD_S:
                     return record
             with suppress(StaleRevision):
                 return budgets.put_member(after)
         return budgets.member(device)
+
+    def _exceeded(self, record: MemberRecord, report: BudgetReport) -> MemberRecord:
+        """Return a member that drew more than its clock ceilings count with, sent to its floor."""
+        revisions = (s.revision for s in (record.power.acknowledged, *record.power.sent))
+        if report.revision < max(revisions):  # it has been sent there, and has not answered yet
+            return record
+        self.loop.changes.note(
+            "budget",
+            f"{record.group}: {record.device} drew {report.above_w:.0f} W, more than its clock ceiling "
+            f"counts with; it is at its floor until the watts are divided again",
+        )
+        measured = self._measured(record)
+        return record.exceeding(report.above_w, report.above_at, measured, self.now_s())
+
+    def valued(self, record: MemberRecord) -> MemberRecord:
+        """Return a device with the watts of its clock ceilings, as far as its power was measured."""
+        return record.with_ceilings(self._measured(record)) if record.by_clock else record
+
+    def _measured(self, record: MemberRecord) -> Sequence[CeilingPower]:
+        names = [knob.name for knob in record.knobs]
+        measured = []
+        for setting, watts in self._fronts.of([record.device])[record.device].drew:
+            values = {n: float(v) for n in names if isinstance(v := setting.get(n), int | float)}
+            if len(values) == len(names):
+                measured.append(CeilingPower(values, watts))
+        return measured
 
     def release(self, record: MemberRecord) -> None:
         """Let a device go: its host restores its original setting."""
@@ -171,6 +205,13 @@ class WattDivider:
 
     def _wake(self, device: str) -> None:
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
+
+    def _value(self, records: dict[str, MemberRecord]) -> None:
+        """Store the watts of clock ceilings where a measurement has changed them."""
+        for name, record in records.items():
+            if (valued := self.valued(record)) is not record:
+                with suppress(StaleRevision):
+                    records[name] = self.loop.store.budgets.put_member(valued)
 
     def _enlist(self, groups: Sequence[BudgetGroup], records: dict[str, MemberRecord]) -> None:
         """Add devices that a group selects, and release those that none does; the first group has them."""
@@ -209,11 +250,18 @@ class WattDivider:
 def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:
     """Return what a device may draw that has not joined yet."""
     return MemberPower(
-        floor_w=sum(k.floor_w or 0.0 for k in record.knobs),
-        default_w=sum(k.default_w or 0.0 for k in record.knobs),
+        floor_w=record.floor_w,
+        default_w=record.default_w,
         reboot_after_s=reboot_after_s,
         heard_s=heard_s,
     )
+
+
+def _over(record: MemberRecord, front: PowerFront) -> float:
+    """Return the factor from measured power to what counts: a clock ceiling counts with more."""
+    if not record.by_clock:
+        return 1.0
+    return max([MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:])])
 
 
 def _offered(
@@ -227,6 +275,8 @@ def _offered(
     fresh = _fresh(after, record.power.reboot_after_s, now_s)
     if not record.group:
         return replace(after, power=fresh, sent_s=None)
+    if not after.in_watts:  # what it may draw is no less than before
+        return after
     power = replace(record.power, floor_w=fresh.floor_w, default_w=fresh.default_w)
     return replace(after, power=power)
 

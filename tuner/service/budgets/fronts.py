@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from policies.budget.fronts import PowerFront, front_of
-from tuner.core import Past, Study, TuningError
+from tuner.core import POWER, POWER_CAP, Past, Setting, Study, Trial, TuningError, called
 from tuner.study.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -20,11 +20,15 @@ SWEEP = "power-sweep"
 
 @dataclass(frozen=True)
 class MemberFront:
-    """A device's front. `study` measures it now (empty: none does); with `swept` one has begun to."""
+    """A device's front. `study` measures it now (empty: none does); with `swept` one has begun to.
+
+    `drew` are all settings at which its power was measured, with the mean in watts of each window.
+    """
 
     power: PowerFront = PowerFront()  # noqa: RUF009  frozen
     study: str = ""
     swept: bool = False
+    drew: tuple[tuple[Setting, float], ...] = ()
 
 
 class MeasuredFronts:
@@ -57,11 +61,12 @@ class MeasuredFronts:
         if (before := fronts.get(device)) is None:
             return
         sweeps = study.policy == SWEEP
-        if sweeps and study.active:
-            fronts[device] = replace(before, study=study.id, swept=True)
-            return
         try:
             trials = tuple(self._loop.store.trials.list(study.id))
+            before = replace(before, drew=(*before.drew, *_drew(study, trials)))
+            if sweeps and study.active:
+                fronts[device] = replace(before, study=study.id, swept=True)
+                return
             front = front_of(Past(study=study, trials=trials))
         except TuningError as error:  # one study that cannot be read must not keep the others
             log.warning("event=front_not_read study=%s: %s", study.id, error)
@@ -72,3 +77,14 @@ class MeasuredFronts:
         if front.points or not before.power.points:
             before = replace(before, power=front)
         fronts[device] = before
+
+
+def _drew(study: Study, trials: Iterable[Trial]) -> Iterator[tuple[Setting, float]]:
+    """Yield settings and watts of windows in which nothing but the setting kept the power down."""
+    power = called(POWER, study.quantities)
+    for trial in trials:
+        window = trial.measurement
+        if window is None or window.throttled or POWER_CAP in window.sources:
+            continue
+        if power in window.estimates:
+            yield trial.setting, window.estimates[power].mean

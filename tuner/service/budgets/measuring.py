@@ -148,6 +148,8 @@ def _caps(record: MemberRecord, device: Device, top_w: float) -> Mapping[str, tu
     """
     floor_w = record.power.floor_w
     levels = [record.at_most(floor_w + (top_w - floor_w) * n / (CAPS - 1)) for n in range(CAPS)]
+    if record.by_clock:  # few of its ceilings may have watts yet
+        levels = [_between(record, levels[-1], n / (CAPS - 1)) for n in range(CAPS)]
     chosen: dict[str, tuple[Value, ...]] = {}
     for cap in record.knobs:
         knob = device.space.knob(cap.name)
@@ -157,6 +159,11 @@ def _caps(record: MemberRecord, device: Device, top_w: float) -> Mapping[str, tu
         } - {None}
         chosen[cap.name] = tuple(v for v in knob.values if v in nearest or v == knob.default)
     return chosen
+
+
+def _between(record: MemberRecord, most: Mapping[str, float], part: float) -> dict[str, float]:
+    """Return ceilings at a part of the way from the floor up to others."""
+    return {k.name: k.floor + part * (most[k.name] - k.floor) for k in record.knobs}
 
 
 def _draft(

@@ -59,6 +59,7 @@ def _members(state: GroupState, now_s: float) -> Sequence[BudgetMemberView]:
                 may_draw_w=member.watts(now_s, now_s),
                 front=state.metrics[name],
                 measured_by=state.measuring.get(name, ""),
+                by_clock=state.records[name].by_clock,
                 unmet=name in state.plan.division.broken,
             )
         )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tuner.core import Conflict, Phase, Study, TuningError
+from tuner.service.budgets.divider import WattDivider
 from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
 from tuner.service.declared.diff import Planned, changes, fingerprint
-from tuner.service.energy_price import EnergyPrice
+from tuner.service.declared.file import FleetFile
+from tuner.service.declared.watts import (
+    DeclaredWatts,
+    change_watts,
+    declared_watts,
+    watts_changes,
+)
 from tuner.service.exploration import set_exploration
 from tuner.service.halting import halt
 from tuner.study.loop import Loop
@@ -22,45 +29,63 @@ FLEET = "fleet file"
 """The lock of all appliers of this process, named as no study is."""
 
 
-def diff(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> FleetDiff:
+@dataclass(frozen=True)
+class DeclaredFleet:
+    """What a file declares, and the changes that bring it about."""
+
+    studies: Desired
+    watts: DeclaredWatts
+    planned: list[Planned]
+
+
+def diff(divider: WattDivider, draft: FleetDraft) -> FleetDiff:
     """Return what a file would change; raises as `Operations.diff_fleet` does."""
-    target, planned = _planned(loop, price, draft)
-    return _view(draft, target, planned)
+    return _view(draft, _planned(divider, draft))
 
 
-def apply(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> FleetDiff:
+def apply(divider: WattDivider, draft: FleetDraft) -> FleetDiff:
     """Make the changes of a file; raises as `Operations.apply_fleet` does."""
+    loop = divider.loop
     with loop.changes.lock(FLEET):
-        target, planned = _planned(loop, price, draft)
-        now = fingerprint(planned)
-        if draft.expects and draft.expects != now:
+        target = _planned(divider, draft)
+        if draft.expects and draft.expects != fingerprint(target.planned):
             raise Conflict(
                 "the fleet has changed since its diff was made",
                 hint="look at the diff once more, then apply",
             )
         why = f"{draft.name} {_digest(draft)}{f': {draft.why}' if draft.why else ''}"
-        for one in planned:
+        for one in target.planned:
             try:
-                _make(loop, one, draft.who, why)
+                _make(divider, one, draft.who, why)
             except TuningError as error:
-                subject = ", ".join(one.shown.devices)
+                subject = one.shown.budget or ", ".join(one.shown.devices)
                 error.message = f"{one.shown.action} of {subject}: {error.message}"
                 error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
                 raise
-        return _view(draft, target, planned)
+        return _view(draft, target)
 
 
-def _planned(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
-    target = desired(loop, price, TomlText.parse(draft.name, "\n".join(draft.lines)))
-    return target, changes(loop, target, prune=draft.prune)
+def _planned(divider: WattDivider, draft: FleetDraft) -> DeclaredFleet:
+    """Return the changes: budgets before the studies that are to run within them."""
+    text = TomlText.parse(draft.name, "\n".join(draft.lines))
+    file = text.into(FleetFile)
+    studies = desired(divider.loop, divider.price, text, file)
+    watts = declared_watts(divider, text, file, prune=draft.prune)
+    planned = watts_changes(divider, watts, prune=draft.prune)
+    return DeclaredFleet(
+        studies, watts, [*planned, *changes(divider.loop, studies, prune=draft.prune)]
+    )
 
 
-def _view(draft: FleetDraft, target: Desired, planned: list[Planned]) -> FleetDiff:
+def _view(draft: FleetDraft, target: DeclaredFleet) -> FleetDiff:
+    planned = target.planned
     declared = {one.shown.devices for one in planned if one.study is not None}
+    budgets = sum(one.budget is not None for one in planned)
     return FleetDiff(
         changes=tuple(one.shown for one in planned),
-        same=len(target.studies) - len(declared),
-        empty=tuple(target.empty),
+        same=len(target.studies.studies) - len(declared),
+        same_budgets=len(target.watts.groups) - budgets,
+        empty=(*target.studies.empty, *target.watts.empty),
         digest=_digest(draft),
         fingerprint=fingerprint(planned),
     )
@@ -71,9 +96,12 @@ def _digest(draft: FleetDraft) -> str:
     return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
 
 
-def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
+def _make(divider: WattDivider, one: Planned, who: str, why: str) -> None:
     """Make one change."""
-    if one.study is None:
+    loop = divider.loop
+    if one.shown.budget:
+        change_watts(divider, one, who, why)
+    elif one.study is None:
         halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
     elif one.shown.action == "create":
         store(loop, one.study, who, why)

@@ -34,13 +34,12 @@ class Desired:
     empty: Sequence[str]
 
 
-def desired(loop: Loop, price: EnergyPrice, text: TomlText) -> Desired:
+def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> Desired:
     """Return the studies that a file declares.
 
     Raises:
         ConfigError: a key, a value, or a study it asks for does not fit; it names line and key.
     """
-    file = text.into(FleetFile)
     devices = {device.id: device for device in loop.store.devices.list()}
     _refuse_repeats(text, file)
     _refuse_windows(text, file)

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from tuner.core import Exploration, Objective, Study, Terms, Unreadable, UnreadableStudy
+from tuner.core import (
+    BudgetGroup,
+    Exploration,
+    Objective,
+    Study,
+    Terms,
+    Unreadable,
+    UnreadableStudy,
+)
 from tuner.service.declared.desired import Desired
 from tuner.study.loop import Loop
 from tuner.wire import FleetChange
@@ -19,10 +27,11 @@ MOST_VALUES = 6
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A change as operators see it, and the study as it is to be; None where it is to stop."""
+    """A change as operators see it, and the study or the budget as it is to be; None: it is to stop."""
 
     shown: FleetChange
     study: Study | None
+    budget: BudgetGroup | None = None
 
 
 def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
@@ -59,6 +68,7 @@ def fingerprint(planned: Sequence[Planned]) -> str:
     """Return a digest that identifies a list of changes, and from the same one after a change."""
     text = "\n".join(
         f"{p.shown.action} {p.shown.study} {p.shown.revision} {p.shown.devices} {p.shown.details}"
+        f"{p.shown.budget}"
         for p in planned
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]

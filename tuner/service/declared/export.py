@@ -8,8 +8,20 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
-from tuner.core import Device, Exploration, Objective, Study, Terms, TuningError, Value
+from tuner.core import (
+    BudgetGroup,
+    Device,
+    Exploration,
+    HourRow,
+    Objective,
+    Study,
+    Terms,
+    TimeSeries,
+    TuningError,
+    Value,
+)
 from tuner.service.budgets.fronts import SWEEP
+from tuner.service.declared.file import BudgetTable
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
 from tuner.typed_toml import to_toml
@@ -19,7 +31,7 @@ HEAD = "# The active studies, by their devices' ids; `select` may also go by boa
 
 
 def exported(loop: Loop) -> str:
-    """Return the active studies as a fleet file; those of a group that are alike share a table."""
+    """Return the active studies and the budgets as a fleet file; like studies of a group share a table."""
     devices = {device.id: device for device in loop.store.devices.list()}
     alike: dict[str, list[Study]] = {}
     tables: dict[str, dict[str, Any]] = {}
@@ -31,6 +43,7 @@ def exported(loop: Loop) -> str:
             alike.setdefault(key, []).append(study)
     names: set[str] = set()
     groups = [_group(studies, tables[key], names) for key, studies in alike.items()]
+    groups += [_budget(group) for group in loop.store.budgets.groups()]
     return "\n\n".join([HEAD, *groups]) + "\n"
 
 
@@ -43,6 +56,27 @@ def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str
     together = {"together": True} if len(first.devices) > 1 else {}
     table = {"name": name, "select": {"id": ids}, **together, **own}
     return "\n".join(["[[group]]", *(f"{key} = {_toml(value)}" for key, value in table.items())])
+
+
+def _budget(group: BudgetGroup) -> str:
+    """Return the table of a group that shares watts; its events end by themselves and are left out."""
+    series, usual = group.watts or TimeSeries(), BudgetTable(name=group.name, select={})
+    rows = [
+        {n: v for n, v in asdict(row).items() if v != asdict(HourRow(0.0))[n] or n == "value"}
+        for row in series.rows
+    ]
+    values = {
+        "watts": series.constant,
+        "rows": rows,
+        "time_zone": series.time_zone,
+        "series": group.series,
+        "reboot_after_s": group.reboot_after_s,
+        "priorities": group.priorities,
+        "measure": group.measure,
+    }
+    chosen = {n: v for n, v in values.items() if v not in (None, []) and v != getattr(usual, n)}
+    table = {"name": group.name, "select": group.select, **chosen}
+    return "\n".join(["[[budget]]", *(f"{key} = {_toml(value)}" for key, value in table.items())])
 
 
 def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:

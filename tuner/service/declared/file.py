@@ -8,8 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tuner.core import Device, Exploration, MaintenanceWindow, Terms, Value
+from tuner.core import Device, Exploration, HourRow, MaintenanceWindow, Terms, Value
 from tuner.typed_toml import Filled, Table
+from tuner.wire import BudgetDraft
+
+Watts = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,30 @@ class GroupTable(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTable(Table):
+    """Devices that share watts, in the words of `budget set`: one of `watts`, `rows` and `series`."""
+
+    name: Filled
+    select: dict[str, str | tuple[str, ...]]
+    watts: Watts | None = None
+    rows: tuple[HourRow, ...] = ()
+    time_zone: str = "UTC"
+    series: str = ""
+    reboot_after_s: float = 120.0
+    priorities: dict[str, int] = field(default_factory=dict)
+    measure: bool = True
+
+    def draft(self) -> BudgetDraft:
+        """Return it as an operator asks for it."""
+        select = {n: (p,) if isinstance(p, str) else p for n, p in self.select.items()}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        return BudgetDraft(**{**values, "select": select})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFile(Table):
-    """A whole fleet: what holds for all of its studies, and its groups."""
+    """A whole fleet: what holds for all of its studies, its groups, and the watts that devices share."""
 
     exploration: ExplorationTable = ExplorationTable()
     groups: Annotated[tuple[GroupTable, ...], Field(alias="group")] = ()
+    budgets: Annotated[tuple[BudgetTable, ...], Field(alias="budget")] = ()

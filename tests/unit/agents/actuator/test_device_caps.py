@@ -55,7 +55,8 @@ def schedule(*steps: tuple[float, float, float]) -> CapSchedule:
 
 
 def test_a_power_limit_is_told_in_watts_and_a_clock_ceiling_is_not() -> None:
-    assert device(Time()).knobs == (CapKnob(CLOCK, 600), CapKnob(LIMIT, 150, 150.0, 400.0))
+    clock, limit = CapKnob(CLOCK, 600, default=1410.0), CapKnob(LIMIT, 150, 150.0, 400.0, 400.0)
+    assert device(Time()).knobs == (clock, limit)
     told = device(Time(), defaults={LIMIT: 300}).knobs[1]
     assert told.default_w == 333.5  # the original is above the driver's default
 
@@ -63,7 +64,9 @@ def test_a_power_limit_is_told_in_watts_and_a_clock_ceiling_is_not() -> None:
 def test_a_limit_that_is_of_several_packages_counts_for_each() -> None:
     two = device(Time())
     two.multiply(LIMIT, 2)
-    assert two.knobs == (CapKnob(CLOCK, 600), CapKnob(LIMIT, 150, 300.0, 800.0))
+    assert (two.knobs[1].floor_w, two.knobs[1].default_w) == (300.0, 800.0)
+    two.bound(500.0)
+    assert [knob.default_w for knob in two.knobs] == [500.0, 800.0]
 
 
 @pytest.mark.parametrize("floor", [{}, {"fan": 3}])

@@ -18,6 +18,7 @@ def test_random_fleets_keep_their_budget_their_floors_and_use_their_watts(seed: 
     assert outcome.above_w <= 1e-6
     assert outcome.below_floor == 0
     assert outcome.unused_w <= 6.0
+    assert outcome.drawn_above_w <= 1e-6
 
 
 def member(

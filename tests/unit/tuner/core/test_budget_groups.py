@@ -10,8 +10,12 @@ import pytest
 from tests.builders import START, device
 from tests.errors import raised
 from tuner.core import (
+    MARGIN,
     BudgetGroup,
     CapKnob,
+    CapSchedule,
+    CapStep,
+    CeilingPower,
     GridEvent,
     HourRow,
     InvalidInput,
@@ -108,3 +112,84 @@ def test_a_cap_is_shared_by_the_knobs_of_a_device() -> None:
     assert record.at_most(90.0) == {"gpu.w": 100.0, "cpu.uw": 50e6}
     assert record.in_watts
     assert not replace(record, knobs=(CapKnob("cpu.mhz", 1000.0),)).in_watts
+
+
+CPU = "cpu.max_mhz"
+
+
+def by_clock(
+    *measured: tuple[float, float], limit_w: float | None = None, floor: float = 1000.0
+) -> MemberRecord:
+    """Return a member by clock, with windows of a ceiling and its watts."""
+    knob = CapKnob(CPU, floor, default_w=limit_w, default=3000.0)
+    power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=60.0, heard_s=0.0)
+    record = MemberRecord(device="a", knobs=(knob,), power=power)
+    return record.with_ceilings([CeilingPower({CPU: mhz}, watts) for mhz, watts in measured])
+
+
+def counts(record: MemberRecord) -> dict[float, float]:
+    return {c.at_most[CPU]: round(c.watts / MARGIN, 6) for c in record.ceilings}
+
+
+def test_a_clock_ceiling_counts_with_the_highest_power_at_or_below_it_and_a_margin() -> None:
+    record = by_clock(
+        (1200.0, 60.0), (2000.0, 90.0), (2000.0, 100.0), (2500.0, 95.0), (3000.0, 150.0)
+    )
+    assert counts(record) == {
+        1000.0: 60.0,
+        1200.0: 60.0,
+        2000.0: 100.0,
+        2500.0: 100.0,
+        3000.0: 150.0,
+    }
+    assert (record.in_watts, record.by_clock) == (True, True)
+    assert (record.floor_w, record.default_w) == (MARGIN * 60.0, MARGIN * 150.0)
+    assert record.at_most(MARGIN * 60.0) == {CPU: 1200.0}
+    assert record.at_most(MARGIN * 99.0) == {CPU: 1200.0}
+    assert record.at_most(MARGIN * 100.0) == {CPU: 2500.0}
+    assert record.at_most(1e6) == {CPU: 3000.0}
+    assert record.at_most(0.0) == {CPU: 1000.0}
+
+
+def test_without_power_at_the_floor_or_the_original_clock_nothing_is_known() -> None:
+    for measured in ([], [(1200.0, 60.0)], [(2900.0, 60.0)]):
+        assert not by_clock(*measured).in_watts
+    assert by_clock((3000.0, 60.0)).in_watts, "at a lower clock it draws no more"
+
+
+def test_a_limit_that_the_driver_keeps_counts_where_nothing_was_measured() -> None:
+    assert [c.watts for c in by_clock(limit_w=200.0).ceilings] == [200.0, 200.0]
+    record = by_clock((1500.0, 100.0), (3000.0, 195.0), limit_w=200.0)
+    assert [c.watts for c in record.ceilings] == [MARGIN * 100.0, MARGIN * 100.0, 200.0]
+
+
+def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
+    record = by_clock((1200.0, 60.0), (2000.0, 100.0), (3000.0, 150.0))
+    step = CapStep(0.0, 110.0, {CPU: 2000.0})
+    record = replace(record, power=record.power.sending(CapSchedule(1, (step,))))
+    known = [CeilingPower({CPU: 1200.0}, 60.0), CeilingPower({CPU: 3000.0}, 150.0)]
+    after = record.exceeding(130.0, {CPU: 2000.0}, known, 5.0)
+    assert counts(after) == {1000.0: 60.0, 1200.0: 60.0, 2000.0: 130.0, 3000.0: 150.0}
+    first, floor = after.power.sent
+    assert first.steps[0].cap_w == MARGIN * 130.0
+    assert (floor.revision, floor.steps) == (2, (CapStep(5.0, MARGIN * 60.0, {CPU: 1000.0}),))
+    again = after.exceeding(120.0, {CPU: 2000.0}, [], 6.0)
+    assert again.exceeded == after.exceeded
+    assert again.in_watts, "what is known does not become unknown"
+    at_floor = after.exceeding(80.0, {CPU: 1000.0}, known, 6.0)
+    assert at_floor.power.floor_w == MARGIN * 80.0
+
+
+def test_several_clocks_count_by_what_was_measured_at_both() -> None:
+    knobs = tuple(CapKnob(name, 1.0, default=3.0) for name in ("a", "b"))
+    power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=60.0, heard_s=0.0)
+    record = MemberRecord(device="a", knobs=knobs, power=power).with_ceilings(
+        [
+            CeilingPower({"a": 1.0, "b": 1.0}, 10.0),
+            CeilingPower({"a": 3.0, "b": 1.0}, 25.0),
+            CeilingPower({"a": 2.0, "b": 2.0}, 20.0),
+            CeilingPower({"a": 3.0, "b": 3.0}, 30.0),
+        ]
+    )
+    assert record.at_most(MARGIN * 22.0) == {"a": 2.0, "b": 2.0}
+    assert record.at_most(MARGIN * 26.0) == {"a": 3.0, "b": 1.0}

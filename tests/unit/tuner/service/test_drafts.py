@@ -161,3 +161,9 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
     with raised(InvalidInput, "one device"):
         both = study(terms=terms, signals=offered, devices=("a", "b"))
         refuse_plan(both, Polythrottle())
+
+
+def test_a_study_whose_knobs_all_restart_the_workload_says_how_to_allow_that() -> None:
+    with raised(InvalidInput, REPLICAS.name) as refused:
+        searched(REPLICAS, no_restart=True)
+    assert "--allow-restart" in refused.value.hint

@@ -31,6 +31,12 @@ def test_windows_are_longer_where_few_requests_arrive(
     assert longest_window_s(asked(), []) == 60.0
 
 
+def test_a_moving_load_may_be_low_again() -> None:
+    low, high = window(100, 60.0), window(900, 60.0)
+    assert longest_window_s(asked(), [low, high, high, high]) == pytest.approx(1.2 * 299 * 0.6)
+    assert longest_window_s(asked(), [low, high, high, high, high]) == 60.0
+
+
 def test_a_longest_window_that_was_given_is_kept() -> None:
     few = [window(100, 60.0)]
     given = replace(asked(), terms=Terms(max_window_s=50.0, plan_by=BY))

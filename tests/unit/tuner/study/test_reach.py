@@ -24,6 +24,7 @@ from tuner.core import (
     Setting,
     Trial,
     TrialState,
+    Try,
     burst_names,
 )
 from tuner.study.follow import confirming_rows, row_duel, why_grow
@@ -73,6 +74,29 @@ def test_a_row_is_held_through_the_bursts_that_two_of_its_windows_had() -> None:
     assert isinstance(step, Move) and step.plan is not None
     assert step.plan.rows[0].bursts == (8.0, 5.0, 4.0, 1.0)
     assert reach(windows((SLOW, 28.0), (SLOW, 27.0))).bursts == ()
+
+
+@pytest.mark.parametrize(("mhz", "grows"), [(900, True), (905, False)])
+def test_a_hold_is_not_left_for_a_setting_that_the_guard_refuses(mhz: int, grows: bool) -> None:
+    class Again:
+        def suggest(self, past: Past) -> object:
+            return Try({"gpu.clock_mhz": mhz}, "made up")
+
+    past = confirming(baselines(30.0, 31.0), 31.0)
+    held = replace(past.study, phase=Phase.HOLDING, plan=Plan.single(HOME))
+    assert bool(why_grow(replace(past, study=held), Again())) is grows  # type: ignore[arg-type]
+
+
+def test_above_the_rows_of_a_plan_another_confirmed_setting_is_held() -> None:
+    higher = [replace(t, number=t.number + 9) for t in windows((FAST, 50.0), (FAST, 51.0))]
+    seen = [*windows((SLOW, 30.0), (SLOW, 31.0)), *higher, *baselines(28.0, 29.0, 42.0, 45.0)]
+    plan = Plan((PLAN.rows[0], Row(math.inf, HOME)), BY, eager=True)
+    past = confirming(seen, 500.0)
+    step = confirming_rows(replace(past, study=replace(past.study, plan=plan)), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    assert [row.setting for row in step.plan.rows] == [SLOW, FAST, HOME]
+    assert step.plan.rows[1].below == pytest.approx(51.0 * LOAD_REACH)
+    assert "gpu.clock_mhz=1200: confirmed up to arrival_rate_per_s = 51" in step.why
 
 
 def test_a_setting_that_reaches_further_and_saves_more_serves_a_row() -> None:

@@ -40,8 +40,7 @@ class SweptRack(Rack):
 
     def agent(self, name: str) -> None:
         """Poll as an agent; try a setting within the cap, and refuse one above it."""
-        poll = Poll(agent="host/1", applied=applied(name, at=setting()))
-        order = self.world.loop.order(name, poll)
+        order = self.world.loop.order(name, self.poll(name))
         if not isinstance(order, Assignment) or LIMIT not in order.setting:
             return
         cap_w, wanted = self.hosts[name].cap_w(self.now_s), float(str(order.setting[LIMIT]))
@@ -51,6 +50,9 @@ class SweptRack(Rack):
             return
         self.tried.append((name, min(wanted, cap_w)))
         self.world.report(order, outcome(min(wanted, cap_w)), name)
+
+    def poll(self, name: str) -> Poll:
+        return Poll(agent="host/1", applied=applied(name, at=setting()))
 
     def live(self, seconds: int) -> None:
         for _ in range(seconds):

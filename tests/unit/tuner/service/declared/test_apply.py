@@ -199,11 +199,6 @@ def test_money_and_grams_are_energy_and_need_their_series(metric: str) -> None:
     assert verbs.apply_fleet(draft(text)).changes == ()
 
 
-def test_watts_of_groups_are_no_part_of_a_fleet_file() -> None:
-    with pytest.raises(ConfigError, match="budget"):
-        fleet().apply_fleet(draft(f"{WEB}\n[[budget]]\nname = 'rack'\nwatts = 600\n"))
-
-
 @pytest.mark.parametrize(("then", "now", "line", "words"), WRONG)
 def test_a_wrong_file_changes_nothing_and_names_line_and_key(
     then: str, now: str, line: int, words: str
@@ -258,7 +253,7 @@ def test_the_complete_example_applies_twice_and_its_schema_is_published() -> Non
     assert studies["nvidia-0@gpu18"].waits == "waits for window Fri 2026-01-02 02:00 CET"
     assert studies["nvidia-0@lab-1"].waits == ""
     schema = json.loads((ROOT / "docs/api/fleet.schema.json").read_text())
-    assert {"exploration", "group"} == schema["properties"].keys()
+    assert {"exploration", "group", "budget"} == schema["properties"].keys()
 
 
 def test_an_export_names_only_what_is_chosen_and_conditions_come_back() -> None:
