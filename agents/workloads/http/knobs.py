@@ -172,7 +172,7 @@ class ServiceKnobs:
         return changed
 
     def _verify(self, changed: Sequence[KnobInFile], setting: Setting) -> None:
-        """Read back what was written, then set what is set by calls. Raises ActuationError, DeviceLost."""
+        """Read back the files, then set the other knobs by calls. Raises ActuationError, DeviceLost."""
         for file in changed:
             file.verify(setting[file.knob.name])
         self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
