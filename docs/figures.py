@@ -886,18 +886,16 @@ def engines_joint(told: Told) -> list[str]:
     return [
         f"llama.cpp with a small model of random weights, {told['settings']} settings; limit: 1.1 × the "
         f"baseline's median time per token. `run --llm` reported {minutes:.1f} min after the command, with "
-        f"{told['trials']} windows; the other search used {told['windows']}. Then six windows of each in "
-        "turns:",
+        f"{told['trials']} windows; the other search used {told['windows']}. Other programs used up to "
+        f"{100 * told['foreign']:.0f} % of the machine. Then six windows of each in turns:",
         "",
         *table(
             ("search", "changed", "CPU ms per token", "TPOT p50 ms", "tokens/s", "CPU time saved"),
             rows,
         ),
         "",
-        f"In {told['changes']} changes of the server under {told['requests']} requests, "
-        f"{told['cut_off']} were lost. The server killed under load: {killed['cut_off']} of "
-        f"{killed['answered'] + killed['cut_off']} requests were cut off in their streams, the setting was "
-        f"{again}.",
+        f"The server was replaced {told['changes']} times. Killed under load, it was started "
+        f"{killed['restarts']} time again, and its setting was {again}.",
     ]
 
 

@@ -194,6 +194,43 @@ def test_a_server_that_is_killed_comes_back_at_its_length(proxy: RunningProxy) -
     assert proxy.stats()["restarts"] == restarts + 1
 
 
+def test_flags_change_under_load_and_survive_a_kill_without_a_lost_request(
+    real: RealServer, tmp_path: Path
+) -> None:
+    command = real.command()
+    del command[command.index("-t") : command.index("-t") + 2]
+    flags = ["--knob", "threads=2,1", "--knob", "ubatch_size=512,64"]
+    words = [*flags, "--draft", f"d={real.draft}", "--state-dir", str(tmp_path / "state")]
+    stop, answered = threading.Event(), list[int]()
+
+    def load(caller: int) -> None:
+        seed = 20_000 * (caller + 1)
+        while not stop.is_set():
+            seed += 1
+            answered.append(completed(proxy, seed)["tokens_predicted"])
+
+    def cmdline() -> list[str]:
+        return [*psutil.Process(proxy.stats()["pids"][-1]).cmdline()]
+
+    with running([*words, "--", *command], tmp_path) as proxy, ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(load, caller) for caller in range(4)]
+        try:
+            for setting in ({"threads": 1, "ubatch_size": 64}, {"ubatch_size": 512}):
+                assert proxy.put("/knobs", setting).is_success
+            until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
+            psutil.Process(proxy.stats()["pids"][0]).kill()
+            until(lambda: proxy.stats()["restarts"] == 1, "the server did not come back")
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+        stats, last = proxy.stats(), cmdline()
+        assert last[last.index("--threads") + 1] == "1"
+        assert proxy.get("/knobs")["setting"]["threads"] == 1
+    print(f"{len(answered)} requests, {stats['repeated']} repeated after the kill")
+    assert set(answered) == {48} and stats["failed"] == 0
+
+
 def test_the_adapter_measures_acceptance_at_a_load(
     real: RealServer, proxy: RunningProxy, tmp_path: Path
 ) -> None:
