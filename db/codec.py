@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Plan, Posterior, Signal, Space, Study
+from tuner.core import Metric, Plan, Posterior, Signal, Space, Study, as_before
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -93,29 +93,15 @@ def posterior_of(doc: Json) -> Posterior:
 
 
 def _opened(plan: Json) -> Json:
-    """Return a plan without infinities and, unless it is a table, as releases before tables read it."""
-    rows = [_finite(row) for row in plan["rows"]]
-    if plan["columns_by"]:
-        return plan | {"rows": rows}
-    rows = [{n: v for n, v in row.items() if n not in COLUMN} for row in rows]
-    return {n: v for n, v in plan.items() if n != "columns_by"} | {"rows": rows}
-
-
-def _finite(row: Json) -> Json:
-    """Return a row without infinities and, unless it has bursts, as releases before bursts read it."""
-    return {n: None if v == math.inf else v for n, v in row.items() if n != BURSTS or v}
+    rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
+    return as_before(plan | {"rows": rows})
 
 
 def _ended(plan: Json) -> Json:
-    rows = [
-        row | {n: math.inf for n in ("below", "column_below") if n in row and row[n] is None}
-        for row in plan["rows"]
-    ]
+    rows = [r | {"below": math.inf} if r["below"] is None else r for r in plan["rows"]]
     return plan | {"rows": rows}
 
 
-BURSTS = "bursts"
-COLUMN = ("column_below", "column_at")
 PLANS = TypeAdapter(Plan)
 POSTERIORS = TypeAdapter(Posterior)
 STUDIES = Documents(Study)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from agents.host.http.knob_messages import KnobsReply
-from tuner.core import Plan
+from tuner.wire import SentPlan
 
 
 class PlanMessage(BaseModel):
@@ -13,7 +13,7 @@ class PlanMessage(BaseModel):
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
-    plan: Plan | None = None
+    plan: SentPlan | None = None
     row: int | None = None
 
 

@@ -115,7 +115,7 @@ class TargetWindow:
         try:
             for meter in meters:
                 self._windows.append(meter.start())
-            live = [target.signals.get(name.strip()) for name in follows.split(",")]
+            live = [target.signals.get(name) for name in follows.split(",")]
             self._means = [SignalMean(each, clock) for each in live if each is not None]
         except TuningError:
             self.discard()

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
+from policies.polythrottle.columns import suggest_by_column
 from tuner.core import (
     HOUR,
     Candidate,
@@ -64,6 +65,7 @@ class Polythrottle:
 
     explores_apart = True
     plans_by_load = True
+    plans_tables = True
     uses_siblings = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
@@ -80,6 +82,8 @@ class Polythrottle:
         if past.study.terms.plan_by:
             from tuner.bo.load import suggest_by_load
 
+            if past.study.terms.columns_by:
+                return suggest_by_column(past, lambda here: suggest_by_load(here, self._without))
             return suggest_by_load(past, self._without)
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 

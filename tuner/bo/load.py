@@ -84,7 +84,7 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
 
 
 def _by(past: Past) -> str:
-    return past.study.terms.plan_by
+    return past.study.terms.rows_by
 
 
 def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:

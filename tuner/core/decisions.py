@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tuner.core.evidence import (
@@ -66,6 +66,11 @@ class Past:
         if key not in self._at:
             self._at[key] = weigh(self.study, self.trials, context)
         return self._at[key]
+
+    def near(self, context: Context) -> Past:
+        """Return the past with the windows of one load alone; the trials of others stay spent."""
+        mine = [t for t in self.trials if t.state is TrialState.RUNNING or is_at(t.ran_at, context)]
+        return replace(self, trials=tuple(mine), withdrawn=self.spent - trials_spent(mine))
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
         """Return the basis of a row of a plan: the evidence at its load, where the baseline is."""

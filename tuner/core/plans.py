@@ -8,11 +8,23 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
-__all__ = ["ANYWHERE", "CYCLE", "HIGH", "LOW", "NO_TABLE", "Context", "Plan", "Row", "Signal"]
+__all__ = [
+    "ANYWHERE",
+    "CYCLE",
+    "HIGH",
+    "LOW",
+    "NO_TABLE",
+    "Context",
+    "Plan",
+    "Row",
+    "Signal",
+    "as_before",
+]
 
 Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
@@ -43,6 +55,13 @@ class Signal:
     followed: bool = False
 
 
+def as_before(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a plan without empty newer fields, as earlier releases read it."""
+    new = {"bursts"} if plan["columns_by"] else {"bursts", "column_below", "column_at"}
+    rows = [{n: v for n, v in row.items() if v or n not in new} for row in plan["rows"]]
+    return {n: v for n, v in plan.items() if v or n != "columns_by"} | {"rows": rows}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Below `below` of the plan's quantity (and not in an earlier row) this setting is held.
@@ -50,16 +69,16 @@ class Row:
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
     row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
     is the value at which the row was decided, and is to be confirmed and watched; None for none. In a table
-    the row is a cell: `column_below` and `column_at` are the same of the second signal. `bursts` are the
-    levels of `Bursts` above `below` up to which an eager plan holds the row; without them it holds the row
-    while the load is below `below`.
+    the row is a cell: `column_below` (None: no bound) and `column_at` are the same of the second signal.
+    `bursts` are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them
+    it holds the row while the load is below `below`.
     """
 
     below: float
     setting: Setting
     gain: float = 1.0
     at: float | None = None
-    column_below: float = math.inf
+    column_below: float | None = None
     column_at: float | None = None
     bursts: tuple[float, ...] = ()
 
@@ -99,7 +118,7 @@ class Plan:
             raise InvalidInput("a plan's boundaries must ascend and end at infinity")
         if len(bounds) > 1 and not self.by:
             raise InvalidInput("a plan of several rows must name the signal that selects a row")
-        if any(row.column_below != math.inf or row.column_at is not None for row in self.rows):
+        if any(not (row.column_below is row.column_at is None) for row in self.rows):
             raise InvalidInput("a plan with columns must name the signal that selects a column")
         if not 0.0 <= self.hysteresis < 1.0:
             raise InvalidInput(f"a plan's hysteresis cannot be {self.hysteresis}")
@@ -121,7 +140,7 @@ class Plan:
     def table(cls, columns_by: str, columns: Sequence[tuple[float, float | None, Plan]]) -> Plan:
         """Return the table of columns: the upper bound of each, the value it was decided at, its plan."""
         rows = tuple(
-            replace(row, column_below=below, column_at=at)
+            replace(row, column_below=None if below == math.inf else below, column_at=at)
             for below, at, plan in columns
             for row in plan.rows
         )
@@ -140,7 +159,7 @@ class Plan:
             return (self,)
         return tuple(
             Plan(
-                tuple(replace(row, column_below=math.inf, column_at=None) for row in column),
+                tuple(replace(row, column_below=None, column_at=None) for row in column),
                 self.by,
                 self.hysteresis,
                 self.eager,
@@ -151,7 +170,9 @@ class Plan:
     @property
     def across(self) -> Plan:
         """The columns of a table as the rows of a plan by the second signal, without settings."""
-        rows = (Row(cells[0].column_below, {}, at=cells[0].column_at) for cells in self._cells)
+        firsts = [cells[0] for cells in self._cells]
+        bounds = [math.inf if row.column_below is None else row.column_below for row in firsts]
+        rows = (Row(below, {}, at=row.column_at) for below, row in zip(bounds, firsts, strict=True))
         return Plan(tuple(rows), self.columns_by, self.hysteresis, self.eager)
 
     @property

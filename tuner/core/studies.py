@@ -182,6 +182,7 @@ class Terms:
                 f"control_share cannot be {self.control_share:g}",
                 hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
             )
+        object.__setattr__(self, "plan_by", ",".join(self.signals))
         parse_hours(self.control_hours, "control_hours")
         if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:
             raise InvalidInput(
@@ -190,14 +191,19 @@ class Terms:
             )
 
     @property
+    def signals(self) -> tuple[str, ...]:
+        """The signals that the plan is to follow: none, one, or two of a table."""
+        return tuple(name.strip() for name in self.plan_by.split(",") if name.strip())
+
+    @property
     def rows_by(self) -> str:
         """The signal that selects a row of the plan."""
-        return self.plan_by.partition(",")[0].strip()
+        return next(iter(self.signals), "")
 
     @property
     def columns_by(self) -> str:
         """The signal that selects a column of a table; empty: the plan is none."""
-        return self.plan_by.partition(",")[2].strip()
+        return next(iter(self.signals[1:]), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from tuner.core import Device, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
+    refuse_old_agents,
     refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
@@ -108,6 +109,7 @@ def drafted(
         refuse_unsupported(study, policy)
     with about("terms"):
         refuse_plan(study, policy)
+        refuse_old_agents(study, devices)
     return study
 
 

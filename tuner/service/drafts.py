@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core import (
@@ -19,6 +19,7 @@ from tuner.core import (
     Origin,
     Part,
     PlansByLoad,
+    PlansTables,
     Policy,
     RefusesStudies,
     Role,
@@ -273,19 +274,17 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     Raises:
         InvalidInput: it is either, or the study has several devices.
     """
-    by, offered = study.terms.plan_by, {s.name for s in study.signals}
-    if not by:
+    signals, offered = study.terms.signals, {s.name for s in study.signals}
+    if not signals:
         return
-    if "," in by:
-        raise InvalidInput(
-            f"a plan follows one signal, not several: {by}",
-            hint="give --plan-by the one that follows the load best",
-        )
-    if by != HOUR and by not in offered:
-        raise InvalidInput(
-            f"the target has no signal {by!r} for --plan-by",
-            hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
-        )
+    if len(signals) > 1:
+        _refuse_table(signals, policy)
+    for by in signals:
+        if by != HOUR and by not in offered:
+            raise InvalidInput(
+                f"the target has no signal {by!r} for --plan-by",
+                hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
+            )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(
             f"the policy {study.policy} does not plan by a signal that is chosen",
@@ -295,6 +294,34 @@ def refuse_plan(study: Study, policy: Policy) -> None:
         raise InvalidInput(
             "a plan by the load needs a study of one device: each device has a load of its own",
             hint="make a study for each device",
+        )
+
+
+def _refuse_table(signals: Sequence[str], policy: Policy) -> None:
+    if len(signals) > 2 or len(set(signals)) < 2 or HOUR in signals:
+        raise InvalidInput(
+            f"a table cannot go by {', '.join(signals)}",
+            hint=f"give --plan-by two different signals at most; {HOUR} only by itself",
+        )
+    if not isinstance(policy, PlansTables):
+        raise InvalidInput(
+            "the policy does not plan by two signals",
+            hint="give --plan-by one signal, or choose polythrottle",
+        )
+
+
+def refuse_old_agents(study: Study, devices: Iterable[Device]) -> None:
+    """Refuse a table for a device whose agent follows plans by one signal only.
+
+    Raises:
+        InvalidInput: there is such a device.
+    """
+    old = [device for device in devices if not device.follows_tables]
+    if study.terms.columns_by and old:
+        release = old[0].versions.get("jouletune", "unknown")
+        raise InvalidInput(
+            f"the agent of {old[0].id} (release {release}) cannot follow a plan by two signals",
+            hint="upgrade the agent, or give --plan-by one signal",
         )
 
 

@@ -37,6 +37,15 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study.by_hour import confirming_hours, hour_duel, hour_is_open
+from tuner.study.columns import (
+    PlanColumn,
+    column_at,
+    confirmed_column,
+    continued,
+    present_column,
+    reaches_further,
+    windows_at,
+)
 from tuner.study.confirm import (
     CONFIRM_MOST,
     CONFIRM_TRIES,
@@ -81,7 +90,7 @@ class PlanGrowth:
 
     store: Store
     policy: Callable[[str], Policy]
-    _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
+    _by_band: Derived[dict[tuple[int, ...], str]] = field(default_factory=Derived)
     _spent: Derived[Spent] = field(default_factory=Derived)
     _held: dict[str, HourlyLoads] = field(default_factory=dict)
 
@@ -103,10 +112,11 @@ class PlanGrowth:
 
         `count` is its number of trials. A failing policy is logged: the hold continues.
         """
-        by = study.terms.plan_by
-        if by not in now:
+        if not now.keys() >= set(study.terms.signals):
             return ""
-        band = part_of_day(now[by]) if by == HOUR else load_band(now[by])
+        band = tuple(
+            part_of_day(now[by]) if by == HOUR else load_band(now[by]) for by in study.terms.signals
+        )
         reasons = self._by_band.get(study, count, dict)
         if band not in reasons:
             past = self.past(study, trials(study.id), now)
@@ -131,17 +141,18 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         return Move(Phase.BASELINE, "the baseline is missing")
     if study.terms.plan_by == HOUR:
         return confirming_hours(past, study.plan)
-    plan = study.plan
-    row = _due(past, plan)
+    column = present_column(past, study.plan)
+    plan, row = column.plan, _due(column)
     if row is not None and len(of_this_phase(study, trials)) < CONFIRM_MOST:
         at = plan.context(row) if plan.by in study.askable else {plan.by: past.context[plan.by]}
-        few = len(baseline_windows(past, at[plan.by])) < CONFIRM_WINDOWS or (
-            past.at(at).limits is None
+        few = len(baseline_windows(column.near, at[plan.by])) < CONFIRM_WINDOWS or (
+            column.near.at(at).limits is None
         )
         context = at if plan.by in study.askable else ANYWHERE
-        return measuring(study, study.baseline if few else row.setting, at, context)
-    kept = _kept(past, plan)
-    why = "; ".join(_texts(past, plan, kept))
+        where = {**at, **{by: past.context[by] for by in study.terms.signals[1:]}}
+        return measuring(study, study.baseline if few else row.setting, where, context)
+    kept = _kept(past, study.plan)
+    why = "; ".join(_texts(past, study.plan, kept))
     if all(study.rests(row.setting) for row in kept.rows):
         return hold_baseline(study, past.evidence, f"no row of the plan is confirmed ({why})")
     return Move(Phase.HOLDING, why, kept)
@@ -151,41 +162,44 @@ def row_duel(past: Past, row: Row) -> Duel | None:
     """Return the metrics of baseline and setting in the windows that confirm a row."""
     if past.study.terms.plan_by == HOUR:
         return hour_duel(past, row)
-    return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
+    if past.study.rests(row.setting):
+        return None
+    return reach_of(windows_at(past, row.column_at), row.setting).duel
 
 
-def _due(past: Past, plan: Plan) -> Row | None:
+def _due(column: PlanColumn) -> Row | None:
     """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
     Nothing is measured for a row above a confirmed one: the present load would not show that row's
     own.
     """
+    plan, past = column.plan, column.past
     now = past.context.get(plan.by)
     if plan.by in past.study.askable:
-        return next((row for row in plan.rows if _is_open(past, plan, row)), None)
+        return next((row for row in plan.rows if _is_open(column, row)), None)
     if now is None:
         return None
     for row in plan.rows[plan.row({plan.by: now}) :]:
-        if _is_open(past, plan, row):
+        if _is_open(column, row):
             return row
-        if _reach(past, plan, row).result.won:
+        if _reach(column, row).result.won:
             return None
     return None
 
 
-def _is_open(past: Past, plan: Plan, row: Row) -> bool:
+def _is_open(column: PlanColumn, row: Row) -> bool:
     """Return whether further windows may confirm a row up to its load; their number is limited."""
-    if past.study.rests(row.setting) or row.at is None:
+    if column.past.study.rests(row.setting) or row.at is None:
         return False
-    reach = _reach(past, plan, row)
-    spent = len(own_windows(past, row.setting, _low(plan, row)))
+    reach = _reach(column, row)
+    spent = len(own_windows(column.near, row.setting, _low(column.plan, row)))
     return not reach.result.lost and reach.load * LOAD_REACH < row.at and spent < MOST_WINDOWS
 
 
-def _reach(past: Past, plan: Plan, row: Row) -> Reach:
-    if past.study.rests(row.setting):
+def _reach(column: PlanColumn, row: Row) -> Reach:
+    if column.past.study.rests(row.setting):
         return Reach(math.inf, THE_BASELINE)
-    return reach_of(past, row.setting, _low(plan, row))
+    return reach_of(column.past, row.setting, _low(column.plan, row))
 
 
 def _low(plan: Plan, row: Row) -> float:
@@ -194,13 +208,36 @@ def _low(plan: Plan, row: Row) -> float:
 
 
 def _kept(past: Past, plan: Plan) -> Plan:
-    """Return a plan with each row up to its confirmed load; above, other confirmed rows or the baseline."""
+    """Return a plan with each row, and each column of a table, up to its confirmed load."""
+    if not plan.columns_by:
+        return _kept_rows(column_at(past, plan, None))
+    study, by = past.study, plan.columns_by
+    own = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.solid and by in t.ran_at]
+    rest = Plan((Row(math.inf, study.baseline),), plan.by, eager=True)
+    columns: list[tuple[float, float | None, Plan]] = []
+    above, lowest = rest, math.inf
+    for value in sorted({t.ran_at[by] for t in own}, reverse=True):
+        kept = _kept_rows(column_at(past, plan, value))
+        # A column narrower than half a band would only add changes of the setting.
+        if kept.by and value * LOAD_REACH <= lowest and reaches_further(kept, above):
+            above, lowest = continued(kept, above), value
+            columns.append((value * LOAD_REACH, value, above))
+    return (
+        Plan.table(by, [*columns[::-1], (math.inf, None, rest)])
+        if columns
+        else Plan.single(study.baseline)
+    )
+
+
+def _kept_rows(column: PlanColumn) -> Plan:
+    """Return a column with each row up to its confirmed load; above, other rows or the baseline."""
+    past, plan = column.past, column.plan
     study, rows, low = past.study, list[Row](), 0.0
     tried = {setting_key(t.setting): t.setting for t in past.trials if t.phase is Phase.CONFIRMING}
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        mine = others if study.rests(row.setting) else _best_first(past, plan, row, others)
+        mine = others if study.rests(row.setting) else _best_first(column, row, others)
         while low < row.below:
             # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)
@@ -222,10 +259,10 @@ def _kept(past: Past, plan: Plan) -> Plan:
 
 
 def _best_first(
-    past: Past, plan: Plan, row: Row, others: Sequence[tuple[Reach, Setting]]
+    column: PlanColumn, row: Row, others: Sequence[tuple[Reach, Setting]]
 ) -> list[tuple[Reach, Setting]]:
     """Return the confirmed settings for a row: its own first, unless one reaches further and saves more."""
-    own, study = _reach(past, plan, row), past.study
+    own, study = _reach(column, row), column.past.study
     better = any(
         reach.load >= own.load and reach.saving(study) > own.saving(study) for reach, _ in others
     )
@@ -239,12 +276,12 @@ def why_grow(past: Past, policy: Policy) -> str:
     different load, and there is something to try or to confirm. Where too few requests arrived to
     measure the baseline, more arrive now.
     """
-    study, by = past.study, past.study.terms.plan_by
-    now = past.context.get(by)
-    if study.plan is None or now is None:
+    study = past.study
+    now = {by: past.context[by] for by in study.terms.signals if by in past.context}
+    if study.plan is None or not now.keys() >= set(study.terms.signals):
         return ""
-    held, load = _held(study, study.plan, now), in_words({by: now})
-    if not study.rests(held.setting) and is_at({by: now}, study.plan.context(held)):
+    held, load = _held(study.plan, now), in_words(now)
+    if not study.rests(held.setting) and is_at(now, study.plan.context(held)):
         return ""
     answer = policy.suggest(past)
     if isinstance(answer, Try):
@@ -252,24 +289,27 @@ def why_grow(past: Past, policy: Policy) -> str:
             return ""
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
-        row = _held(study, answer.plan, now)
-        if by == HOUR:
+        if study.terms.plan_by == HOUR:
+            row = _held(answer.plan, now)
             return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
-        if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
+        column = present_column(past, answer.plan)
+        row = _held(column.plan, now)
+        if _is_open(column, row) and _due(column) == row:
             return f"a row for {load} is not confirmed yet"
+    by = study.terms.rows_by
     before = max((t.ran_at.get(by, 0.0) for t in past.trials), default=0.0)
-    if past.limits is None and by != HOUR and now > before * LOAD_STEP**2:
+    if past.limits is None and by != HOUR and now[by] > before * LOAD_STEP**2:
         return f"the baseline is not measured yet, and the load has risen: {load}"
     return ""
 
 
-def _held(study: Study, plan: Plan, load: float) -> Row:
-    return plan.rows[plan.row({study.terms.plan_by: load})]
+def _held(plan: Plan, load: Context) -> Row:
+    return plan.rows[plan.row(load)]
 
 
 def _instead(past: Past, plan: Plan, row: Row, kept: Plan) -> list[str]:
     """Return the confirmed settings that are held instead of a baseline's row."""
-    low, by = _low(plan, row), past.study.terms.plan_by
+    low, by = _low(plan, row), past.study.terms.rows_by
     return [
         f"{render_setting(k.setting)}: confirmed up to {by} = {k.below / LOAD_REACH:.4g}"
         for k in kept.rows
@@ -279,15 +319,20 @@ def _instead(past: Past, plan: Plan, row: Row, kept: Plan) -> list[str]:
 
 def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
     texts = []
-    for row in plan.rows:
+    for index, row in enumerate(plan.rows):
+        own, place = plan.cell(index)
         if past.study.rests(row.setting):
-            texts += _instead(past, plan, row, kept)
+            part, held_part = plan.columns[own], column_at(past, kept, row.column_at).plan
+            texts += _instead(past, part, part.rows[place], held_part)
             continue
-        reach, by = _reach(past, plan, row), past.study.terms.plan_by
+        by = past.study.terms.rows_by
+        cell = replace(row, column_at=confirmed_column(kept, row))
+        column = replace(column_at(past, plan, cell.column_at), plan=plan.columns[own])
+        reach = _reach(column, column.plan.rows[place])
         waits = "not confirmed yet: its load did not last for a window"
         shown = reach.result if reach.result != PENDING else ConfirmResult(False, False, waits)
-        text = row_text(past.study, plan, row, shown)
-        held = kept.rows[kept.row(plan.context(row))].setting
+        text = row_text(past.study, plan, cell, shown)
+        held = kept.rows[kept.row(plan.context(cell))].setting
         if setting_key(held) == setting_key(row.setting):
             texts.append(text)
         elif reach.load:

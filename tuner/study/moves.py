@@ -84,9 +84,9 @@ def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
 
 def refusal_of(past: Past, trials: Sequence[Trial], suggestion: Try) -> str | None:
     """Return why the guard does not let a suggestion be tried; None if it does."""
-    study, by = past.study, past.study.terms.plan_by
-    now = {by: past.context[by]} if by in past.context else {}
-    evidence = past.at(suggestion.context or now)
+    study = past.study
+    now = {by: past.context[by] for by in study.terms.signals if by in past.context}
+    evidence = past.at({**now, **suggestion.context})
     objection = guard.objection(study, evidence, trials, suggestion.setting)
     return objection or guard.risk(study, evidence, suggestion.predicted)
 
@@ -111,7 +111,8 @@ def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
     rows: list[Row] = []
     for number, row in enumerate(plan.rows):
         kept = replace(row, setting=study.baseline) if number in lost else row
-        if rows and study.rests(kept.setting) and study.rests(rows[-1].setting):
+        merged = rows and rows[-1].column_below == kept.column_below
+        if merged and study.rests(kept.setting) and study.rests(rows[-1].setting):
             rows.pop()
         rows.append(kept)
     return (

@@ -16,10 +16,9 @@ from tuner.core import (
     Measurement,
     Outcome,
     Phase,
-    Plan,
     Setting,
 )
-from tuner.wire.message import Finite, Message, Seconds
+from tuner.wire.message import Finite, Message, Seconds, SentPlan
 
 __all__ = [
     "Assignment",
@@ -124,7 +123,7 @@ class Assignment(Message):
     context: Mapping[str, Finite] = Field(default_factory=dict)
     expected: Mapping[str, Finite] = Field(default_factory=dict)
     follows: str = ""
-    plan: Plan | None = None
+    plan: SentPlan | None = None
     why: str = ""
 
 
@@ -138,7 +137,7 @@ class HoldOrder(Message):
     kind: Literal["hold"] = "hold"
     study: str
     revision: int
-    plan: Plan
+    plan: SentPlan
     baseline: Setting
     limits: tuple[tuple[Limit, ...], ...]
     metrics: tuple[str, ...]

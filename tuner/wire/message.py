@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_validator,
+)
 
 from tuner.bounds import bounded
-from tuner.core import LONGEST_S, ProtocolMismatch
+from tuner.core import LONGEST_S, Plan, ProtocolMismatch, as_before
 
 __all__ = [
     "Finite",
@@ -17,6 +24,7 @@ __all__ = [
     "Problem",
     "SERVED",
     "Seconds",
+    "SentPlan",
     "check_protocol",
 ]
 
@@ -24,6 +32,14 @@ PROTOCOL = 1
 SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return as_before(handler(plan))
+
+
+SentPlan = Annotated[Plan, WrapSerializer(_sent)]
+"""A plan. Services and agents that follow one signal get one as they did before there were tables."""
 Seconds = Annotated[float, Field(gt=0.0, le=LONGEST_S, allow_inf_nan=False)]
 """A length that a device is instructed to keep: NaN compares with nothing, so a wait for it never ends."""
 

@@ -15,7 +15,6 @@ from tuner.core import (
     Exploration,
     Limit,
     Phase,
-    Plan,
     Quantity,
     Setting,
     Signal,
@@ -23,7 +22,7 @@ from tuner.core import (
     TrialState,
     Verdict,
 )
-from tuner.wire.message import OperatorView
+from tuner.wire.message import OperatorView, SentPlan
 
 __all__ = [
     "ConstraintEffect",
@@ -203,7 +202,7 @@ class StudyView(OperatorView):
     baseline: SettingView
     best: SettingView | None = None
     violations: Violations = Violations()
-    plan: Plan | None = None
+    plan: SentPlan | None = None
     unmet: Limit | None = None
     offline: tuple[str, ...] = ()
     unable: str = ""
@@ -218,12 +217,14 @@ class StudyView(OperatorView):
 class PlanRowView(OperatorView):
     """What a row of a plan rests on: what its setting and the baseline showed at its load.
 
-    `at` is that load, none where it is any; `windows` how many of the setting's own count. `saving` is the
-    share by which the objective is better than at the baseline, none where nothing tells.
+    `at` is that load, none where it is any, and `column_at` that of a table's second signal; `windows` how
+    many of the setting's own count. `saving` is the share by which the objective is better than at the
+    baseline, none where nothing tells.
     """
 
     setting: Setting
     at: float | None = None
+    column_at: float | None = None
     windows: int = 0
     limits: tuple[Limit, ...] = ()
     metrics: dict[str, Estimate] = Field(default_factory=dict)

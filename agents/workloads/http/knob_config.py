@@ -241,7 +241,7 @@ def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
 def _table(where: str, table: object) -> LoadTable:
     if isinstance(table, dict) and isinstance(table.get("by"), list):
         raise ConfigError(
-            f"{where}: by cannot be several signals: a plan follows one signal",
+            f"{where}: by cannot be several signals: a table is handed over by one signal only",
             hint='name one signal, such as by = "decoding_requests"',
         )
     entry = checked(where, table, TABLE_KEYS, "by", "row", "most")

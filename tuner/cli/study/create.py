@@ -99,8 +99,9 @@ def create(
     plan_by: Annotated[
         str,
         typer.Option(
-            metavar="SIGNAL",
-            help="Follow this signal: give each range of the load its own setting if that saves energy.",
+            metavar="SIGNAL[,SIGNAL]",
+            help="Follow this signal: give each range of the load its own setting if that saves energy. "
+            "Two signals give a table.",
         ),
     ] = "",
     no_transfer: Annotated[

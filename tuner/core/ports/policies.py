@@ -11,6 +11,7 @@ __all__ = [
     "DecidesSteps",
     "ExploresApart",
     "PlansByLoad",
+    "PlansTables",
     "Policy",
     "RefusesStudies",
     "SaysWhatItHeeds",
@@ -76,6 +77,13 @@ class PlansByLoad(Protocol):
     """
 
     plans_by_load: bool
+
+
+@runtime_checkable
+class PlansTables(Protocol):
+    """A policy that plans by two signals, too: `Terms.rows_by` and `Terms.columns_by`."""
+
+    plans_tables: bool
 
 
 @runtime_checkable

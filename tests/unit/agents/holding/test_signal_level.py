@@ -294,10 +294,7 @@ def test_no_unconfirmed_cell_is_held_at_a_steady_load_whatever_was_before(
     for row in table.feed(x, y, 60)[25:]:
         cell = TABLE.rows[row]
         # The smoothed level comes ever closer to the load, but never reaches it.
-        assert x <= cell.below * 1.001 and y <= cell.column_below * 1.001
-    settled = TABLE.rows[table.row]
-    exact = TABLE.rows[TABLE.row({TABLE.by: x, TABLE.columns_by: y})]
-    assert settled.column_below <= exact.column_below * 2.0 or settled == exact
+        assert x <= cell.below * 1.001 and y <= (cell.column_below or math.inf) * 1.001
 
 
 def test_each_signal_of_a_table_steps_up_at_once_and_down_when_earned() -> None:

@@ -23,7 +23,13 @@ from tuner.core import (
     TuningError,
     UnknownKnob,
 )
-from tuner.service.drafts import refuse_controls, refuse_plan, refuse_shared_joules, space_of
+from tuner.service.drafts import (
+    refuse_controls,
+    refuse_old_agents,
+    refuse_plan,
+    refuse_shared_joules,
+    space_of,
+)
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
@@ -150,9 +156,6 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
     with raised(InvalidInput, "arrival_rate_per_s") as caught:
         refuse_plan(study(terms=terms, signals=offered[1:]), Polythrottle())
     assert "waiting" in caught.value.hint
-    with raised(InvalidInput, "one signal"):
-        both = study(terms=Terms(plan_by="arrival_rate_per_s,waiting"), signals=offered)
-        refuse_plan(both, Polythrottle())
     refuse_plan(study(terms=Terms(plan_by="hour")), Polythrottle())
     with raised(InvalidInput, "no signal 'hour:Europe/Berlin'"):
         refuse_plan(study(terms=Terms(plan_by="hour:Europe/Berlin")), Polythrottle())
@@ -161,6 +164,35 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
     with raised(InvalidInput, "one device"):
         both = study(terms=terms, signals=offered, devices=("a", "b"))
         refuse_plan(both, Polythrottle())
+
+
+@pytest.mark.parametrize(
+    ("plan_by", "named"),
+    [
+        ("arrival_rate_per_s,arrival_rate_per_s", "two different signals"),
+        ("arrival_rate_per_s,waiting,price", "two different signals"),
+        ("arrival_rate_per_s,hour", "only by itself"),
+        ("arrival_rate_per_s,price", "'price'"),
+    ],
+)
+def test_a_table_goes_by_two_signals_that_the_target_offers(plan_by: str, named: str) -> None:
+    offered = (Signal("arrival_rate_per_s", "1/s"), Signal("waiting"))
+    fits = study(terms=Terms(plan_by="arrival_rate_per_s, waiting"), signals=offered)
+    assert fits.terms.plan_by == "arrival_rate_per_s,waiting"
+    refuse_plan(fits, Polythrottle())
+    with raised(InvalidInput, "policy"):
+        refuse_plan(fits, TwoPhase())
+    with raised(InvalidInput, named):
+        refuse_plan(study(terms=Terms(plan_by=plan_by), signals=offered), Polythrottle())
+
+
+def test_an_agent_that_follows_one_signal_only_is_refused_a_table_by_name() -> None:
+    table = study(terms=Terms(plan_by="arrival_rate_per_s,waiting"))
+    old = device("sim@edge", versions={"jouletune": "0.2.0"})
+    with raised(InvalidInput, "sim@edge (release 0.2.0)"):
+        refuse_old_agents(table, [old])
+    refuse_old_agents(table, [device(follows_tables=True)])
+    refuse_old_agents(study(terms=Terms(plan_by="waiting")), [old])
 
 
 def test_a_study_whose_knobs_all_restart_the_workload_says_how_to_allow_that() -> None:
