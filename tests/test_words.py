@@ -103,6 +103,7 @@ UNCOUNTED = (
     "docs/install.md",
     "docs/llm.md",
     "docs/kubernetes.md",
+    "docs/policies/drafting.md",
     "docs/policies/memory.md",
     "docs/tutorial.md",
     "docs/units.md",

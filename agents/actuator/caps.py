@@ -89,6 +89,13 @@ class DeviceCaps:
         fields = {"group": group, "revision": schedule.revision, "steps": steps}
         self.heed(self._line.ask("cap", device=self._uuid, **fields))
 
+    def fall(self) -> None:
+        """Have the floor in all steps that are left; each counts as before. Raises as `cap` does."""
+        left = self.kept.schedule.shifted(-self._clock.monotonic())
+        floor, now = {knob.name: knob.floor for knob in self.knobs}, left.step(0.0)
+        steps = tuple(replace(s, at_most=floor) for s in left.steps if s is now or s.at_s > 0.0)
+        self.cap(self.kept.group, replace(left, steps=steps))
+
     def leave(self) -> None:
         """Have the actuator take the device out of its budget. Raises ActuationError, StoreError."""
         self.heed(self._line.ask("leave_budget", device=self._uuid))

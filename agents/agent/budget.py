@@ -130,15 +130,14 @@ class BudgetKeeper:
             self._not_watched = ""
             if step is None or not watts:
                 return
-            kept, at = self._caps.look(), self._caps.at_most()
+            at = self._caps.at_most()
             if watts > self._above[0]:
                 self._above = watts, at
             floor = {knob.name: knob.floor for knob in self._caps.knobs}
             if at == floor:
                 return
             log.warning("event=above_cap device=%s watts=%.0f at_most=%r", self._device, watts, at)
-            down = CapStep(0.0, step.cap_w, floor)
-            self._caps.cap(kept.group, CapSchedule(kept.schedule.revision, (down,)))
+            self._caps.fall()
         except TuningError as error:
             if str(error) != self._not_watched:
                 log.error("event=power_not_watched device=%s why=%r", self._device, str(error))

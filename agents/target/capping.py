@@ -52,6 +52,12 @@ class TargetCaps:
         for member in self._members:
             member.caps.cap(group, schedule)
 
+    def fall(self) -> None:
+        """Have all at their floor until the next caps. Raises as `cap` does."""
+        for member in self._members:
+            member.caps.look()
+            member.caps.fall()
+
     def leave(self) -> None:
         """Take all out of the budget. Raises ActuationError, StoreError."""
         for member in self._members:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from policies.speculation.grid import Choice
-from tuner.core import Past, Setting, Trial, TrialState
+from tuner.core import Context, Past, Setting, Trial, TrialState
 
 DECODING = "decoding_requests"
 """The load signal of the plan: the sequences that decode together."""
@@ -66,3 +66,15 @@ def too_many(trials: Sequence[Trial]) -> float:
 
 def _evidence(trials: Sequence[Trial], batch: float) -> bool:
     return any(t.state.evidence and t.context[DECODING] == batch for t in trials)
+
+
+def given_up(trials: Sequence[Trial], setting: Setting, context: Context) -> bool:
+    """Return whether a setting failed, or was tried too often; an empty context means any load."""
+    own = [
+        t
+        for t in trials
+        if t.tries(setting)
+        and t.state is not TrialState.ABORTED
+        and (not context or t.context == context)
+    ]
+    return any(t.state is TrialState.FAILED for t in own) or len(own) >= RETRIES

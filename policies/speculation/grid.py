@@ -42,14 +42,19 @@ def choices(space: Space) -> dict[Choice, Setting]:
     # The default draft first: it represents all drafts at length 0.
     combinations = sorted(itertools.product(*(k.values for k in drafts)), key=lambda d: d != usual)
     for value, draft in itertools.product(sorted(map(int, length.values)), combinations):
-        named = {k.name: v for k, v in zip(drafts, draft, strict=True)}
-        setting = {**space.default, length.name: value, **named}
+        setting = {**space.default, length.name: value, **named(space, draft)}
         if space.canonical(setting) != setting:
             continue
         if not listed or setting_key(setting) in listed:
             choice = Choice(value, draft if value else usual)
             by_choice.setdefault(choice, setting)
     return by_choice
+
+
+def named(space: Space, draft: Draft) -> Setting:
+    """Return the values of the draft's knobs by their names."""
+    names = [k.name for k in space.knobs if k.role is Role.DRAFT]
+    return dict(zip(names, draft, strict=True))
 
 
 def chosen(settings: Mapping[Choice, Setting], setting: Setting) -> Choice | None:

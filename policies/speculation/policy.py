@@ -8,24 +8,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from policies.speculation.batches import DECODING, FURTHER, RETRIES, batches_of, too_many
+from policies.speculation import starts
+from policies.speculation.batches import DECODING, FURTHER, batches_of, given_up, too_many
 from policies.speculation.choice import best_at, next_cell, surely_at
-from policies.speculation.grid import Cell, Choice, choices, chosen
-from policies.speculation.starts import cells_beside, last_table, shares_starts, table
+from policies.speculation.grid import Cell, Choice, Draft, choices, chosen, named
 from policies.speculation.surface import CostSurface, outlook
-from policies.speculation.windows import CellWindow, believable, observations, shared
+from policies.speculation.windows import CellWindow, believable, observations, prediction
 from tuner.core import (
     Context,
     Done,
     Evidence,
     Past,
     Plan,
-    Prediction,
     Row,
     Setting,
     Study,
     Suggestion,
-    TrialState,
     Try,
     Verdict,
     Wait,
@@ -134,7 +132,11 @@ class _GridSearch:
     @cached_property
     def closed(self) -> frozenset[Cell]:
         """The cells that cannot be measured: they failed, or gave no result."""
-        return frozenset(cell for cell in self.cells if self._given_up(cell))
+        trials, settings = self.past.trials, self.settings
+        unknown = [c for c in self.cells if c not in self.measured]
+        return frozenset(
+            c for c in unknown if given_up(trials, settings[c.choice], self.context(c.batch))
+        )
 
     @cached_property
     def infeasible(self) -> frozenset[Cell]:
@@ -175,7 +177,7 @@ class _GridSearch:
         if self.past.left <= 0:
             return None
         unknown = [c for c in self.cells if c not in self._out | self.measured]
-        for cell, begun in last_table(self.past.trials, self.settings):
+        for cell, begun in starts.last_table(self.past.trials, self.settings):
             if cell in unknown:
                 return self._try(cell, "it is measured at the same start", begun)
         if len(self.measured) >= self._most_points - reserved:
@@ -194,8 +196,8 @@ class _GridSearch:
         most = min(self.past.left, self._most_points - len(self.measured))
         if not self._shares_starts or most < 2:
             return None
-        cells = cells_beside(self.outlook, first, unknown, self.noise, self.infeasible)
-        return table([first, *cells][:most], self.settings, DECODING)
+        cells = starts.cells_beside(self.outlook, first, unknown, self.noise, self.infeasible)
+        return starts.table([first, *cells][:most], self.settings, DECODING)
 
     def proving(self) -> Try | None:
         """Return a window of the best cell at the highest number of requests with drafting in the plan.
@@ -238,7 +240,7 @@ class _GridSearch:
 
     @property
     def _unproven(self) -> Cell | None:
-        likeliest = [best_at(self.outlook, batch, self._out) for batch in self.bests]
+        likeliest = [best_at(self.outlook, batch, self._unused) for batch in self.bests]
         drafted = [cell for cell in likeliest if cell.choice.length]
         highest = max(drafted, key=lambda cell: cell.batch, default=None)
         return None if highest in self.measured else highest
@@ -250,13 +252,13 @@ class _GridSearch:
 
     @cached_property
     def _shares_starts(self) -> bool:
-        return bool(self.profiled) and shares_starts(self.past.study, self.past.trials, DECODING)
+        return bool(self.profiled) and starts.shares_starts(self.past, DECODING)
 
     @property
     def drafts_at_most(self) -> bool:
         """Whether drafting still pays at the highest profiled batch."""
         most = self.batches[-1]
-        return most in self.bests and best_at(self.outlook, most, self._out).choice.length > 0
+        return most in self.bests and best_at(self.outlook, most, self._unused).choice.length > 0
 
     def done(self) -> Done:
         """Return the plan by decoding requests, or one length for the running load."""
@@ -280,10 +282,28 @@ class _GridSearch:
     def bests(self) -> dict[int, Cell]:
         """The best cell of each batch that has one left."""
         return {
-            batch: surely_at(self.outlook, batch, self._out)
+            batch: surely_at(self.outlook, batch, self._unused)
             for batch in self.batches
-            if any(c.batch == batch and c not in self._out for c in self.cells)
+            if any(c.batch == batch and c not in self._unused for c in self.cells)
         }
+
+    @cached_property
+    def _draft(self) -> Draft | None:
+        """The one draft of an engine with its own table; None where each row may have its own."""
+        return starts.one_draft(self.outlook, self._out) if self._shares_starts else None
+
+    @property
+    def _unused(self) -> frozenset[Cell]:
+        """The cells that the plan cannot have."""
+        own = self._draft
+        return self._out if own is None else self._out | starts.by_others(self.cells, own)
+
+    def _setting(self, choice: Choice) -> Setting:
+        """Return a row's setting: without drafting, too, with the draft that the engine has."""
+        setting = self.settings[choice]
+        if self._draft is None or choice.length:
+            return setting
+        return {**setting, **named(self.past.study.space, self._draft)}
 
     @property
     def _out(self) -> frozenset[Cell]:
@@ -308,7 +328,7 @@ class _GridSearch:
                 spans.append((choice, []))
             spans[-1][1].append(batch)
         rows = [
-            Row(over[-1] + 0.5, self.settings[choice], self._gain(spans, k), float(over[-1]))
+            Row(over[-1] + 0.5, self._setting(choice), self._gain(spans, k), float(over[-1]))
             for k, (choice, over) in enumerate(spans)
         ]
         beyond = self._beyond(spans[-1][0])
@@ -327,7 +347,7 @@ class _GridSearch:
         most = 2 * self.batches[-1]
         if not last.length or most >= too_many(self.past.trials):
             return None
-        plain = None if self._plain is None else self.settings[self._plain]
+        plain = None if self._plain is None else self._setting(self._plain)
         return Row(math.inf, plain or self.past.study.baseline, at=float(most))
 
     @property
@@ -347,7 +367,7 @@ class _GridSearch:
         if best is None:
             rest = chosen(self.settings, self.past.study.baseline)
             return rest if rest is not None else best_at(self.outlook, batch).choice
-        if before is not None and Cell(batch, before) not in self._out:
+        if before is not None and Cell(batch, before) not in self._unused:
             stays = self._cost(Cell(batch, before))
             if stays - self._cost(best) < self._margin(batch):
                 return before
@@ -375,24 +395,5 @@ class _GridSearch:
         """Return the trial of a cell, with its prediction."""
         at = f" at {cell.batch} decoding requests" if self.profiled else ""
         why = f"length {cell.choice.length}{at}: {reason}; {self._account} are measured"
-        objective = self.past.study.objective
-        predicted: dict[str, Prediction] = {}
-        if self.windows:
-            place = self.outlook.index[cell]
-            alone = shared(objective.metric, self.past.study.quantities)
-            cost = float(self.outlook.mean[place]) - (math.log(cell.batch) if alone else 0.0)
-            mean = math.exp(objective.sign * cost)
-            sd = math.sqrt(max(0.0, float(self.outlook.cov[place, place])))
-            predicted[objective.metric] = Prediction(mean, mean * min(1.0, sd))
+        predicted = prediction(self.past.study, self.outlook, cell) if self.windows else {}
         return Try(self.settings[cell.choice], why, predicted, self.context(cell.batch), plan)
-
-    def _given_up(self, cell: Cell) -> bool:
-        own = [
-            t
-            for t in self.past.trials
-            if t.tries(self.settings[cell.choice])
-            and t.state is not TrialState.ABORTED
-            and (not self.profiled or t.context == self.context(cell.batch))
-        ]
-        failed = any(t.state is TrialState.FAILED for t in own)
-        return cell not in self.measured and (failed or len(own) >= RETRIES)

@@ -14,19 +14,21 @@ from dataclasses import replace
 import numpy as np
 
 from policies.speculation.choice import next_cell
-from policies.speculation.grid import Cell, Choice, chosen
+from policies.speculation.grid import Cell, Choice, Draft, chosen
 from policies.speculation.surface import CostSurface
-from tuner.core import Plan, Role, Row, Setting, Study, Trial, TrialState
+from tuner.core import Past, Plan, Role, Row, Setting, Trial, TrialState
 
 MOST_FAILED = 2
 """After this number of failed trials with tables each cell has a start of its own."""
 
 
-def shares_starts(study: Study, trials: Sequence[Trial], by: str) -> bool:
+def shares_starts(past: Past, by: str) -> bool:
     """Return whether a length takes a restart, and the engine takes a table by the signal `by`."""
-    restarts = any(k.cost.restart for k in study.space.knobs if k.role is Role.SPECULATION_LENGTH)
-    followed = any(signal.name == by and signal.followed for signal in study.signals)
-    failed = sum(t.plan is not None and t.state is TrialState.FAILED for t in trials)
+    restarts = any(
+        k.cost.restart for k in past.study.space.knobs if k.role is Role.SPECULATION_LENGTH
+    )
+    followed = any(signal.name == by and signal.followed for signal in past.study.signals)
+    failed = sum(t.plan is not None and t.state is TrialState.FAILED for t in past.trials)
     return restarts and followed and failed < MOST_FAILED
 
 
@@ -53,6 +55,28 @@ def cells_beside(
             return picked
         last = best[0]
         picked.append(last)
+
+
+def one_draft(outlook: CostSurface, out: Collection[Cell]) -> Draft:
+    """Return the draft with the least costs over all batches, each at the best of its own lengths.
+
+    A start of the engine has one draft.
+    """
+
+    def cost(draft: Draft) -> float:
+        left = set(outlook.cells) - set(out) - by_others(outlook.cells, draft)
+        batches = {cell.batch for cell in left}
+        return sum(
+            min(float(outlook.mean[outlook.index[c]]) for c in left if c.batch == batch)
+            for batch in batches
+        )
+
+    return min(dict.fromkeys(cell.choice.draft for cell in outlook.cells), key=cost)
+
+
+def by_others(cells: Collection[Cell], draft: Draft) -> frozenset[Cell]:
+    """Return the cells with drafting by another draft."""
+    return frozenset(c for c in cells if c.choice.length and c.choice.draft != draft)
 
 
 def table(cells: Sequence[Cell], settings: Mapping[Choice, Setting], by: str) -> Plan | None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from policies.speculation.acceptance import Lengths, observed_lengths, pooled
 from policies.speculation.grid import Cell, Choice, Draft
-from policies.speculation.surface import CellObservation
+from policies.speculation.surface import CellObservation, CostSurface
 from tuner.core import (
     Estimate,
     InvalidInput,
     Kind,
     OverDevices,
+    Prediction,
     Quantities,
     Study,
     Trial,
@@ -45,6 +46,16 @@ def shared(metric: str, declared: Quantities) -> bool:
     """
     meaning = quantity_of(metric, declared)
     return meaning.kind in (Kind.RATE, Kind.ENERGY) or meaning.over_devices is OverDevices.SUM
+
+
+def prediction(study: Study, outlook: CostSurface, cell: Cell) -> dict[str, Prediction]:
+    """Return the objective that is expected of a cell."""
+    objective, place = study.objective, outlook.index[cell]
+    alone = shared(objective.metric, study.quantities)
+    cost = float(outlook.mean[place]) - (math.log(cell.batch) if alone else 0.0)
+    mean = math.exp(objective.sign * cost)
+    sd = math.sqrt(max(0.0, float(outlook.cov[place, place])))
+    return {objective.metric: Prediction(mean, mean * min(1.0, sd))}
 
 
 def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:

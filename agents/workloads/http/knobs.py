@@ -128,21 +128,9 @@ class ServiceKnobs:
             UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
-        for name, value in setting.items():
-            self.space.knob(name).index(value)
-        self._call(self._units, setting)
-        changed = [
-            one
-            for one in self._files
-            if one.knob.name in setting and not one.is_at(setting[one.knob.name])
-        ]
-        for file in changed:
-            file.write(setting[file.knob.name])
+        changed = self._write(setting)
         self._renew(changed)
-        for file in changed:
-            file.verify(setting[file.knob.name])
-        self._restarting([one for one in self._calls if one.knob.cost.restart], setting)
-        self._call([one for one in self._calls if not one.knob.cost.restart], setting)
+        self._verify(changed, setting)
 
     def follow(self, plan: Plan) -> bool:
         """Hand over a plan; return False if the service has no table for it.
@@ -158,11 +146,36 @@ class ServiceKnobs:
         others = {name: first[name] for name in first if name != holder.knob.name}
         if any(row.setting[name] != value for row in plan.rows for name, value in others.items()):
             return False
-        self.apply(others)
-        if holder.write_plan(plan):
-            self._renew([holder])
+        changed = self._write(others)
+        handed = holder.write_plan(plan)
+        self._renew([*changed, holder] if handed else changed)
+        self._verify(changed, others)
+        if handed:
             holder.verify_plan(plan)
         return True
+
+    def _write(self, setting: Setting) -> list[KnobInFile]:
+        """Write what changes to its files; return those that the service has to read.
+
+        Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost.
+        """
+        for name, value in setting.items():
+            self.space.knob(name).index(value)
+        self._call(self._units, setting)
+        changed = [
+            one
+            for one in self._files
+            if one.knob.name in setting and not one.is_at(setting[one.knob.name])
+        ]
+        for file in changed:
+            file.write(setting[file.knob.name])
+        return changed
+
+    def _verify(self, changed: Sequence[KnobInFile], setting: Setting) -> None:
+        """Read back the files, then set the other knobs by calls. Raises ActuationError, DeviceLost."""
+        for file in changed:
+            file.verify(setting[file.knob.name])
+        self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
 
     def followed(self) -> Plan | None:
         """Return the plan in force, or None if a setting is. Raises ActuationError, DeviceLost."""

@@ -18,7 +18,7 @@ import torch
 
 from agents.workloads.reference.resnet18 import CLASSES, classifier
 
-PIXELS, WIDTH, BATCH, TUNED = 96, 16, 2, 5
+PIXELS, WIDTH, BATCH, TUNED = 96, 32, 2, 5
 """The images, the network's width, the images of a step, and how many of its last layers are tuned."""
 
 Pass = tuple[Callable[[], None], threading.Event]

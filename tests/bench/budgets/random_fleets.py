@@ -20,7 +20,6 @@ from tuner.core import (
     LATE_S,
     CapKnob,
     CapSchedule,
-    CapStep,
     CeilingPower,
     MemberPower,
     MemberRecord,
@@ -81,8 +80,8 @@ class RandomHost:
         if self.over_s >= GUARD_S or at == CLOCKS[0]:
             self.over_s = 0
             self.above = max(self.above, (self.drawn_w(now_s), at))
-            down = CapStep(step.at_s, step.cap_w, {CLOCK: CLOCKS[0]})
-            self.schedule = CapSchedule(self.schedule.revision, (down,))
+            down = (replace(s, at_most={CLOCK: CLOCKS[0]}) for s in self.schedule.steps)
+            self.schedule = replace(self.schedule, steps=tuple(down))
 
     def cap_w(self, now_s: float) -> float:
         """Return the cap on the hardware, or what its clock ceiling counts with."""

@@ -92,3 +92,17 @@ def test_a_cap_below_the_floor_is_the_floor() -> None:
     caps = device(Time())
     caps.cap("rack", schedule((0.0, 20.0, 20.0)))
     assert caps.at_most() == {LIMIT: 150, CLOCK: 600}
+
+
+def test_one_that_falls_to_its_floor_keeps_what_its_steps_count_with() -> None:
+    time = Time()
+    caps = device(time)
+    caps.cap("rack", schedule((0.0, 300.0, 1200.0), (10.0, 260.0, 900.0), (20.0, 200.0, 900.0)))
+    time.sleep(12.0)
+    caps.fall()
+    assert caps.at_most() == {LIMIT: 150, CLOCK: 600}
+    assert [step.cap_w for step in caps.kept.schedule.steps] == [260.0, 200.0]
+    time.sleep(8.0)
+    assert (step := caps.step()) is not None
+    assert step.cap_w == 200.0
+    assert caps.at_most() == {LIMIT: 150, CLOCK: 600}

@@ -13,6 +13,7 @@ from tests.unit.policies.speculation.machine import (
     BATCHES,
     DECODING,
     Decoder,
+    Proposer,
     baseline,
     decoding_study,
     gpu,
@@ -103,3 +104,15 @@ def test_after_two_tables_that_failed_each_length_has_its_own_start() -> None:
         trials.append(replace(failed, plan=answer.plan))
         answer = next_try(at, trials)
     assert answer.plan is None
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_engine_with_its_own_table_has_one_draft_at_every_load(seed: int) -> None:
+    machine = gpu(random.Random(seed))
+    quick, keen = Proposer(0.75, 0.0, 0.02), Proposer(0.9, 0.0, 0.25)
+    machine = replace(machine, drafts={"quick": quick, "keen": keen})
+    two = space(("keen", "quick"), cost=RESTART)
+    _, done = play(machine, decoding_study(two, signals=(FOLLOWED,)))
+    drafting = {row.setting["draft"] for row in done.plan.rows if row.setting["length"]}
+    assert drafting == {"quick"}
+    assert {row.setting["draft"] for row in done.plan.rows} == {"quick"}

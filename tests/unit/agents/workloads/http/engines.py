@@ -22,6 +22,7 @@ from tests.integration.spoken import Spoken
 
 ACCEPTED = (0.8, 0.6, 0.4, 0.2, 0.1)
 """The share of steps that accept so many tokens, by position."""
+DRAFT = "draft.json"
 STEPS = 20
 """Of each answer; so every count is a whole number."""
 
@@ -46,6 +47,8 @@ class Engine(ThreadingHTTPServer):
         self.drafted = False
         self.deaf = self.broken = False
         """Whether a restart takes up nothing; and whether it does not come up again."""
+        self.draft: dict[str, Any] = {}
+        """What its own file says of the drafting method."""
         self.table: dict[int, int] = {}
         self.counts: dict[str, float] = {}
         self.lock = threading.Lock()
@@ -57,6 +60,8 @@ class Engine(ThreadingHTTPServer):
         self.drafted = False
         if not self.deaf:
             self.table = self.read_table(json.loads(self.file.read_text()))
+            own = self.file.with_name(DRAFT)
+            self.draft = json.loads(own.read_text()) if own.exists() else {}
 
     def read_table(self, config: Any) -> dict[int, int]:  # noqa: ANN401
         """Return the length from each number of requests on."""
@@ -134,7 +139,9 @@ class EngineHandler(Spoken):
             self.wfile.write(text)
         elif self.path == "/server_info":
             steps = engine.length(max(1, engine.running))
-            self.answer(200, {"internal_states": [{"speculative_num_steps": steps}]})
+            method = engine.draft.get("speculative-algorithm")
+            told = {"internal_states": [{"speculative_num_steps": steps}]}
+            self.answer(200, {**told, "speculative_algorithm": method})
         else:
             assert self.path == "/health", self.path
             self.answer(200, {})

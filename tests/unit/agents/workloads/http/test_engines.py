@@ -23,6 +23,7 @@ from tests.errors import raised
 from tests.plugins.examples import documented
 from tests.unit.agents.workloads.http.engines import (
     ACCEPTED,
+    DRAFT,
     STEPS,
     Engine,
     Sglang,
@@ -41,6 +42,7 @@ from tuner.core import (
     Row,
 )
 
+DRAFTING = Path(__file__).parents[5] / "docs" / "policies" / "drafting.md"
 ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
 FIRST = {
     "vllm": {
@@ -75,15 +77,16 @@ class Running:
     file: Path
 
 
-def start(name: str, folder: Path, clock: Clock | None = None) -> Running:
+def start(name: str, folder: Path, clock: Clock | None = None, knob: str = "") -> Running:
     """Start an engine as the page says, with what differs here: address, folder and restart command."""
     written, prompts = folder / f"{name}.json", folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"p{i}"}) + "\n" for i in range(64)))
     engine = ENGINES[name](written)
-    text = documented(name).replace("values = [0, 1, 3, 5, 7]", "values = [0, 1, 3, 5]")
+    text = documented(name).replace("values = [0, 1, 3, 5, 7]", "values = [0, 1, 3, 5]") + knob
     text = re.sub(r'url = ".*"', f'url = "{engine.url}"', text)
     text = re.sub(r'"/etc/jouletune/(vllm.yaml|sglang.json)"', f'"{written}"', text)
     text = text.replace("/etc/jouletune/prompts.jsonl", str(prompts))
+    text = re.sub(r"/etc/jouletune/\w+-draft\.\w+", str(folder / DRAFT), text)
     text = re.sub(r"command = .*", f"command = {json.dumps(restart_command(engine.url))}", text)
     file = folder / f"{name}.toml"
     file.write_text(text)
@@ -249,6 +252,45 @@ def test_what_a_table_loses_where_it_stops_drafting_shows_under_a_load_that_cros
         assert shown.totals["failed"] == 0.0
         rates.append(shown.totals["items"])
     assert rates[1] < 0.7 * rates[0], rates
+
+
+METHODS = {"vllm": ("eagle3", "ngram"), "sglang": ("EAGLE3", "EAGLE")}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_drafting_method_of_its_page_is_a_knob_that_costs_one_restart_with_the_table(
+    name: str, tmp_path: Path
+) -> None:
+    default, other = METHODS[name]
+    knobs = re.findall(r"```toml\n(.*?)```", DRAFTING.read_text(), re.DOTALL)
+    (knob,) = [one for one in knobs if f"{name}-draft" in one]
+    keys = json.loads(
+        re.sub(r"(\w[\w-]*) = ", r'"\1": ', re.findall(rf"{default} = (.*)", knob)[0])
+    )
+    (tmp_path / DRAFT).write_text(json.dumps(keys))
+    running = start(name, tmp_path, knob="\n" + knob)
+    engine, actuator = running.engine, running.side.actuator
+    try:
+        assert [one.role for one in running.side.space.knobs] == [
+            Role.SPECULATION_LENGTH,
+            Role.DRAFT,
+        ]
+        assert actuator.read() == {"speculation_length": 3, "draft": default}
+        actuator.apply({"speculation_length": 5, "draft": other})
+        assert (engine.starts, engine.table) == (2, {1: 5})
+        assert other in engine.draft.values()
+        assert isinstance(actuator, FollowsPlans)
+        rows = tuple(
+            Row(row.below, {**row.setting, "draft": default}, at=row.at) for row in PLAN.rows
+        )
+        assert actuator.follow(Plan(rows, PLAN.by))
+        assert (engine.starts, engine.table) == (3, {1: 5, 3: 1, 17: 0})
+        assert default in engine.draft.values()
+        mixed = (Row(2.5, {**PLAN.rows[0].setting, "draft": other}), *rows[1:])
+        assert not actuator.follow(Plan(mixed, PLAN.by)), "one start has one method"
+    finally:
+        running.side.close()
+        engine.close()
 
 
 NONE: Accepted = MappingProxyType({})
