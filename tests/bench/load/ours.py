@@ -156,7 +156,8 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
     policy, loads = load_policy("polythrottle"), _Loads(server)
     growth = _Growth(policy)
     trials: list[Trial] = []
-    changed_s, held = 0.0, study
+    changed_s = 0.0
+    held: Study | None = None
     while server.monotonic() < pace.tuned_s and study.phase is not Phase.PAUSED:
         past = Past(study=study, trials=tuple(trials), context=loads.context, loads=loads.history)
         step = next_step(past, policy)
@@ -181,9 +182,9 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
         if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > pace.settled_s:
             break
         loads.look()
-    held = study if study.phase is Phase.PAUSED else held
-    plan = held.plan if held.phase is Phase.HOLDING and held.plan else Plan.single(study.baseline)
-    return Tuned(plan, len(trials), changed_s / 3600.0, str(held.phase), held.reason)
+    last = study if held is None or study.phase is Phase.PAUSED else held
+    plan = last.plan if last.phase is Phase.HOLDING and last.plan else Plan.single(study.baseline)
+    return Tuned(plan, len(trials), changed_s / 3600.0, str(last.phase), last.reason)
 
 
 def _turns(requests: Sequence[Request]) -> int:

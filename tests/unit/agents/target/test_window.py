@@ -209,6 +209,29 @@ def test_a_signal_that_cannot_be_read_closes_the_meters(tmp_path: Path) -> None:
     assert rig.meter.open == 0
 
 
+class Level:
+    """A signal that stays at a level."""
+
+    def __init__(self, name: str, level: float) -> None:
+        self.signal, self._level = Signal(name), level
+
+    def read(self) -> SignalSample:
+        return SignalSample(self._level)
+
+
+def test_a_window_reports_both_signals_of_a_table(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.signals = (Level("waiting", 3.0), Level("prompt_tokens", 200.0), Level("price", 1.0))
+    follows = "waiting,prompt_tokens"
+    window = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s), follows=follows)
+    rig.time.sleep(1.0)
+    window.read()
+    window.stop()
+    context = window.context()
+    assert (context["waiting"], context["prompt_tokens"]) == (3.0, 200.0)
+    assert "price" not in context
+
+
 def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": Estimate(math.nan)})
     with pytest.raises(MeasurementError):
