@@ -175,7 +175,8 @@ class ServiceKnobs:
         """Read back the files, then set the other knobs by calls. Raises ActuationError, DeviceLost."""
         for file in changed:
             file.verify(setting[file.knob.name])
-        self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
+        self._restarting([one for one in self._calls if one.knob.cost.restart], setting)
+        self._call([one for one in self._calls if not one.knob.cost.restart], setting)
 
     def followed(self) -> Plan | None:
         """Return the plan in force, or None if a setting is. Raises ActuationError, DeviceLost."""

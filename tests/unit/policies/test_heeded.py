@@ -10,13 +10,24 @@ from policies import POLICIES, load_policy
 from tests.builders import Descend
 from tests.contracts.heeding import FEDERATED, PARTS, PLAIN, HeedingContract
 from tests.unit.policies.fedgpo.made_up import federated
-from tuner.core import Constraint, InvalidInput, Objective, Policy, SaysWhatItHeeds
+from tuner.core import (
+    Constraint,
+    InvalidInput,
+    Knob,
+    Objective,
+    Part,
+    Policy,
+    Role,
+    SaysWhatItHeeds,
+    Space,
+)
 from tuner.service.drafts import refuse_unsupported
 
 FEDERATIONS = [name for name in POLICIES if name.startswith("fedgpo")]
 OBJECTIVES = ("energy_j", "round_s", "carbon_g")
 LIMITS = (*OBJECTIVES, "compute_j", "communication_j", "waiting_j")
 GOAL = "accuracy >= 0.9"
+LENGTH = Knob("length", (0, 2, 4), 0, Part.WORKLOAD, role=Role.SPECULATION_LENGTH)
 
 
 class PlugIn(Descend):
@@ -34,7 +45,10 @@ class TestBuiltIn(HeedingContract):
     @pytest.fixture(params=[name for name in POLICIES if name not in FEDERATIONS])
     def policy(self, request: pytest.FixtureRequest) -> Policy:
         second = Objective("latency_p99_ms") if request.param == "pareto" else None
-        self.plain = replace(PLAIN, policy=request.param, second_objective=second)
+        knobs = (*PLAIN.space.knobs, *((LENGTH,) if request.param == "speculation" else ()))
+        self.plain = replace(
+            PLAIN, policy=request.param, second_objective=second, space=Space(knobs)
+        )
         return load_policy(request.param)
 
 
