@@ -243,11 +243,12 @@ class PlanRunner:
         hold, live = self._holder.current, self._signal()
         if hold is None or live is None or self._holder.handed:
             return None
-        if live.signal.unit == PER_SECOND:  # Two requests within a tick are no queue.
-            return None
         if self._holder.is_aside or self._trouble:
             return None
-        below = hold.order.plan.rows[hold.row].below
+        held = hold.order.plan.rows[hold.row]
+        if live.signal.unit == PER_SECOND and held.bursts:
+            return None  # Two requests within a tick are no queue, and bursts are counted.
+        below = held.below
         # A signal at or below zero (a price, a temperature) has no queue.
         return math.ceil(QUEUE_FACTOR * below) if 0.0 < below < math.inf else None
 

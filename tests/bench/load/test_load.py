@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -32,7 +33,7 @@ from tests.bench.load.servers import (
     windows,
 )
 from tests.errors import raised
-from tuner.core import InvalidInput, Plan, Row, Space
+from tuner.core import LOAD_REACH, InvalidInput, Plan, Row, Space, bursts_of
 
 SERVER = "simulated:h100-llm"
 SLOW = {CLOCK: 720}
@@ -126,12 +127,23 @@ def spiky(seed: int) -> list[Request]:
     return requests
 
 
+def calm_bursts(load: float) -> tuple[float, ...]:
+    """Return the bursts of a window at a steady load of this rate, as one of a study measures them."""
+    arrived = Counter(int(request.arrival_s) for request in asked(load, 300.0))
+    return bursts_of([(float(arrived[second]), 1.0) for second in range(300)], LOAD_REACH * load)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("with_bursts", [False, True])
 def test_spikes_bring_one_window_at_most_above_a_limit_that_the_baseline_keeps(
-    tmp_path: Path,
+    tmp_path: Path, with_bursts: bool
 ) -> None:
     """None is asked for; docs/figures-load.md has the reason of the one."""
-    rows = (Row(2.5, {CLOCK: 1020}, at=2.4), Row(4.0, {CLOCK: 1380}, at=3.8), Row(math.inf, FAST))
+    rows = tuple(
+        Row(below, {CLOCK: mhz}, at=at, bursts=calm_bursts(at) if with_bursts else ())
+        for below, mhz, at in ((2.5, 1020, 2.4), (4.0, 1380, 3.8))
+    )
+    rows = (*rows, Row(math.inf, FAST))
     requests = spiky(1)
     plan = Follows(Plan(rows, "arrival_rate_per_s", eager=True), tmp_path)
     base, ours = (play(opener(SERVER), requests, c, 1, 1500.0) for c in (Fixed(), plan))
