@@ -19,7 +19,9 @@ ANSWER_S = 3.0
 SILENT_S = 30.0
 """A member that has not asked for so long counts as unreachable. Agents ask every ten seconds."""
 LEAST_W = 0.5
-"""Caps that differ by less are the same: our choice."""
+"""A cap is not raised by less: our choice."""
+EXACT_W = 1e-6
+"""A cap is lowered by more than this: what rounds up at each member is above the budget of the group."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def plan_group(
                 for e, total in zip(epochs, drawn, strict=True)
             ]
             fits = (
-                new <= max(e.budget_w, old) + 1e-6
+                new <= max(e.budget_w, old) + EXACT_W
                 for e, old, new in zip(epochs, drawn, then, strict=True)
             )
             if all(fits):
@@ -166,19 +168,20 @@ def _steps(
             return ()
     steps = [CapStep(now_s, cap)]
     for epoch, then in zip(epochs[1:], goals[1:], strict=True):
-        if then < steps[-1].cap_w - LEAST_W:
+        if then < steps[-1].cap_w - EXACT_W:
             steps.append(CapStep(epoch.at_s, then))
     return () if _same(member, steps, now_s) else tuple(steps)
 
 
 def _same(member: GroupMember, steps: Sequence[CapStep], now_s: float) -> bool:
-    """Return whether the last schedule that was sent says the same from now on."""
+    """Return whether the last schedule that was sent has no higher caps, nor much lower ones."""
     if not member.power.member and not member.power.sent:
         return False
     latest, floor = member.latest(), member.device.floor_w
     times = sorted({s.at_s for s in (*steps, *latest.steps) if s.at_s >= now_s} | {now_s})
     other = replace(latest, steps=tuple(steps))
-    return all(abs(_at(latest, t, floor) - _at(other, t, floor)) < LEAST_W for t in times) and bool(
+    higher_w = [_at(latest, t, floor) - _at(other, t, floor) for t in times]
+    return all(-LEAST_W < w <= EXACT_W for w in higher_w) and bool(
         latest.steps or steps[0].cap_w <= floor
     )
 
@@ -201,4 +204,4 @@ def _revision(member: GroupMember) -> int:
 
 def _whole(watts: float, floor_w: float) -> float:
     """Return whole watts, never below the floor: power limits are set in watts."""
-    return max(floor_w, float(math.floor(watts + 1e-6)))
+    return max(floor_w, float(math.floor(watts + EXACT_W)))

@@ -65,6 +65,12 @@ def test_a_step_known_ahead_is_handed_out_before_and_lowers_without_the_tuner() 
     assert sum(cap_of(s, 60.0) for s in plan.schedules.values()) <= 300.0
 
 
+def test_a_cap_a_fraction_of_a_watt_above_the_floor_is_lowered_too() -> None:
+    group = [member("a", 100.2), member("b", 100.2)]
+    plan = plan_group(group, [(-50.0, 200.0)], 0.0)
+    assert {n: cap_of(s, 0.0) for n, s in plan.schedules.items()} == {"a": 100.0, "b": 100.0}
+
+
 def test_what_a_later_step_allows_more_is_given_when_its_time_has_come() -> None:
     group = [member("a", 200.0), member("b", 200.0)]
     assert not plan_group(group, [(-50.0, 400.0), (60.0, 600.0)], 0.0).schedules
