@@ -6,6 +6,7 @@ import getpass
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,10 @@ def polled(verbs: Operations, level: Level = Level.ORIGINAL) -> object:
     return verbs.loop.order("sim", Poll(agent="host", applied=applied(level=level)))
 
 
-def seen_now(store: Store) -> None:
-    store.devices.put(replace(store.devices.get("sim"), seen_at=utc_now()))
+def seen_now(store: Store, for_s: float = 0.0) -> None:
+    """Let the device count as present, and for so long that a slow machine changes nothing."""
+    seen_at = utc_now() + timedelta(seconds=for_s)
+    store.devices.put(replace(store.devices.get("sim"), seen_at=seen_at))
 
 
 def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: Ask) -> None:
@@ -164,7 +167,7 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
     store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verbs = worlds.operations(store)
-    seen_now(store)
+    seen_now(store, 3600.0)
     monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
     code, out, err = ask("stop-all", "--yes")
     assert (code, err) == (0, "")
