@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from agents.target.target import Target, lists
-from tuner.core import CapStep, Clock, TuningError, Window
+from tuner.core import ENERGY, CapStep, Clock, MeasurementError, TuningError, Window
 
 LOOK_S = 2.0
 """The time over which power is averaged: sensors show a change within a second or two."""
-ENERGY = "energy_j"
 
 
 class PowerGuard:
@@ -52,6 +51,11 @@ class PowerGuard:
     def _open(self) -> None:
         target = self._target
         metered = [d for d in target.devices if lists(d, ENERGY) and not target.covers(d)]
+        if not metered:
+            raise MeasurementError(
+                "no energy meter answers, so the watts under a clock ceiling are not watched",
+                hint="`jouletune doctor` gives the reason; until then release the device",
+            )
         try:
             for side in metered:
                 self._windows.append(side.meter.start())

@@ -17,7 +17,8 @@ LEAST, RISE = 0.02, 0.1
 CLOSE = 0.96
 """Within a window the job is paused while the tail so far is above this part of the limit."""
 LONGEST, KEPT = 0.5, 0.9
-"""The longest pause at the end of a window, and the part of it that is kept for the next window."""
+"""The longest pause at the end of a window, and the part of it that is kept for the next window; both as
+`CLOSE` chosen on made-up pairs and a queue (tests.bench.admission.made_up), not on the real pair."""
 ALLOWED = 0.03
 """Share of windows that fine-tuning may push above the limit; also the error rate of attributing it."""
 PROVEN = 2

@@ -13,8 +13,8 @@ from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from tuner.core import IDLE, IDLE_UNLOADED, POWER, Clock, Estimate, Setting, Value
 
-IDLE_S = 3.0
-BATCHES = 6
+IDLE_S, BATCHES = 3.0, 6
+"""The length in s of a measurement, and its readings, which give its error: our choice."""
 UNLOAD_GRACE_S = 5.0
 """How much later than its delay a model may leave memory."""
 LONGEST_DELAY_S = 60.0

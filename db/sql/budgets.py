@@ -75,12 +75,6 @@ class SqlBudgets:
         self._put(BudgetMemberRow, BudgetMemberRow.device == member.device, values, after.revision)
         return after
 
-    def forget_member(self, member: MemberRecord) -> None:
-        """Remove a membership of this revision; quietly nothing where another has changed it."""
-        same = BudgetMemberRow.device == member.device, BudgetMemberRow.revision == member.revision
-        with self._database.act() as connection:
-            connection.execute(delete(BudgetMemberRow).where(*same))
-
     def _put(self, table: Any, which: Any, values: dict[str, Any], revision: int) -> None:  # noqa: ANN401
         stale = StaleRevision("the budget was changed by another request", hint="try again")
         try:

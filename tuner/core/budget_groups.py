@@ -13,14 +13,14 @@ from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
 from tuner.errors import InvalidInput
 
-__all__ = ["MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
+__all__ = ["CEILING_MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
 
 AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
 BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
 LEAST_REBOOT_S = 30.0
-MARGIN = 1.1
+CEILING_MARGIN = 1.1
 """What a clock ceiling counts with, over the highest power measured at or below it: our choice."""
 CLOSE_W = 1e-6
 DIGITS = 6
@@ -236,7 +236,7 @@ class MemberRecord:
     def with_ceilings(self, measured: Sequence[CeilingPower]) -> MemberRecord:
         """Return it with the watts of its ceilings by measured power; what it was sent counts by them.
 
-        Each ceiling counts with the highest power at or below it, and `MARGIN` more, at most with the
+        Each ceiling counts with the highest power at or below it, times `CEILING_MARGIN`, at most with the
         limit that its driver keeps. Without that limit and without power at its original clock, or at or
         above its floor, there are none.
         """
@@ -313,4 +313,4 @@ def _highest_w(at: Mapping[str, float], measured: Sequence[CeilingPower]) -> flo
     if not above:
         return 0.0
     least = min(above, key=lambda m: sum(m.at_most.values()))
-    return MARGIN * max(m.watts for m in measured if least.covers(m.at_most))
+    return CEILING_MARGIN * max(m.watts for m in measured if least.covers(m.at_most))

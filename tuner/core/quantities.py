@@ -95,8 +95,9 @@ UNKNOWN = Quantity("", signed=True)
 """An undeclared quantity: nothing is assumed of it."""
 
 ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
-IDLE, IDLE_UNLOADED = "idle_w", "idle_unloaded_w"
 """The capacity is what a workload gets done: a saving is always shown beside it."""
+IDLE, IDLE_UNLOADED = "idle_w", "idle_unloaded_w"
+"""The power without requests: with the workload's model in memory, and without it."""
 
 _LATENCY = Quantity("ms", Better.LESS, Kind.TIME)
 STANDARD: Quantities = {

@@ -278,7 +278,7 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     if not signals:
         return
     if len(signals) > 1:
-        _refuse_table(signals, policy)
+        _refuse_table(study, policy)
     for by in signals:
         if by != HOUR and by not in offered:
             raise InvalidInput(
@@ -297,7 +297,8 @@ def refuse_plan(study: Study, policy: Policy) -> None:
         )
 
 
-def _refuse_table(signals: Sequence[str], policy: Policy) -> None:
+def _refuse_table(study: Study, policy: Policy) -> None:
+    signals = study.terms.signals
     if len(signals) > 2 or len(set(signals)) < 2 or HOUR in signals:
         raise InvalidInput(
             f"a table cannot go by {', '.join(signals)}",
@@ -305,7 +306,7 @@ def _refuse_table(signals: Sequence[str], policy: Policy) -> None:
         )
     if not isinstance(policy, PlansTables):
         raise InvalidInput(
-            "the policy does not plan by two signals",
+            f"the policy {study.policy} does not plan by two signals",
             hint="give --plan-by one signal, or choose polythrottle",
         )
 

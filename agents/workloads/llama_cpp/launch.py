@@ -58,7 +58,7 @@ class Launcher:
 
         Raises:
             InvalidInput: it names options that are set here, is no llama-server that can speculate,
-                a draft is missing or of a method that it does not have, or it has not such a flag.
+                a draft is missing or of a method that it does not have, or such a flag is unknown.
         """
         if doubled := owned(command[1:]):
             raise InvalidInput(

@@ -374,12 +374,12 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
                 documents[-1]["kept"] = plain(keeper.kept)
             echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
     if not as_json:
-        _conclude(finished, record, state_dir, progress)
+        _conclude(finished, record, state_dir, progress, "" if keeper is None else keeper.where)
     _refuse_untuned(finished, f" --db {record.db}")
 
 
 def _conclude(
-    finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console
+    finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console, keeps: str
 ) -> None:
     """Print the summary of the run and where to read more; its page is written where that can be drawn."""
     reach = _reach(record, state_dir)
@@ -389,7 +389,7 @@ def _conclude(
     except (ConfigError, StoreError) as error:
         progress.print(f"no report page: {error}", soft_wrap=True)
     progress.print("\nSummary:", style="bold")
-    for label, text in summary(finished, page, reach):
+    for label, text in summary(finished, page, reach, keeps):
         progress.print(f"  {label:<8}{text}", soft_wrap=True)
     progress.print("\nMore:", style="bold")
     for command in next_steps(finished, reach):

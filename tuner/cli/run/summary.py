@@ -29,8 +29,14 @@ def write_page(results: Sequence[Result], state_dir: Path, at: datetime) -> Path
     return page
 
 
-def summary(results: Sequence[Result], page: Path | None, reach: str) -> Iterator[tuple[str, str]]:
-    """Yield a label and a text a line; `reach` is the options that lead to the run's database."""
+def summary(
+    results: Sequence[Result], page: Path | None, reach: str, keeps: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text a line.
+
+    `reach` is the options that lead to the run's database, `keeps` the tuner whose services hold the
+    result (empty: none do).
+    """
     if not results:
         return
     yield "saved", "; ".join(f"{_saved(one)} on {_device(one)}" for one in results)
@@ -38,7 +44,7 @@ def summary(results: Sequence[Result], page: Path | None, reach: str) -> Iterato
     yield "cost", "; ".join(f"{_cost(one)} on {_device(one)}" for one in results)
     command = f"jouletune report{reach} --format html --output report.html"
     yield "report", f"{page}" if page is not None else f"`{command}`"
-    yield "next", _next(results)
+    yield "next", f"`jouletune status --tuner {keeps}`" if keeps else _next(results)
 
 
 def _device(result: Result) -> str:

@@ -56,8 +56,8 @@ def create(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Longest window, for tail latencies that need more requests; 0: 6 x --window, or with "
-            "--plan-by up to 60 x --window where few requests arrive.",
+            help="Longest window, for tail latencies that need more requests. 0 is 6 x --window; with "
+            "--plan-by this value grows to 60 x --window where few requests arrive.",
         ),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,

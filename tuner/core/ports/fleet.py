@@ -120,6 +120,3 @@ class Budgets(Protocol):
         Raises:
             StaleRevision: another has changed it since, or it is not new.
         """
-
-    def forget_member(self, member: MemberRecord) -> None:
-        """Remove a membership of this revision; quietly nothing where another has changed it."""

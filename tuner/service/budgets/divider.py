@@ -13,7 +13,7 @@ from policies.budget.division import BudgetMember
 from policies.budget.fronts import PowerFront
 from policies.budget.steps import GroupMember, plan_group
 from tuner.core import (
-    MARGIN,
+    CEILING_MARGIN,
     BudgetGroup,
     CapSchedule,
     CeilingPower,
@@ -261,7 +261,7 @@ def _over(record: MemberRecord, front: PowerFront) -> float:
     """Return the factor from measured power to what counts: a clock ceiling counts with more."""
     if not record.by_clock:
         return 1.0
-    return max([MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:])])
+    return max([CEILING_MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:])])
 
 
 def _offered(

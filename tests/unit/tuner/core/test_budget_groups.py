@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START, device
 from tests.errors import raised
 from tuner.core import (
-    MARGIN,
+    CEILING_MARGIN,
     BudgetGroup,
     CapKnob,
     CapSchedule,
@@ -128,7 +128,7 @@ def by_clock(
 
 
 def counts(record: MemberRecord) -> dict[float, float]:
-    return {c.at_most[CPU]: round(c.watts / MARGIN, 6) for c in record.ceilings}
+    return {c.at_most[CPU]: round(c.watts / CEILING_MARGIN, 6) for c in record.ceilings}
 
 
 def test_a_clock_ceiling_counts_with_the_highest_power_at_or_below_it_and_a_margin() -> None:
@@ -143,10 +143,10 @@ def test_a_clock_ceiling_counts_with_the_highest_power_at_or_below_it_and_a_marg
         3000.0: 150.0,
     }
     assert (record.in_watts, record.by_clock) == (True, True)
-    assert (record.floor_w, record.default_w) == (MARGIN * 60.0, MARGIN * 150.0)
-    assert record.at_most(MARGIN * 60.0) == {CPU: 1200.0}
-    assert record.at_most(MARGIN * 99.0) == {CPU: 1200.0}
-    assert record.at_most(MARGIN * 100.0) == {CPU: 2500.0}
+    assert (record.floor_w, record.default_w) == (CEILING_MARGIN * 60.0, CEILING_MARGIN * 150.0)
+    assert record.at_most(CEILING_MARGIN * 60.0) == {CPU: 1200.0}
+    assert record.at_most(CEILING_MARGIN * 99.0) == {CPU: 1200.0}
+    assert record.at_most(CEILING_MARGIN * 100.0) == {CPU: 2500.0}
     assert record.at_most(1e6) == {CPU: 3000.0}
     assert record.at_most(0.0) == {CPU: 1000.0}
 
@@ -160,7 +160,11 @@ def test_without_power_at_the_floor_or_the_original_clock_nothing_is_known() -> 
 def test_a_limit_that_the_driver_keeps_counts_where_nothing_was_measured() -> None:
     assert [c.watts for c in by_clock(limit_w=200.0).ceilings] == [200.0, 200.0]
     record = by_clock((1500.0, 100.0), (3000.0, 195.0), limit_w=200.0)
-    assert [c.watts for c in record.ceilings] == [MARGIN * 100.0, MARGIN * 100.0, 200.0]
+    assert [c.watts for c in record.ceilings] == [
+        CEILING_MARGIN * 100.0,
+        CEILING_MARGIN * 100.0,
+        200.0,
+    ]
 
 
 def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
@@ -171,13 +175,16 @@ def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
     after = record.exceeding(130.0, {CPU: 2000.0}, known, 5.0)
     assert counts(after) == {1000.0: 60.0, 1200.0: 60.0, 2000.0: 130.0, 3000.0: 150.0}
     first, floor = after.power.sent
-    assert first.steps[0].cap_w == MARGIN * 130.0
-    assert (floor.revision, floor.steps) == (2, (CapStep(5.0, MARGIN * 60.0, {CPU: 1000.0}),))
+    assert first.steps[0].cap_w == CEILING_MARGIN * 130.0
+    assert (floor.revision, floor.steps) == (
+        2,
+        (CapStep(5.0, CEILING_MARGIN * 60.0, {CPU: 1000.0}),),
+    )
     again = after.exceeding(120.0, {CPU: 2000.0}, [], 6.0)
     assert again.exceeded == after.exceeded
     assert again.in_watts, "what is known does not become unknown"
     at_floor = after.exceeding(80.0, {CPU: 1000.0}, known, 6.0)
-    assert at_floor.power.floor_w == MARGIN * 80.0
+    assert at_floor.power.floor_w == CEILING_MARGIN * 80.0
 
 
 def test_several_clocks_count_by_what_was_measured_at_both() -> None:
@@ -191,5 +198,5 @@ def test_several_clocks_count_by_what_was_measured_at_both() -> None:
             CeilingPower({"a": 3.0, "b": 3.0}, 30.0),
         ]
     )
-    assert record.at_most(MARGIN * 22.0) == {"a": 2.0, "b": 2.0}
-    assert record.at_most(MARGIN * 26.0) == {"a": 3.0, "b": 1.0}
+    assert record.at_most(CEILING_MARGIN * 22.0) == {"a": 2.0, "b": 2.0}
+    assert record.at_most(CEILING_MARGIN * 26.0) == {"a": 3.0, "b": 1.0}

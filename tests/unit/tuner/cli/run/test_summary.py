@@ -44,6 +44,11 @@ def test_after_a_run_of_ones_own_service_the_next_step_is_to_hold_the_result() -
     assert "--keep" in ends(result()) and "more knobs" in ends(result(worlds.flat))
 
 
+def test_what_services_hold_is_watched_there() -> None:
+    url = "http://127.0.0.1:8080"
+    assert dict(summary([result()], None, "", url))["next"] == f"`jouletune status --tuner {url}`"
+
+
 def test_limits_of_a_run_that_tuned_nothing_are_not_said_to_be_met() -> None:
     found = result()
     untuned = replace(found, main=replace(found.main, trials=()))

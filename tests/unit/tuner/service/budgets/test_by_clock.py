@@ -13,7 +13,7 @@ from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
 from tests.unit.tuner.service.budgets.test_measuring import SweptRack, outcome
 from tests.unit.tuner.study.worlds import World
 from tuner.core import (
-    MARGIN,
+    CEILING_MARGIN,
     CapKnob,
     Estimate,
     InvalidInput,
@@ -118,9 +118,9 @@ def test_a_clock_ceiling_is_divided_by_measured_power_and_is_named() -> None:
     view = {m.device: m for m in rack.operations.budget("rack").members}
     assert [m.by_clock for m in view.values()] == [False, False, True]
     assert "not a hard cap" in power_front(view["gpu2"])
-    assert view["gpu2"].floor_w == pytest.approx(MARGIN * WATTS[1000])
+    assert view["gpu2"].floor_w == pytest.approx(CEILING_MARGIN * WATTS[1000])
     assert rack.clock.ceiling(rack.now_s) > 1000.0
-    assert rack.clock.cap_w(rack.now_s) * MARGIN <= view["gpu2"].cap_w + 1e-6
+    assert rack.clock.cap_w(rack.now_s) * CEILING_MARGIN <= view["gpu2"].cap_w + 1e-6
     rack.event(watts=320.0)
     rack.pass_s(5)
     assert rack.clock.ceiling(rack.now_s) == 1000.0
@@ -168,8 +168,10 @@ def test_one_that_draws_more_at_its_floor_takes_it_from_the_others() -> None:
     rack.clock.more = 1.5
     rack.pass_s(10)
     view = rack.operations.budget("rack")
-    assert {m.device: m.floor_w for m in view.members}["gpu2"] == pytest.approx(MARGIN * 150.0)
-    assert view.missing_w == pytest.approx(MARGIN * 150.0 + 200.0 - 320.0)
+    assert {m.device: m.floor_w for m in view.members}["gpu2"] == pytest.approx(
+        CEILING_MARGIN * 150.0
+    )
+    assert view.missing_w == pytest.approx(CEILING_MARGIN * 150.0 + 200.0 - 320.0)
     rack.event(watts=1000.0)
     rack.operations.release_budget("rack", Change())
     rack.set(900.0, measure=False)
@@ -205,4 +207,4 @@ def test_its_front_is_measured_at_ceilings_between_floor_and_original() -> None:
     assert tried == set(CLOCKS)
     (view,) = rack.operations.budget("rack").members
     assert view.front == "throughput_per_s"
-    assert view.floor_w == pytest.approx(MARGIN * WATTS[1000])
+    assert view.floor_w == pytest.approx(CEILING_MARGIN * WATTS[1000])
