@@ -9,9 +9,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -197,8 +197,12 @@ class Site:
             raise AssertionError(f"{error}\n{self.machine.log()}") from None
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+SiteT = TypeVar("SiteT", bound=Site)
+
+
+@contextmanager
+def booted_site(kind: type[SiteT]) -> Iterator[SiteT]:
+    """Boot a machine with a fake GPU; skip, with the reason, where that cannot be."""
     if os.environ.get("JOULETUNE_TEST_SYSTEMD") != "1":
         pytest.skip("only `make test-systemd` boots a machine")
     if missing := why_not():
@@ -208,10 +212,16 @@ def site() -> Iterator[Site]:
             machine = stack.enter_context(booted())
         except CannotRun as error:
             pytest.skip(f"no machine can be had here: {error}")
-        site = Site(machine)
+        site = kind(machine)
         load = f"import ctypes; ctypes.CDLL('/opt/fakenvml/{LIBRARY}')"
         if "GLIBC" in (told := machine.call("python3", "-c", load).stderr):
             pytest.skip(f"what this host compiles does not load in the machine: {told[-200:]}")
+        yield site
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with booted_site(Site) as site:
         yield site
 
 

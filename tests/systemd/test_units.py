@@ -6,16 +6,14 @@ One machine, in the order of the file.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.nvml.fake import A100
-from tests.systemd.machine import STEPS_S, CannotRun, booted, why_not
-from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, SERVICES, Site
+from tests.systemd.machine import STEPS_S
+from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, SERVICES, Site, booted_site
 
 pytestmark = pytest.mark.timeout(STEPS_S)
 
@@ -160,16 +158,8 @@ class UnitSite(Site):
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[UnitSite]:
-    if os.environ.get("JOULETUNE_TEST_SYSTEMD") != "1":
-        pytest.skip("only `make test-systemd` boots a machine")
-    if missing := why_not():
-        pytest.skip(missing)
-    with ExitStack() as stack:
-        try:
-            machine = stack.enter_context(booted())
-        except CannotRun as error:
-            pytest.skip(f"no machine can be had here: {error}")
-        yield UnitSite(machine)
+    with booted_site(UnitSite) as site:
+        yield site
 
 
 def test_the_folder_of_drop_ins_is_written_only_with_ours(site: UnitSite) -> None:
