@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import cached_property
@@ -14,11 +15,13 @@ from tuner.bo.beliefs import believe
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
-from tuner.bo.rows import LoadLevel, held_up_to, plan_of
-from tuner.bo.search import Search
+from tuner.bo.rows import LEAST_PAY, LoadLevel, held_up_to, plan_of
+from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
+    RISE_WINDOWS,
+    LOAD_NEAR,
     LOAD_REACH,
     Candidate,
     Done,
@@ -26,6 +29,7 @@ from tuner.core import (
     Limit,
     LoadHistory,
     Past,
+    Phase,
     SettingKey,
     Suggestion,
     Trial,
@@ -78,7 +82,7 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         return loads.done(f"all {study.terms.trials} trials are used")
     for load in loads.due:
         chosen = loads.next_at(load, without)
-        if chosen is not None:
+        if chosen is not None and not (load > loads.due[-1] and loads.just_tried(chosen)):
             return chosen
     return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
 
@@ -116,9 +120,9 @@ class _Loads:
 
     @cached_property
     def due(self) -> tuple[float, ...]:
-        """The loads for trials: those with most of the time, else the present one."""
+        """The loads for trials: those with most of the time, else those that a window may meet now."""
         if not self.askable:
-            return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
+            return self.past.ahead(self.by)
         seconds = self.past.loads.seconds
         due_loads: list[float] = []
         for band in sorted(seconds, key=lambda band: -seconds[band]):
@@ -139,9 +143,9 @@ class _Loads:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
-        if self._limits(self.past.at(at)) is None:
+        if self._limits(self._evidence(load)) is None:
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
-            if len(tried) >= BASELINE_TRIES:
+            if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
         search = self._search(load, LOAD_REACH)
@@ -149,6 +153,37 @@ class _Loads:
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
         return replace(chosen, why=where + chosen.why, context=context)
+
+    @property
+    def _missed(self) -> bool:
+        """Whether enough of the latest trials were of the baseline: its load may not come again."""
+        latest = [t for t in self.past.trials[-RISE_WINDOWS:] if t.phase is Phase.TUNING]
+        own = [t for t in latest if t.tries(self.past.study.baseline)]
+        return not self.askable and len(own) >= BASELINE_TRIES
+
+    def just_tried(self, chosen: Try) -> bool:
+        """Return whether the latest trial was of this setting: its load did not come."""
+        return not self.askable and self.past.trials[-1].tries(chosen.setting)
+
+    def _evidence(self, load: float) -> Evidence:
+        """Return the evidence at a load; without a baseline there, with that of a load near it.
+
+        Where baselines missed their load, with that of the nearest. Not where a limit is relative.
+        """
+        own, study = self.past.at({self.by: load}), self.past.study
+        if self._limits(own) is not None or any(c.relative for c in study.constraints):
+            return own
+        apart = [
+            (abs(math.log(at / load)), at)
+            for at, t in self.seen
+            if t.solid and t.tries(study.baseline)
+        ]
+        if not apart or (min(apart)[0] > math.log(LOAD_NEAR) and not self._missed):
+            return own
+        near = self.past.at({self.by: min(apart)[1]})
+        baseline = near.of(study.baseline)
+        measured = own.candidates if baseline is None else (*own.candidates, baseline)
+        return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
 
     def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
         """Return the limits at a load; None while the baseline does not show them or the objective."""
@@ -161,8 +196,10 @@ class _Loads:
         Where `measured` is given, over these settings alone.
         """
         past, study = self.past, self.past.study
-        evidence = past.at({self.by: load})
+        evidence = self._evidence(load)
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
+        often = set() if self.askable or measured is not None else self._often(load)
+        fresh = (lambda s: setting_key(s) not in often) if often else None
 
         def look(grid: Grid) -> Search:
             limits = evidence.limits or ()
@@ -171,7 +208,7 @@ class _Loads:
             view = believe(study, evidence, limits, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
-            return Search(past, limits, over, view, judged=evidence, elsewhere=elsewhere)
+            return Search(past, limits, over, view, fresh, judged=evidence, elsewhere=elsewhere)
 
         if measured is not None:
             return look(measured)
@@ -179,6 +216,15 @@ class _Loads:
             return look(enumerate_grid(study.space))
         everywhere = tuple(_candidate([t]) for _, t in self.seen)
         return searched(study, replace(evidence, candidates=everywhere), look, running)
+
+    def _often(self, load: float) -> set[SettingKey]:
+        """Return the settings that have enough windows near a load: further ones may not meet it either."""
+        near = Counter(
+            setting_key(t.setting)
+            for at, t in self.seen
+            if t.phase is Phase.TUNING and load <= at * LOAD_NEAR <= load * LOAD_NEAR**2
+        )
+        return {key for key, count in near.items() if count >= MOST_WINDOWS}
 
     def done(self, why: str) -> Done:
         """Return the plan by load, from the measured settings at each distinct load."""
@@ -194,16 +240,20 @@ class _Loads:
         return Done(plan, f"{why}; from {len(self.seen)} windows at {len(loads)} loads")
 
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
-        """Return the expected costs, at a load, of the settings that may be held there."""
-        evidence = self.past.at({self.by: load})
+        """Return the expected costs, at a load, of the settings that may be held there.
+
+        One whose confirmation has begun is preferred to one that saves little more.
+        """
+        evidence = self._evidence(load)
         if self._limits(evidence) is None:
             return None
         search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline
+        begun = {setting_key(t.setting) for t in self.past.trials if t.phase is Phase.CONFIRMING}
+        keys = {setting_key(grid.settings[row]): row for row in search.deployable if row != home}
         costs = {
-            setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
-            for row in search.deployable
-            if row != home
+            key: math.exp(float(cost[row] - cost[home])) - LEAST_PAY * (key in begun)
+            for key, row in keys.items()
         }
         rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
         own = self.past.study.objective.score(evidence.baseline)
