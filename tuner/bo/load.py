@@ -20,9 +20,9 @@ from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
-    RISE_WINDOWS,
     LOAD_NEAR,
     LOAD_REACH,
+    RISE_WINDOWS,
     Candidate,
     Done,
     Evidence,

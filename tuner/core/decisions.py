@@ -68,7 +68,10 @@ class Past:
         return self._at[key]
 
     def ahead(self, by: str) -> tuple[float, ...]:
-        """Return the loads that a window may meet if it begins now; windows of a requested load say nothing."""
+        """Return the loads that a window may meet if it begins now.
+
+        Windows of a requested load say nothing about it.
+        """
         windows = [
             (t.ran_at, t.measurement.seconds)
             for t in self.trials
