@@ -224,7 +224,7 @@ class PlanRunner:
             weight, risen = level.latest / plan.rows[hold.row].below, row > hold.row
         else:
             too_many, (row, risen), weight = None, following, 1.0
-        if row == hold.row or (row < hold.row and plan.eager and not self._backlog.served(now)):
+        if row == hold.row or (plan.eager and not risen and not self._backlog.served(now)):
             self._cost.settle(now)
         elif plan.eager and risen:
             self._cost.settle()
@@ -279,6 +279,7 @@ class PlanRunner:
     def _pause(self) -> None:
         if self._level is not None:
             self._level.pause()
+        self._backlog = Backlog()
         self._cost.settle()
 
     def _cost_s(self, hold: Hold, row: int) -> float:
