@@ -136,7 +136,7 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     loads count, also those of earlier rounds: a row is held up to the highest load that they
     confirm. Above that load another setting confirmed there is held, or else the baseline.
     """
-    past = _expecting(past)
+    past = expecting(past)
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
@@ -277,7 +277,7 @@ def why_grow(past: Past, policy: Policy) -> str:
     different load, and there is something to try or to confirm. Where too few requests arrived to
     measure the baseline, more arrive now.
     """
-    past = _expecting(past)
+    past = expecting(past)
     study = past.study
     now = {by: past.context[by] for by in study.terms.signals if by in past.context}
     if study.plan is None or not now.keys() >= set(study.terms.signals):
@@ -305,7 +305,7 @@ def why_grow(past: Past, policy: Policy) -> str:
     return ""
 
 
-def _expecting(past: Past) -> Past:
+def expecting(past: Past) -> Past:
     """Return the past at the load that a window is likely to meet, if trials cannot request one."""
     by = past.study.terms.rows_by
     known = by != HOUR and by not in past.study.askable and by in past.context
