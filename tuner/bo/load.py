@@ -227,11 +227,11 @@ class _Loads:
         return {key for key, count in near.items() if count >= MOST_WINDOWS}
 
     def done(self, why: str) -> Done:
-        """Return the plan by load, from the measured settings at each distinct load."""
+        """Return the plan by load, from the measured settings at each distinct load of whole windows."""
         space = self.past.study.space
         loads: list[float] = []
-        for load, _ in sorted(self.seen, key=_load, reverse=True):
-            if not any(self._alike(load, above) for above in loads):
+        for load, trial in sorted(self.seen, key=_load, reverse=True):
+            if trial.solid and not any(self._alike(load, above) for above in loads):
                 loads.append(load)
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
