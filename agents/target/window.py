@@ -38,6 +38,10 @@ SECONDS = "seconds"
 MOST_SUSPENDED_S = 0.1
 """Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
+SIZES = 0.5
+"""Standard deviation of one request's energy due to its size, as a share of the mean. Within a window
+of few requests their batches show too little of it. Ours: half of the energy varies as much as itself.
+"""
 NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
 
@@ -329,12 +333,13 @@ class TargetWindow:
         return self._at_arrivals(estimate) if follows and estimate is not None else estimate
 
     def _at_arrivals(self, estimate: Estimate) -> Estimate:
-        """Add the error of requests that arrived in the window but did not end in it, or the reverse."""
+        """Add what the rate does not explain: requests at the window's ends, and their random sizes."""
         rate = next((m.mean for m in self._means if m.counts_requests), None)
         items = self.total("items") or 0.0
         if rate is None or items <= 0.0:
             return estimate
-        off = estimate.mean * abs(items - rate * self.seconds) / items
+        ends = (items - rate * self.seconds) / items
+        off = estimate.mean * math.hypot(ends, SIZES / math.sqrt(items))
         return replace(
             estimate,
             stderr=math.hypot(estimate.stderr, off),

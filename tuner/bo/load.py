@@ -22,6 +22,7 @@ from tuner.core import (
     CAPACITY,
     LOAD_NEAR,
     LOAD_REACH,
+    LOAD_STEP,
     RISE_WINDOWS,
     Candidate,
     Done,
@@ -52,6 +53,10 @@ for example, have too few requests."""
 MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
+
+OF_A_LOAD = 6
+"""The most trials of each knob at one load, where trials cannot set it: as many loads share the trials,
+and its windows may last an hour each."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
@@ -132,9 +137,9 @@ class _Loads:
 
     @property
     def one(self) -> bool:
-        """Whether all loads are the same, within the tolerance for comparing windows."""
+        """Whether all loads are in one band: from window to window the load changes little then."""
         loads = [*(load for load, _ in self.seen), *self.due]
-        return all(self._alike(load, loads[-1]) for load in loads)
+        return max(loads) <= LOAD_STEP * min(loads)
 
     def _alike(self, load: float, other: float) -> bool:
         return is_at({self.by: load}, {self.by: other})
@@ -148,6 +153,8 @@ class _Loads:
             if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
+        if not self.askable and self._spent(load) >= OF_A_LOAD * len(study.space.knobs):
+            return None
         search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
@@ -160,6 +167,11 @@ class _Loads:
         latest = [t for t in self.past.trials[-RISE_WINDOWS:] if t.phase is Phase.TUNING]
         own = [t for t in latest if t.tries(self.past.study.baseline)]
         return not self.askable and len(own) >= BASELINE_TRIES
+
+    def _spent(self, load: float) -> int:
+        """Return the number of complete trials at a load."""
+        tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
+        return sum(t.solid and not t.tries(self.past.study.baseline) for t in tuned)
 
     def just_tried(self, chosen: Try) -> bool:
         """Return whether the latest trial was of this setting: its load did not come."""

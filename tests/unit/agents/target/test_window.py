@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.target.side import HOST_CPU, Side, SignalSample
 from agents.target.target import Target
-from agents.target.window import TargetWindow, Usage
+from agents.target.window import SIZES, TargetWindow, Usage
 from tests.errors import raised
 from tests.fakes import FakeMeter, Rig, steady
 from tuner.core import (
@@ -102,8 +102,9 @@ def test_requests_at_the_ends_of_a_followed_window_are_an_error(tmp_path: Path) 
             opened.read()
         return opened.estimates()["energy_j"]
 
-    assert window(50.0).stderr == pytest.approx(0.0, abs=1e-9)
-    assert window(55.0).stderr == pytest.approx(0.1 * window(55.0).mean)
+    by_size = SIZES / math.sqrt(500.0)
+    assert window(50.0).stderr == pytest.approx(by_size * window(50.0).mean)
+    assert window(55.0).stderr == pytest.approx(math.hypot(0.1, by_size) * window(55.0).mean)
 
 
 class Arrivals:
