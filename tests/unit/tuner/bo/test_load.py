@@ -281,3 +281,11 @@ def test_baselines_that_never_meet_a_load_are_not_asked_for_without_end() -> Non
     ]
     answer = Polythrottle().suggest(past(asked(), trials, 90.0))
     assert not isinstance(answer, Try) or answer.setting != SPACE.default
+
+
+def test_a_load_gets_a_share_of_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = [*at_baseline(30.0), trial(3, SPACE.default, shown(SPACE.default, 60.0))]
+    assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Try)
+    monkeypatch.setattr("tuner.bo.load.OF_A_LOAD", 0)
+    assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Done)
+    assert isinstance(Polythrottle().suggest(past(asked(askable=True), trials, 60.0)), Try)
