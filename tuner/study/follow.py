@@ -308,8 +308,8 @@ def why_grow(past: Past, policy: Policy) -> str:
 def expecting(past: Past) -> Past:
     """Return the past at the load that a window is likely to meet, if trials cannot request one."""
     by = past.study.terms.rows_by
-    known = by != HOUR and by not in past.study.askable and by in past.context
-    return past.expecting(by) if known else past
+    reported = by != HOUR and by not in past.study.askable and by in past.context
+    return past.expecting(by) if reported else past
 
 
 def _held(plan: Plan, load: Context) -> Row:
