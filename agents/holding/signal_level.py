@@ -138,7 +138,7 @@ class SignalLevel:
 
     @property
     def reported(self) -> float | None:
-        """The level that the tuner is told: over a minute of a rate, which within seconds is chance."""
+        """The level to report: over a minute of a rate, which within seconds is chance."""
         return self._minute if self._rate and self.smoothed is not None else self.smoothed
 
     def rise(self) -> None:
