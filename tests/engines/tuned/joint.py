@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from tests.llama.build import llama_server
 from tests.llama.models import weights
 from tests.llama.running import RunningProxy, running
 from tuner.cli.run.llm import LlmRequest, write_files
-from tuner.core import Setting, Value
+from tuner.core import MeasurementError, Setting, Value
 
 KNOBS = ("threads=2,1", "ubatch_size=512,64", "cpu_quota=200,100")
 """The first value is llama-server's own on two cores; the quota is in percent of one core."""
@@ -127,7 +127,7 @@ def jointly(bench: Bench, folder: Path, most: float, share: float) -> dict[str, 
 
 
 def in_turns(bench: Bench, arms: Mapping[str, Setting]) -> dict[str, Any]:
-    """Measure the arms' settings in turns; return each arm's means and its paired saving over the defaults."""
+    """Measure the arms in turns; return each one's means and its paired saving over the defaults."""
     settings = list({tuple(setting.items()): setting for setting in arms.values()}.values())
     seen: list[list[dict[str, float]]] = [[] for _ in settings]
     for number in range(ROUNDS):
@@ -153,7 +153,8 @@ def killed(bench: Bench, setting: Setting) -> dict[str, Any]:
     time.sleep(KILL_S)
     psutil.Process(bench.proxy.stats()["pids"][-1]).kill()
     time.sleep(WINDOW_S)
-    window.stop()
+    with suppress(MeasurementError):  # its counters began anew: this window is no measurement
+        window.stop()
     after = bench.proxy.stats()
     words = psutil.Process(after["pids"][-1]).cmdline()
     return {
@@ -199,9 +200,11 @@ def measured(folder: Path, share: float) -> dict[str, Any]:
                     "windows": windows,
                 }
             )
+        compared = in_turns(bench, arms)
+        sys.stdout.write(json.dumps([searches, compared]) + "\n")
         return {
             "searches": searches,
-            "arms": in_turns(bench, arms),
+            "arms": compared,
             "settings": sum(1 for _ in bench.side.space.grid()),
             "changes": bench.proxy.stats()["switches"],
             "killed": killed(bench, arms[f"joint {LIMITS[-1]}"]),
@@ -217,8 +220,6 @@ def main() -> None:
         result = measured(Path(name), given.foreign_share)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps({**result, **header()}, indent=2) + "\n")
-    for arm, one in result["arms"].items():
-        sys.stdout.write(f"{arm}: {one}\n")
 
 
 if __name__ == "__main__":
