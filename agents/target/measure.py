@@ -325,7 +325,7 @@ def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
 def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
-    """Return whether a longer window would help: a metric without items yet, an open tail, an imprecise mean."""
+    """Return whether a longer window would help: a metric is missing, a tail is open, a mean imprecise."""
     window = {name: estimates[name] for name in ask.needed if name in estimates}
     return (items is not None and len(window) < len(ask.needed)) or any(
         _unbounded_tail(name, estimates, declared)
