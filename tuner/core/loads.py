@@ -27,6 +27,7 @@ __all__ = [
     "bursts_of",
     "loads_ahead",
     "confirms_at",
+    "highest_rise",
     "load_band",
     "load_trend",
 ]
@@ -138,22 +139,33 @@ def loads_ahead(
 
     `windows` are the loads of windows, in order, with their seconds. The likeliest is that of the
     last one if a burst as long as one in it explains the present value, and else the present value.
-    If a load rose within the latest windows its highest value may come again. Of windows that were
-    cut short the load is mostly chance.
+    If a load rose within the latest windows its highest value may come again.
     """
-    if not windows:
+    latest = _whole(windows)
+    if not latest:
         return (now,) if now > 0.0 else ()
-    longest_s = max(seconds for _, seconds in windows[-RISE_WINDOWS:])
-    latest = [at for at, seconds in windows[-RISE_WINDOWS:] if seconds >= longest_s / 2.0]
     last = latest[-1][signal]
     burst = latest[-1].get(burst_names(signal)[0], 0.0)
     likely = last if now <= 0.0 or abs(now - last) * LOOK_S <= burst else now
-    low, high = math.inf, likely
-    for load in (at[signal] for at in latest):
-        if load > low * LOAD_STEP**2:
-            high = max(high, load)
-        low = min(low, load)
+    high = highest_rise(signal, windows)
     return (high, likely) if high > likely * LOAD_STEP**2 else (likely,)
+
+
+def highest_rise(signal: str, windows: Sequence[tuple[Context, float]]) -> float:
+    """Return the highest load of the latest windows that came after a lower one; 0 for no rise."""
+    low, high = math.inf, 0.0
+    for at in _whole(windows):
+        if at[signal] > low * LOAD_STEP**2:
+            high = max(high, at[signal])
+        low = min(low, at[signal])
+    return high
+
+
+def _whole(windows: Sequence[tuple[Context, float]]) -> list[Context]:
+    """Return the loads of the latest windows without those cut short: theirs are mostly chance."""
+    latest = windows[-RISE_WINDOWS:]
+    longest_s = max((seconds for _, seconds in latest), default=0.0)
+    return [at for at, seconds in latest if seconds >= longest_s / 2.0]
 
 
 def _exceeded(weighted: Sequence[tuple[float, float]], least: float) -> float:

@@ -171,8 +171,8 @@ def row_duel(past: Past, row: Row) -> Duel | None:
 def _due(column: PlanColumn) -> Row | None:
     """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
-    Nothing is measured for a row above a confirmed one: the present load would not show that row's
-    own.
+    Of a load that moves, see `_begun`. Nothing is measured for a row above a confirmed one: the
+    present load would not show that row's own.
     """
     plan, past = column.plan, column.past
     now = past.context.get(plan.by)
@@ -180,12 +180,26 @@ def _due(column: PlanColumn) -> Row | None:
         return next((row for row in plan.rows if _is_open(column, row)), None)
     if now is None:
         return None
+    if past.moves(plan.by):
+        return _begun(column)
     for row in plan.rows[plan.row({plan.by: now}) :]:
         if _is_open(column, row):
             return row
         if _reach(column, row).result.won:
             return None
     return None
+
+
+def _begun(column: PlanColumn) -> Row | None:
+    """Return the open row to measure where the load moves from window to window: the last, or the highest.
+
+    Its windows meet one load after the other. To measure the row of the last load each time could
+    miss the loads of all rows.
+    """
+    own = [t for t in column.past.trials if t.phase is Phase.CONFIRMING and t.state.evidence]
+    rows = [row for row in reversed(column.plan.rows) if _is_open(column, row)]
+    last = [row for row in rows for t in own[-1:] if t.tries(row.setting)]
+    return next(iter([*last, *rows]), None)
 
 
 def _is_open(column: PlanColumn, row: Row) -> bool:
