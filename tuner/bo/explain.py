@@ -47,7 +47,7 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="the baseline has not been measured yet")
     if study.space.size == 1:
         return Explanation(text="there is only one setting")
-    search = search_of(past, past.limits)
+    search = search_of(past)
     through = _through(past)
     chosen = next_trial(search) if past.left > 0 else None
     text = (

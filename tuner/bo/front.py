@@ -48,17 +48,16 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    limits = past.limits
-    if limits is None:
+    if past.limits is None:
         return Wait("the baseline has not been measured yet")
     if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
-    first = search_of(past, limits)
+    first = search_of(past)
     other = replace(past, study=replace(past.study, objective=second))
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
     # In a space that is too large to enumerate, both searches use the same settings.
-    view = believe(other.study, other.evidence, limits, first.grid, running)
-    searches = first, Search(other, limits, first.grid, view)
+    view = believe(other.study, other.evidence, first.grid, running)
+    searches = first, Search(other, first.grid, view)
     chosen = None if past.left <= 0 else _explored(searches)
     if chosen is not None:
         return chosen

@@ -11,7 +11,7 @@ import torch
 
 from tuner import guard
 from tuner.bo.beliefs import believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.rows import LoadLevel, held_up_to, plan_of
@@ -165,20 +165,16 @@ class _Loads:
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
         def look(grid: Grid) -> Search:
-            limits = evidence.limits or ()
             kept = self.askable and measured is None
             over, readings = over_loads(grid, reach * load, self.seen, kept)
-            view = believe(study, evidence, limits, over, running, readings)
+            view = believe(study, evidence, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
-            return Search(past, limits, over, view, judged=evidence, elsewhere=elsewhere)
+            return Search(past, over, view, judged=evidence, elsewhere=elsewhere)
 
         if measured is not None:
             return look(measured)
-        if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
-            return look(enumerate_grid(study.space))
-        everywhere = tuple(_candidate([t]) for _, t in self.seen)
-        return searched(study, replace(evidence, candidates=everywhere), look, running)
+        return searched(study, [t.setting for _, t in self.seen], look, running)
 
     def done(self, why: str) -> Done:
         """Return the plan by load, from the measured settings at each distinct load."""

@@ -25,7 +25,6 @@ from tuner.core import (
     CAPACITY,
     ENERGY,
     POWER,
-    UNDECLARED,
     Kind,
     Quantities,
     Role,
@@ -68,25 +67,16 @@ ENDLESS = 1e6
 always binds."""
 
 
-def waits_for_batch(
-    shown: Mapping[str, float], latency: str, batch: float, declared: Quantities = UNDECLARED
-) -> bool | None:
-    """Return whether a latency is a whole batch's time, not one item's; None without evidence.
+def items_in_flight(shown: Mapping[str, float], latency: str, declared: Quantities) -> float:
+    """Return the number of items in flight at the baseline by a latency, 0 without evidence.
 
-    By Little's law the items in flight are their rate times the time each takes. The result is
-    whether that number is nearer, in proportion, to `batch`, the batch size of these metrics, than
-    to one. The rate is the measured throughput, else power over the energy of an item.
+    By Little's law: their rate times the time each takes. The rate is the measured throughput, else
+    power over the energy of an item.
     """
-    under_way = _under_way(shown, latency, declared)
-    return None if under_way is None or batch < 2.0 else under_way**2 > batch
-
-
-def _under_way(shown: Mapping[str, float], latency: str, declared: Quantities) -> float | None:
     done, power_w, energy_j = (shown.get(called(m, declared)) for m in (CAPACITY, POWER, ENERGY))
-    rate = done or (power_w / energy_j if power_w and energy_j else None)
+    rate = done or (power_w / energy_j if power_w and energy_j else 0.0)
     unit = THOUSAND if quantity_of(latency, declared).unit == "ms" else 1.0
-    took = shown.get(latency, 0.0) / unit
-    return rate * took if rate is not None and rate * took > 0.0 else None
+    return max(0.0, rate * (shown.get(latency, 0.0) / unit))
 
 
 def share_drawn(power_w: float, limit: float) -> float | None:
@@ -97,18 +87,6 @@ def share_drawn(power_w: float, limit: float) -> float | None:
     """
     shares = (power_w / limit * THOUSAND**n for n in (0, 1, 2)) if limit > 0.0 else ()
     return next((round(s, 2) for s in shares if LEAST_DRAWN <= s <= 1.0 + CRAWL), None)
-
-
-def fills(
-    shown: Mapping[str, float], latency: str, ceiling: float, declared: Quantities = UNDECLARED
-) -> bool:
-    """Return whether the requests in flight fill a ceiling, by Little's law.
-
-    With the latency of a tail, or of a token instead of a request, the result is off by a factor:
-    so from half the ceiling on they count as filling it. A ceiling of zero is no ceiling.
-    """
-    under_way = _under_way(shown, latency, declared)
-    return under_way is not None and 0.0 < ceiling <= 2.0 * under_way
 
 
 @dataclass(frozen=True, slots=True)

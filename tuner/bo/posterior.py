@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View, believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, enumerate_grid, grid_of, most_rows
 from tuner.bo.siblings import coordinates, knobs_of
 from tuner.core import (
     NO_MEMORY,
     Closeness,
     Device,
     Kind,
-    Limit,
     Past,
     Phase,
     Posterior,
@@ -52,11 +51,11 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     Its own siblings are not in it: a belief must not come back as evidence. `siblings` are those
     whose worth for it is computed.
     """
-    study, limits = past.study, past.limits
+    study = past.study
     physical = quantity_of(study.objective.metric, study.quantities).kind is not Kind.OTHER
-    if limits is None or not physical or study.terms.plan_by or study.space.size < 2:
+    if past.limits is None or not physical or study.terms.plan_by or study.space.size < 2:
         return None
-    view, grid = _cold(past, limits)
+    view, grid = _cold(past)
     metrics = tuple(m for m, (model, _) in view.where.items() if model == 0)
     if not all(view.scales[m].log for m in metrics):
         return None
@@ -101,18 +100,16 @@ def _worth(past: Past, siblings: Sequence[Sibling]) -> Mapping[Closeness, float]
         if not own or not tuned or early.limits is None:
             continue
         memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
-        view, _ = _cold(early, early.limits, memory)
+        view, _ = _cold(early, memory)
         mixture = view.models[0].mixture
         if mixture.siblings_prior:
             shares[closeness] = mixture.siblings_share
     return shares
 
 
-def _cold(
-    past: Past, limits: tuple[Limit, ...], memory: SiblingMemory = NO_MEMORY
-) -> tuple[View, Grid]:
+def _cold(past: Past, memory: SiblingMemory = NO_MEMORY) -> tuple[View, Grid]:
     study, space = past.study, past.study.space
-    if space.size <= min(MOST_ROWS, most_rows(space)):
+    if space.size <= most_rows(space):
         grid = enumerate_grid(space)
     else:
         chance = Random(study.seed)
@@ -124,7 +121,7 @@ def _cold(
         ]
         settings = [study.baseline, *(c.setting for c in past.evidence.candidates), *drawn]
         grid = grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
-    return believe(study, past.evidence, limits, grid, memory=memory), grid
+    return believe(study, past.evidence, grid, memory=memory), grid
 
 
 def _held(past: Past) -> Setting:

@@ -18,7 +18,6 @@ from tuner.bo.scale import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
     Evidence,
-    Limit,
     Past,
     Setting,
     Study,
@@ -47,7 +46,6 @@ class Search:
     """
 
     past: Past
-    limits: tuple[Limit, ...]
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
@@ -131,7 +129,7 @@ class Search:
         proven the contrary, and is predicted to beat the baseline, unless the baseline breaks a
         limit.
         """
-        needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
+        needed = self.view.scales.keys()
         cost, likely = self.view.cost, even_chance(self.caution.wrong)
         rows = [
             row
@@ -183,9 +181,8 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return a text with the prediction for a row."""
         metric = self.study.objective.metric
-        chance = (
-            f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
-        )
+        limited = f", with a chance of {self.percent(row)} to meet every limit"
+        chance = limited if self.evidence.limits else ""
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
