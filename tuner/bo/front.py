@@ -72,7 +72,10 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
 def _explored(searches: tuple[Search, Search]) -> Try | None:
     """Return the trial that is expected to move the front furthest, None where none is worth it."""
     first = searches[0]
-    measured = sorted(row for row in first.view.measured if _may_be_held(first, row))
+    bar = even_chance(first.caution.wrong)
+    measured = sorted(
+        row for row in first.view.measured if row == first.baseline or first.chance[row] >= bar
+    )
     open_rows = first.allowed.clone()
     open_rows[list(first.view.measured)] = False
     open_rows &= first.chance > 1.0 - even_chance(first.caution.violation)
@@ -82,7 +85,7 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     promising = rows[
         _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
     ]
-    points = torch.tensor([*measured, *first.view.running, *promising.tolist()])
+    points = [*measured, *first.view.running, *promising.tolist()]
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
     # From expected values, not measured ones: the front of one good trial has no extent.
@@ -108,10 +111,6 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     metrics = " and ".join(search.study.objective.metric for search in searches)
     size = f"by {share:.1%}" if share < 1.0 else "to more than twice its size"
     return first.attempt(int(promising[best]), f"expected to grow the front of {metrics} {size}")
-
-
-def _may_be_held(search: Search, row: int) -> bool:
-    return row == search.baseline or bool(search.chance[row] >= even_chance(search.caution.wrong))
 
 
 def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
@@ -162,7 +161,7 @@ class FrontModel(Model):
 
     num_outputs = 2
 
-    def __init__(self, models: Sequence[OutcomeModel], rows: Tensor) -> None:
+    def __init__(self, models: Sequence[OutcomeModel], rows: Sequence[int]) -> None:
         super().__init__()
         means, covariances = zip(*(_moments(model, rows) for model in models), strict=True)
         self.mean, self.covariances = -torch.stack(means, dim=1), covariances
@@ -179,15 +178,9 @@ class FrontModel(Model):
         return GPyTorchPosterior(MultitaskMultivariateNormal(self.mean[at], flat))
 
 
-def _moments(model: OutcomeModel, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(model: OutcomeModel, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return mean and covariance of a model's objective over some rows, over its likeliest components."""
-    which = model.weights.argsort(descending=True)[:MOST_COMPONENTS]
-    weights = model.weights[which] / model.weights[which].sum()
-    means, covariances = model.joint(rows, which)
-    own = torch.arange(len(rows)) * model.num_outputs
-    each = means[..., 0]
-    mean = weights @ each
-    away = each - mean
-    inner = covariances[:, own[:, None], own]
-    spread = torch.einsum("c,cij->ij", weights, inner)
-    return mean, spread + torch.einsum("c,ci,cj->ij", weights, away, away)
+    mixture, objective = model.mixture, model.outcomes[0]
+    mean, covariance = mixture.beside_home([mixture.home, *rows], MOST_COMPONENTS)
+    own = objective.column * (len(rows) + 1) + 1 + torch.arange(len(rows))
+    return objective.factor * mean[own], objective.factor**2 * covariance[own[:, None], own]

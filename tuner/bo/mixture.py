@@ -4,7 +4,7 @@ Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) is combined w
 residual and roughness, and each combination is weighted by the probability of the readings under
 it. With ten readings the most probable hyperparameters alone are over-confident, and the averages
 cost less than a fit. Inference is exact; the joint covariance of the whole grid is never formed,
-only that of selected rows. `tuner.bo.outcomes` makes a BoTorch model of it.
+only that of selected rows. `tuner.bo.front` makes a BoTorch model of it.
 """
 
 from __future__ import annotations
@@ -147,6 +147,24 @@ class Mixture:
             means.append(mean.reshape(self.metrics, -1))
             covariances.append(covariance * wide[:, None] * wide)
         return torch.stack(means), torch.stack(covariances)
+
+    def beside_home(self, rows: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
+        """Return mean and covariance of the metrics of `rows`, relative to those of home, the first.
+
+        Over the `most` likeliest components, as the normal distribution of their moments: `metrics
+        x rows`, flattened in that order.
+        """
+        best = self.weights.argsort(descending=True)[:most]
+        shares = self.weights[best] / self.weights[best].sum()
+        means, covariances = self.joint(torch.tensor(rows), best.tolist())
+        contrast = torch.eye(len(rows), dtype=torch.float64)
+        contrast[:, 0] -= 1.0
+        form = torch.kron(torch.eye(self.metrics, dtype=torch.float64), contrast)
+        each = means.flatten(1) @ form.T
+        mean = shares @ each
+        away = shares.sqrt()[:, None] * (each - mean)
+        within = torch.einsum("c,cij->ij", shares, covariances)
+        return mean, form @ within @ form.T + away.T @ away
 
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], spreads: Sequence[float]

@@ -148,16 +148,7 @@ def _deviations(view: View, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     `metrics x rows` and `DIRECTIONS x metrics x rows`.
     """
     mixture = view.models[0].mixture
-    best = mixture.weights.argsort(descending=True)[:COMPONENTS]
-    shares = mixture.weights[best] / mixture.weights[best].sum()
-    means, covariances = mixture.joint(torch.tensor(rows), best.tolist())
-    contrast = torch.eye(len(rows), dtype=torch.float64)
-    contrast[:, 0] -= 1.0
-    form = torch.kron(torch.eye(mixture.metrics, dtype=torch.float64), contrast)
-    each = means.flatten(1) @ form.T
-    mean = shares @ each
-    away = shares.sqrt()[:, None] * (each - mean)
-    covariance = form @ torch.einsum("c,cij->ij", shares, covariances) @ form.T + away.T @ away
+    mean, covariance = mixture.beside_home(rows, COMPONENTS)
     sizes, vectors = torch.linalg.eigh(covariance)
     largest = vectors[:, -DIRECTIONS:] * sizes[-DIRECTIONS:].clamp_min(0.0).sqrt()
     shape = (mixture.metrics, len(rows))

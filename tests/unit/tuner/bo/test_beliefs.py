@@ -388,5 +388,5 @@ def test_the_objectives_model_comes_first() -> None:
     shown = window(extra={"accuracy": Estimate.of_mean(0.8, 0.0005, 1000)})
     view = known(at, twice(at, shown)).view
     assert view.where == {"accuracy": (0, 0), LATENCY: (1, 0), "energy_j": (1, 1)}
-    assert [model.has_objective for model in view.models] == [True, False]
+    assert [model.margins.start for model in view.models] == [1, 0]
     assert [len(model.margins) for model in view.models] == [0, 2]
