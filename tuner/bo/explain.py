@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from tuner import guard
-from tuner.bo.explore import rule_answers
+from tuner.bo.explore import RULES, Rules
 from tuner.bo.mixture import Component
 from tuner.bo.search import Search
 from tuner.bo.suggest import next_trial, search_of, sibling_weight
@@ -19,7 +19,6 @@ from tuner.core import (
     KnobSlice,
     Past,
     Setting,
-    Study,
     TrialState,
     Verdict,
     incumbent,
@@ -50,33 +49,30 @@ def explain(past: Past) -> Explanation:
     search = search_of(past)
     through = _through(past)
     chosen = next_trial(search) if past.left > 0 else None
-    text = (
-        f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
-        if chosen is not None
-        else "no further trial: little gain is left"
-    )
-    knobs = [study.space.knob(name) for name in search.grid.names]
     if study.terms.plan_by:
         text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
-    elif chosen is not None:
-        text += (
-            f". Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
+    elif chosen is None:
+        text = "no further trial: little gain is left"
+    else:
+        text = (
+            f"next it would try {render_setting(chosen.setting)}: {chosen.why}. "
+            f"Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
         )
     return Explanation(
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}{_by_sibling(search)}",
         through=through,
-        slices=tuple(_slice(search, knob, through) for knob in knobs),
+        slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
         refused=tuple(_refused(search, through)),
     )
 
 
 def _by_rule(search: Search) -> str:
-    """Return a text with the choice of each rule by itself; the first rule with a choice decides."""
-    answers = (
-        f"{name}: {'none' if answer is None else render_setting(answer.setting)}"
-        for name, answer in rule_answers(search).items()
+    """Return a text with the choice of each rule by itself."""
+    rules = Rules(search)
+    answers = {name: rule(rules) for name, rule in RULES.items()}
+    return "; ".join(
+        f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers.items()
     )
-    return "; ".join(answers)
 
 
 def _by_hypothesis(search: Search) -> str:
@@ -115,7 +111,7 @@ def _laws(component: Component, count: int) -> list[float]:
 
 def _through(past: Past) -> Setting:
     """Return the held or proposed setting, else the best measured one, else the baseline."""
-    study: Study = past.study
+    study = past.study
     plan = study.held or study.proposed
     if plan is not None:
         return plan.chief(study.baseline)
@@ -126,13 +122,9 @@ def _through(past: Past) -> Setting:
 def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     every = -(-len(knob.values) // MOST_POINTS)
     sampled = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
-    rows = [(value, search.grid.row({**through, knob.name: value})) for value in sampled]
-    inside = [(value, row) for value, row in rows if row is not None]
-    return KnobSlice(
-        knob=knob.name,
-        values=tuple(value for value, _ in inside),
-        points=tuple(_believed(search, row, through) for _, row in inside),
-    )
+    rows = {value: search.grid.row({**through, knob.name: value}) for value in sampled}
+    points = {v: _believed(search, row, through) for v, row in rows.items() if row is not None}
+    return KnobSlice(knob=knob.name, values=tuple(points), points=tuple(points.values()))
 
 
 def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
@@ -166,11 +158,11 @@ def _why_not(search: Search, row: int) -> str:
     """Return why the search does not try a row, empty where it may."""
     if bool(search.allowed[row]):
         return ""
-    measured = search.view.measured.get(row)
-    if measured is not None and measured.verdict is Verdict.INFEASIBLE:
-        return "it broke a limit in its measurements"
-    if measured is not None:
-        return "it has been measured often enough"
+    if (measured := search.view.measured.get(row)) is not None:
+        broke = measured.verdict is Verdict.INFEASIBLE
+        return (
+            "it broke a limit in its measurements" if broke else "it has been measured often enough"
+        )
     key = setting_key(search.grid.settings[row])
     states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
     if TrialState.FAILED in states:

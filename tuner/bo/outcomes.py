@@ -34,9 +34,9 @@ class ModelOutcome:
 class OutcomeModel:
     """The outcomes of one mixture, at every row of the grid and for each component.
 
-    Where `has_objective` is set the first outcome is the objective; the others are margins. A limit
-    (their indices: `margins`) is kept where its margin is at or below zero. `moved` is the deviation by which a further window
-    of each row is expected to move its mean.
+    Where `has_objective` is set the first outcome is the objective; the others are margins, whose
+    indices are `margins`. A limit is kept where its margin is at or below zero. `moved` is the
+    deviation by which a further window of each row is expected to move its mean.
     """
 
     def __init__(

@@ -130,25 +130,20 @@ class Search:
         limit.
         """
         needed = self.view.scales.keys()
-        cost, likely = self.view.cost, even_chance(self.caution.wrong)
+        cost, broken = self.view.cost, self.evidence.broken is not None
+        cheaper = cost < cost[self.baseline]
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
             and needed <= c.estimates.keys()
-            and self.chance[row] >= likely
-            and (cost[row] < cost[self.baseline] or self.evidence.broken is not None)
+            and (cheaper[row] or broken)
             and row != self.baseline
         ]
-        rows += [
-            row
-            for row in self.elsewhere
-            if row not in self.view.measured
-            and self.chance[row] >= likely
-            and cost[row] < cost[self.baseline]
-        ]
-        return (*sorted(rows, key=lambda row: float(cost[row])), self.baseline)
+        rows += [row for row in self.elsewhere if row not in self.view.measured and cheaper[row]]
+        likely = (row for row in rows if self.chance[row] >= even_chance(self.caution.wrong))
+        return (*sorted(likely, key=lambda row: float(cost[row])), self.baseline)
 
     @cached_property
     def incumbent(self) -> int:
@@ -195,9 +190,9 @@ class Search:
         chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
         return "over 99 %" if chance == "100 %" else chance
 
-    def _rows(self, *states: TrialState) -> list[int]:
-        """Return the row of every trial in one of some states."""
-        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state in states]
+    def _rows(self, state: TrialState) -> list[int]:
+        """Return the row of every trial in a state."""
+        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state is state]
         return [row for row in rows if row is not None]
 
 

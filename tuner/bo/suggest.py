@@ -6,9 +6,9 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from tuner.bo.beliefs import believe
-from tuner.bo.caution import even_chance
+from tuner.bo.caution import last_chance
 from tuner.bo.encoding import Grid
-from tuner.bo.explore import explore, late_violation
+from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait, setting_key
@@ -80,7 +80,7 @@ def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
     new = chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
     if new or alone is None:
         return chosen
-    likely = search.allowed & (search.chance >= even_chance(late_violation(search.caution)))
+    likely = search.allowed & (search.chance >= last_chance(search.caution))
 
     def within(setting: Setting) -> bool:
         return bool(likely[search.grid.rows[setting_key(setting)]])
