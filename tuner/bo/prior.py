@@ -116,7 +116,11 @@ def _drawn(
         parts = [_level_laws(grid.alike, fixed, facts, level, breaks)]
         if count < len(ratios):
             parts.append(draw_laws(grid.roles, ratios[count:], facts, grid.load[count:], breaks))
-    return [_joined([_predictions(laws, kinds, step) for laws in parts], kinds) for step in steps]
+    open_load = grid.load is not None  # No request waits for the time from one item to the next.
+    return [
+        _joined([_predictions(laws, kinds, step or open_load) for laws in parts], kinds)
+        for step in steps
+    ]
 
 
 @lru_cache(maxsize=LEVELS)
