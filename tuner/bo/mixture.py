@@ -62,6 +62,11 @@ class Leftover:
     roughness: float
     spread: float
 
+    def covariance(self, smooth: Tensor, same: Tensor) -> Tensor:
+        """Return level, residual and roughness between rows of this correlation that may be the same."""
+        deviations = self.residual**2 * smooth + self.roughness**2 * same
+        return LEVEL**2 + self.spread**2 * deviations
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
@@ -135,12 +140,13 @@ class Mixture:
         means, covariances = [], []
         for place in which:
             component, widening = self.components[place], self._widening[place]
-            rest = component.rest
-            block = LEVEL**2 + rest.spread**2 * (
-                rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
-            )
-            scaled = rest.spread * component.prior.features[:, flat]
-            mean, half, away = self._conditioned(component, flat)
+            block = component.rest.covariance(matern(apart / component.rest.length), same)
+            scaled = component.rest.spread * component.prior.features[:, flat]
+            across = self._across(component)[:, flat]
+            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
+            each = component.centres[:, flat] + component.solved @ across
+            mean = component.shares @ each
+            away = component.shares.sqrt()[:, None] * (each - mean)
             covariance = torch.kron(blocks, block) + scaled.T @ scaled - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
@@ -173,12 +179,7 @@ class Mixture:
 
         All residuals of a hypothesis together: one by one takes three times as long.
         """
-        rests = [
-            Leftover(length, residual, roughness, spread)
-            for length, residual, roughness, spread in product(
-                LENGTHS, SIZES[1:], SIZES[:-1], spreads
-            )
-        ]
+        rests = [Leftover(*sizes) for sizes in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads)]
         between, spread = self._between(rests), torch.tensor([[[r.spread]] for r in rests])
         factors, fits = [], []
         for prior in priors:
@@ -223,12 +224,7 @@ class Mixture:
         """Return level, residual, roughness and noise between the readings, for each leftover."""
         same = (self.row[:, None] == self.row).double()
         smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
-        rough = torch.stack(
-            [
-                LEVEL**2 + r.spread**2 * (r.residual**2 * smooth[r.length] + r.roughness**2 * same)
-                for r in rests
-            ]
-        )
+        rough = torch.stack([rest.covariance(smooth[rest.length], same) for rest in rests])
         alike = (self.metric[:, None] == self.metric).double()
         return alike * rough + (self.noise.square() + JITTER).diag()
 
@@ -260,23 +256,13 @@ class Mixture:
         across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
-    def _conditioned(self, component: Component, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean, the readings' reduction of the covariance, and the disagreement of the laws."""
-        across = self._across(component)[:, flat]
-        half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-        means = component.centres[:, flat] + component.solved @ across
-        mean = component.shares @ means
-        return mean, half, component.shares.sqrt()[:, None] * (means - mean)
-
     def _marginals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
-        rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
+        rows, marginals = torch.arange(self.rows), []
         homes = torch.arange(self.metrics) * self.rows + self.home
-        means = torch.empty(len(self.components), self.rows, self.metrics, dtype=torch.float64)
-        variance, covariance = torch.empty_like(means), torch.empty_like(means)
         apart = torch.cdist(self.points[[self.home]], self.points)
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
-        for place, component in enumerate(self.components):
+        for component in self.components:
             rest, prior = component.rest, component.prior
             across = self._across(component)
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
@@ -289,20 +275,16 @@ class Mixture:
             same = half[:, homes].repeat_interleave(self.rows, dim=1)
             own = half.square().sum(dim=0), (half * same).sum(dim=0)
             mean, *laws = _disagreement(component, across, homes)
-            parts = [
+            parts = (
                 LEVEL**2 + rest.spread**2 * w - o + a
                 for w, o, a in zip(widths, own, laws, strict=True)
-            ]
-            for into, values in zip((means, variance, covariance), (mean, *parts), strict=True):
-                into[place] = values.reshape(shape).T
+            )
+            marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
+        means, variance, covariance = torch.stack(marginals, dim=1).transpose(2, 3).contiguous()
         sd = variance.clamp_min(JITTER).sqrt()
         widening = self._wider(sd)
-        return (
-            means,
-            (widening * sd).square(),
-            covariance * widening * widening[:, [self.home]],
-            widening,
-        )
+        both = covariance * widening * widening[:, [self.home]]
+        return means, (widening * sd).square(), both, widening
 
     def _wider(self, sd: Tensor) -> Tensor:
         """Return the factor on the deviations for surprises so far, never beyond a row's own windows."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,8 +106,7 @@ class BaselineFacts:
 UNKNOWN_BASELINE = BaselineFacts()
 
 
-@dataclass(frozen=True, slots=True)
-class Laws:
+class Laws(NamedTuple):
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
 
     `work` is the time per item, `step` the time per batch, which a request waits for, and `power`
@@ -151,9 +151,7 @@ def draw_laws(
         _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count], breaks)
         for part in torch.split(distinct, DRAWS)
     ]
-    laws = zip(*((x.work, x.step, x.power) for x in some), strict=True)
-    work, step, power = (torch.cat(each, dim=1)[:, place] for each in laws)
-    return Laws(work, step, power)
+    return Laws(*(torch.cat(each, dim=1)[:, place] for each in zip(*some, strict=True)))
 
 
 def _drawn_laws(
