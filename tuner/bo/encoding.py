@@ -127,21 +127,18 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
 
 def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
     """Return each value over the default; unless all are positive numbers, exp of its position."""
-    numbers = _numbers(values)
-    if numbers is not None and positive(values):
-        reference = numbers[values.index(default)]
-        return tuple(n / reference for n in numbers)
+    if positive(values):
+        return tuple(float(v) / float(default) for v in values)
     places = scaled(values)
     return tuple(math.exp(place - places[values.index(default)]) for place in places)
 
 
 def _breaks(knob: Knob) -> tuple[float, ...]:
     """Return the breaks between the values of a parallel resource, over its default."""
-    numbers = _numbers(knob.values)
-    if numbers is None or knob.role is not Role.PARALLEL or not positive(knob.values):
+    if knob.role is not Role.PARALLEL or not positive(knob.values):
         return ()
-    default = numbers[knob.index(knob.default)]
-    return tuple(b / default for b in knob.breaks if min(numbers) <= b < max(numbers))
+    values = [float(v) for v in knob.values]
+    return tuple(b / float(knob.default) for b in knob.breaks if min(values) <= b < max(values))
 
 
 def positive(values: Sequence[Value]) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from itertools import islice, takewhile
 
 import torch
 
 from tuner import guard
 from tuner.bo.explore import RULES, Rules
-from tuner.bo.mixture import Component
 from tuner.bo.search import Search
 from tuner.bo.suggest import next_trial, search_of, sibling_weight
 from tuner.core import (
@@ -23,7 +22,6 @@ from tuner.core import (
     Verdict,
     incumbent,
     render_setting,
-    setting_key,
 )
 
 MOST_POINTS = 60
@@ -62,7 +60,7 @@ def explain(past: Past) -> Explanation:
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}{_by_sibling(search)}",
         through=through,
         slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
-        refused=tuple(_refused(search, through)),
+        refused=_refused(search, through),
     )
 
 
@@ -93,20 +91,15 @@ def _by_sibling(search: Search) -> str:
     closeness = {s.posterior.study: s.closeness for s in search.past.memory.siblings}
     shares = dict.fromkeys(closeness, 0.0)
     for component, weight in zip(mixture.components, mixture.weights.tolist(), strict=True):
-        names = component.prior.siblings
-        for name, share in zip(names, _laws(component, len(names)), strict=True):
+        names, laws = component.prior.siblings, torch.zeros(len(component.likely)).double()
+        laws[component.likely] = component.shares
+        # Siblings that are mixed are a single law, which all of them share alike.
+        alike = len(names) // len(laws)
+        own = [share / alike for share in laws.tolist() for _ in range(alike)]
+        for name, share in zip(names, own, strict=True):
             shares[name] += weight * share
     each = "; ".join(f"{name} ({closeness[name]}) {share:.2f}" for name, share in shares.items())
     return f". {sibling_weight(search)}. Each sibling's weight: {each}"
-
-
-def _laws(component: Component, count: int) -> list[float]:
-    """Return the share of each of a component's siblings: alike where they are mixed."""
-    if len(component.likely) != count:
-        return [1.0 / max(1, count)] * count
-    shares = torch.zeros(count, dtype=torch.float64)
-    shares[component.likely] = component.shares
-    return list(shares.tolist())
 
 
 def _through(past: Past) -> Setting:
@@ -127,18 +120,11 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     return KnobSlice(knob=knob.name, values=tuple(points), points=tuple(points.values()))
 
 
-def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
-    """Yield the settings whose prediction is better than that of `through` but that would not be tried."""
-    value = search.view.cost
-    beaten = search.grid.row(through)
-    listed = 0
-    for row in value.argsort()[:MOST_LOOKED_AT].tolist():
-        if listed == MOST_REFUSED or row == beaten:
-            return
-        believed = _believed(search, row, through)
-        if believed.refused:
-            listed += 1
-            yield believed
+def _refused(search: Search, through: Setting) -> tuple[BelievedSetting, ...]:
+    """Return the settings whose prediction is better than that of `through` but that would not be tried."""
+    beaten, best = search.grid.row(through), search.view.cost.argsort()[:MOST_LOOKED_AT].tolist()
+    believed = (_believed(search, n, through) for n in takewhile(lambda row: row != beaten, best))
+    return tuple(islice((one for one in believed if one.refused), MOST_REFUSED))
 
 
 def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
@@ -163,8 +149,7 @@ def _why_not(search: Search, row: int) -> str:
         return (
             "it broke a limit in its measurements" if broke else "it has been measured often enough"
         )
-    key = setting_key(search.grid.settings[row])
-    states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
+    states = {t.state for t in search.past.trials if search.grid.row(t.setting) == row}
     if TrialState.FAILED in states:
         return "it has failed too often"
     if TrialState.CONTAMINATED in states:

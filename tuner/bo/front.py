@@ -63,10 +63,10 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
         return chosen
     if past.running:
         return Wait("waiting for running trials")
-    return _done(
-        searches,
-        "all trials are used" if past.left <= 0 else "no further trial would move the front enough",
+    end = (
+        "all trials are used" if past.left <= 0 else "no further trial would move the front enough"
     )
+    return _done(searches, end)
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:
@@ -82,9 +82,8 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     rows = torch.nonzero(open_rows).flatten()
     if len(rows) == 0:
         return None
-    promising = rows[
-        _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
-    ]
+    best = _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows)))
+    promising = rows[best.indices]
     points = [*measured, *first.view.running, *promising.tolist()]
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
@@ -103,14 +102,14 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     )
     with torch.no_grad():
         value = improvement(places[count:, None]) + first.chance[promising].log()
-    best = int(value.argmax())
+    chosen = int(value.argmax())
     volume = Hypervolume(reference).compute(_front(model.mean[: len(measured)]))
-    share = float(value[best].exp()) / max(volume, LEAST_VARIANCE)
+    share = float(value[chosen].exp()) / max(volume, LEAST_VARIANCE)
     if share < WORTH:
         return None
     metrics = " and ".join(search.study.objective.metric for search in searches)
     size = f"by {share:.1%}" if share < 1.0 else "to more than twice its size"
-    return first.attempt(int(promising[best]), f"expected to grow the front of {metrics} {size}")
+    return first.attempt(int(promising[chosen]), f"expected to grow the front of {metrics} {size}")
 
 
 def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
@@ -136,16 +135,14 @@ def _front(points: Tensor) -> Tensor:
 
 def _done(searches: tuple[Search, Search], why: str) -> Done:
     """Propose a point of the front by its rule, or the baseline."""
-    first, second = searches
-    rows = [row for row in first.deployable if row != first.baseline]
+    first = searches[0]
+    rows = list(first.deployable[:-1])
     if not rows:
         return Done(Plan.single(first.study.baseline), f"{why}; nothing likely beats the baseline")
     costs = torch.stack([search.view.cost[rows] for search in searches], dim=1)
     best = rows[int(costs.sum(dim=1).argmin())]
     count = int(is_non_dominated(-costs).sum())
-    rule = (
-        f"the least product of {first.study.objective.metric} and {second.study.objective.metric}"
-    )
+    rule = f"the least product of {' and '.join(s.study.objective.metric for s in searches)}"
     return Done(
         Plan.single(first.grid.settings[best]),
         f"{why}; of {count} settings on the front this one has {rule}; {first.outlook(best)}",

@@ -164,8 +164,8 @@ class Search:
         The square root of the seconds is used: they are the main cost, but not the only one.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
-        for column, name in enumerate(self.grid.names):
-            changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
+        for name, places in zip(self.grid.names, self.grid.points.T, strict=True):
+            changed = places != places[self.baseline]
             seconds += self.study.space.knob(name).cost.seconds * changed
         return (seconds / self.study.terms.window_s).sqrt()
 

@@ -38,27 +38,24 @@ def sibling_hypotheses(
     hypotheses = []
     for closeness in Closeness:
         alike = [s.posterior for s in memory.siblings if s.closeness is closeness]
-        names, centres, doubts = [], [], []
-        for posterior in alike:
-            predicted = transferred(posterior, grid, metrics)
-            if predicted is not None:
-                names.append(posterior.study)
-                centres.append(predicted[0])
-                doubts.append(predicted[1:])
-        if not names:
+        predicted = [(p.study, transferred(p, grid, metrics)) for p in alike]
+        known = [(name, table) for name, table in predicted if table is not None]
+        if not known:
             continue
+        names, tables = zip(*known, strict=True)
         trust = min(MOST_TRUST, memory.trust.get(closeness, 0.0))
         odds = trust / (1.0 - trust) * cold
-        each, within = torch.stack(centres), torch.cat(doubts) / math.sqrt(len(names))
+        each = torch.stack([table[0] for table in tables])
+        within = torch.cat([table[1:] for table in tables]) / math.sqrt(len(names))
         mean = each.mean(dim=0, keepdim=True)
         between = (each - mean) / math.sqrt(len(names))
         title = f"siblings ({closeness})"
         if len(names) == 1:
-            hypotheses.append(Hypothesis(each, within, title, odds, tuple(names)))
+            hypotheses.append(Hypothesis(each, within, title, odds, names))
             continue
-        hypotheses.append(Hypothesis(each, within, f"{title}, one by one", odds / 2, tuple(names)))
+        hypotheses.append(Hypothesis(each, within, f"{title}, one by one", odds / 2, names))
         mixed = torch.cat([between, within])
-        hypotheses.append(Hypothesis(mean, mixed, f"{title}, mixed", odds / 2, tuple(names)))
+        hypotheses.append(Hypothesis(mean, mixed, f"{title}, mixed", odds / 2, names))
     return tuple(hypotheses)
 
 
