@@ -22,16 +22,7 @@ from torch import Tensor
 
 from tuner.bo.encoding import Breaks
 from tuner.bo.queueing import under_load
-from tuner.core import (
-    CAPACITY,
-    ENERGY,
-    POWER,
-    Kind,
-    Quantities,
-    Role,
-    called,
-    quantity_of,
-)
+from tuner.core import CAPACITY, ENERGY, POWER, Kind, Quantities, Role, called, quantity_of
 
 DRAWS = 256
 """The number of laws in the prior."""
@@ -155,11 +146,7 @@ def draw_laws(
 
 
 def _drawn_laws(
-    roles: Sequence[Role],
-    ratios: Tensor,
-    facts: BaselineFacts,
-    load: Tensor | None,
-    breaks: Breaks,
+    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, load: Tensor | None, breaks: Breaks
 ) -> Laws:
     """Draw the laws for some settings; the random numbers do not depend on the settings."""
     sampler = LawSampler(SEED)

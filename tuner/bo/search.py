@@ -15,17 +15,7 @@ from tuner.bo.beliefs import View
 from tuner.bo.caution import CAUTION, Caution, even_chance
 from tuner.bo.encoding import Grid
 from tuner.bo.scale import MOST_EXPONENT, Scale
-from tuner.core import (
-    Z95,
-    Evidence,
-    Past,
-    Setting,
-    Study,
-    TrialState,
-    Try,
-    Verdict,
-    setting_key,
-)
+from tuner.core import Z95, Evidence, Past, Setting, Study, TrialState, Try, Verdict, setting_key
 from tuner.guard import MOST_FAILURES
 
 MOST_WINDOWS = 4

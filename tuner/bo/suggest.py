@@ -18,10 +18,7 @@ BREAKS = "breaks"
 
 
 def suggest(
-    past: Past,
-    *,
-    within: Callable[[Setting], bool] | None = None,
-    without: Set[str] = frozenset(),
+    past: Past, *, within: Callable[[Setting], bool] | None = None, without: Set[str] = frozenset()
 ) -> Suggestion:
     """Return the next setting to try, or the end of the search.
 
