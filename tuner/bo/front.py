@@ -18,7 +18,7 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.multi_objective.hypervolume import Hypervolume, infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
-from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from torch import Tensor
 
 from tuner.bo.beliefs import believe
@@ -166,13 +166,12 @@ class FrontModel(Model):
     def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
         """Return the joint posterior of `batch x q x 1` places."""
         at = X.squeeze(-1).long()
-        size = at.shape[-1]
-        joint = torch.zeros(*at.shape, 2, size, 2, dtype=torch.float64)
-        for column, covariance in enumerate(self.covariances):
-            joint[..., :, column, :, column] = covariance[at[..., :, None], at[..., None, :]]
-        flat = joint.reshape(*at.shape[:-1], 2 * size, 2 * size)
-        flat = flat + LEAST_VARIANCE * torch.eye(2 * size, dtype=torch.float64)
-        return GPyTorchPosterior(MultitaskMultivariateNormal(self.mean[at], flat))
+        least = LEAST_VARIANCE * torch.eye(at.shape[-1], dtype=torch.float64)
+        each = [
+            MultivariateNormal(mean[at], covariance[at[..., :, None], at[..., None, :]] + least)
+            for mean, covariance in zip(self.mean.T, self.covariances, strict=True)
+        ]
+        return GPyTorchPosterior(MultitaskMultivariateNormal.from_independent_mvns(each))
 
 
 def _moments(model: OutcomeModel, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

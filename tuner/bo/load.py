@@ -196,8 +196,7 @@ class _Loads:
         cost, home = search.view.cost, search.baseline
         costs = {
             setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
-            for row in search.deployable
-            if row != home
+            for row in search.deployable[:-1]
         }
         rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
         own = self.past.study.objective.score(evidence.baseline)

@@ -86,8 +86,7 @@ class Component:
     @property
     def centres(self) -> Tensor:
         """The means under the likely laws, one row per law. Not cached, as they are large."""
-        all_are = bool(self.likely.all())
-        return self.prior.centres if all_are else self.prior.centres[self.likely]
+        return self.prior.centres if self.likely.all() else self.prior.centres[self.likely]
 
 
 class Mixture:

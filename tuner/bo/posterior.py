@@ -19,7 +19,6 @@ from tuner.core import (
     Past,
     Phase,
     Posterior,
-    Setting,
     Sibling,
     SiblingMemory,
     quantity_of,
@@ -51,7 +50,7 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     Its own siblings are not in it: a belief must not come back as evidence. `siblings` are those
     whose worth for it is computed.
     """
-    study = past.study
+    study, plan = past.study, past.study.held
     physical = quantity_of(study.objective.metric, study.quantities).kind is not Kind.OTHER
     if past.limits is None or not physical or study.terms.plan_by or study.space.size < 2:
         return None
@@ -59,7 +58,7 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     metrics = tuple(m for m, (model, _) in view.where.items() if model == 0)
     if not all(view.scales[m].log for m in metrics):
         return None
-    rows = _selected(grid, grid.rows[setting_key(study.baseline)], list(view.measured))
+    rows = _selected(grid, view.models[0].mixture.home, list(view.measured))
     means, directions = _deviations(view, rows)
     baseline = {metric: shown.mean for metric, shown in past.evidence.baseline.items()}
     columns = [[column[row] for row in rows] for column in coordinates(grid)]
@@ -79,7 +78,7 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
         means=_rounded(means),
         directions=tuple(_rounded(direction) for direction in directions),
         baseline=baseline if len(study.devices) == 1 else {},
-        held=_held(past),
+        held={} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting,
         aim=study.aim,
         settings=len(view.measured),
         worth=_worth(past, siblings),
@@ -122,12 +121,6 @@ def _cold(past: Past, memory: SiblingMemory = NO_MEMORY) -> tuple[View, Grid]:
         settings = [study.baseline, *(c.setting for c in past.evidence.candidates), *drawn]
         grid = grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
     return believe(study, past.evidence, grid, memory=memory), grid
-
-
-def _held(past: Past) -> Setting:
-    """Return the held setting; empty where the study holds none, or a plan of several rows."""
-    plan = past.study.held
-    return {} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting
 
 
 def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:

@@ -166,14 +166,14 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return a text with the prediction for a row."""
         metric = self.study.objective.metric
-        limited = f", with a chance of {self.percent(row)} to meet every limit"
-        chance = limited if self.evidence.limits else ""
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
         if cost > 0.0 > cost - Z95 * sd:
             text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
-        return text + chance
+        if self.evidence.limits:
+            text += f", with a chance of {self.percent(row)} to meet every limit"
+        return text
 
     def percent(self, row: int) -> str:
         """Return a text with a row's chance to keep every limit."""

@@ -45,13 +45,12 @@ def suggest(
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = next_trial(search, without)
-    if chosen is not None and past.memory.siblings:
-        return replace(chosen, why=f"{chosen.why}; {sibling_weight(search)}")
-    if chosen is not None:
-        return chosen
-    return (
-        Wait("waiting for running trials") if past.running else _done(search, "little gain is left")
-    )
+    if chosen is None and past.running:
+        return Wait("waiting for running trials")
+    if chosen is None:
+        return _done(search, "little gain is left")
+    weight = f"; {sibling_weight(search)}" if past.memory.siblings else ""
+    return replace(chosen, why=chosen.why + weight)
 
 
 def search_of(past: Past, within: Callable[[Setting], bool] | None = None) -> Search:
