@@ -170,12 +170,13 @@ def believe(
             for row, candidate in (measured if seen is None else seen).items()
             if metric in candidate.estimates
         ]
-        priors, spreads = free_hypothesis(grid), SPREADS
-        if kinds[group[0]] is not Kind.OTHER:
-            spreads = SPREADS[:1]
+        if kinds[group[0]] is Kind.OTHER:
+            priors, spreads = free_hypothesis(grid), SPREADS
+        else:
             priors = physical_hypotheses(grid, tuple(kinds[m] for m in group), facts)
-            if memory.siblings:
-                priors += sibling_hypotheses(grid, group, memory, len(priors))
+            spreads = SPREADS[:1]
+        if kinds[group[0]] is not Kind.OTHER and memory.siblings:
+            priors += sibling_hypotheses(grid, group, memory, len(priors))
         condition = partial(Mixture, grid, home, len(group), priors=priors, spreads=spreads)
         mixtures = [condition(readings=readings)]
         if pending:

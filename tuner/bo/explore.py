@@ -228,17 +228,14 @@ class Rules:
         kept = model.trusted(sure) * search.works
         for other in view.models[1:]:
             kept = kept * (other.weights @ other.trusted(sure))
-        expected_gain = model.weights @ (
-            kept * model.expected_below(float(view.cost[best]), WILDEST)
-        )
+        below = model.expected_below(float(view.cost[best]), WILDEST)
+        expected_gain = model.weights @ (kept * below)
         second = next((row for row in search.deployable if row != best), search.baseline)
         worse = model.expected_below(float(view.cost[second]), WILDEST)[:, best]
         worse = worse - float(view.cost[second]) + model.mean[:, best, 0]
         lost = (view.cost[second] - view.cost[best]).clamp_min(0.0)
-        sole = best == search.baseline
-        expected_gain[best] = (
-            0.0 if sole else model.weights @ (worse + lost * (1.0 - kept[:, best]))
-        )
+        shown = model.weights @ (worse + lost * (1.0 - kept[:, best]))
+        expected_gain[best] = 0.0 if best == search.baseline else shown
         return torch.where(search.allowed, expected_gain, 0.0) / search.effort
 
     def informative(self) -> Try | None:

@@ -73,9 +73,9 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         return suggest(past, without=without)
     if loads.one:
         return loads.only(suggest(past, without=without), max(loads.due))
+    if past.left <= 0 and past.running:
+        return Wait("the last trial is still running")
     if past.left <= 0:
-        if past.running:
-            return Wait("the last trial is still running")
         return loads.done(f"all {study.terms.trials} trials are used")
     for load in loads.due:
         chosen = loads.next_at(load, without)

@@ -88,6 +88,24 @@ class Component:
         """The means under the likely laws, one row per law. Not cached, as they are large."""
         return self.prior.centres if self.likely.all() else self.prior.centres[self.likely]
 
+    def disagreement(self, across: Tensor, homes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean over the laws, their variance, and their covariance with home.
+
+        By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
+        """
+        centres, shares, solved = self.centres, self.shares, self.solved
+        weighed = shares[:, None] * solved
+        mean = shares @ centres + weighed.sum(dim=0) @ across
+        moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
+        second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(
+            dim=0
+        )
+        at_home = centres[:, homes] + solved @ across[:, homes]
+        away = (shares[:, None] * (at_home - mean[homes])).T
+        both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
+        together = both.diagonal(dim1=0, dim2=1).T.flatten()
+        return mean, (second - mean.square()).clamp_min(0.0), together
+
 
 class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
@@ -183,9 +201,8 @@ class Mixture:
         factors, fits = [], []
         for prior in priors:
             features = prior.features[:, self._at]
-            factors.append(
-                torch.linalg.cholesky(between + spread.square() * (features.T @ features))
-            )
+            covariances = between + spread.square() * (features.T @ features)
+            factors.append(torch.linalg.cholesky(covariances))
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = self._weighed(logs, priors)
@@ -273,7 +290,7 @@ class Mixture:
             )
             same = half[:, homes].repeat_interleave(self.rows, dim=1)
             own = half.square().sum(dim=0), (half * same).sum(dim=0)
-            mean, *laws = _disagreement(component, across, homes)
+            mean, *laws = component.disagreement(across, homes)
             parts = (
                 LEVEL**2 + rest.spread**2 * w - o + a
                 for w, o, a in zip(widths, own, laws, strict=True)
@@ -287,13 +304,12 @@ class Mixture:
 
     def _wider(self, sd: Tensor) -> Tensor:
         """Return the factor on the deviations for surprises so far, never beyond a row's own windows."""
-        factor = torch.ones(self.metrics, dtype=torch.float64)
+        misses = [self._surprises[self.metric == column] for column in range(self.metrics)]
+        factor = [max(1.0, (CALM + float(own.sum())) / (CALM + len(own))) for own in misses]
         unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
         own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
-        for column in range(self.metrics):
-            mine = self._surprises[self.metric == column]
-            factor[column] = max(1.0, (CALM + float(mine.sum())) / (CALM + len(mine)))
-        return torch.minimum(factor.sqrt(), (own / sd).clamp_min(1.0))
+        widest = torch.tensor(factor, dtype=torch.float64).sqrt()
+        return torch.minimum(widest, (own / sd).clamp_min(1.0))
 
     @cached_property
     def _surprises(self) -> Tensor:
@@ -312,25 +328,6 @@ class Mixture:
         mean = self.weights @ torch.stack(means)
         spread = (torch.stack(means) - mean).square() + torch.stack(variances)
         return (self.value - mean).square() / (self.weights @ spread)
-
-
-def _disagreement(
-    component: Component, across: Tensor, homes: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean over a component's laws, their variance, and their covariance with home.
-
-    By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
-    """
-    centres, shares, solved = component.centres, component.shares, component.solved
-    weighed = shares[:, None] * solved
-    mean = shares @ centres + weighed.sum(dim=0) @ across
-    moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
-    second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(dim=0)
-    at_home = centres[:, homes] + solved @ across[:, homes]
-    away = (shares[:, None] * (at_home - mean[homes])).T
-    both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
-    together = both.diagonal(dim1=0, dim2=1).T.flatten()
-    return mean, (second - mean.square()).clamp_min(0.0), together
 
 
 def matern(distance: Tensor) -> Tensor:
