@@ -80,8 +80,7 @@ class View:
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to keep every limit, which siblings may lower and never raise."""
-        chances = torch.stack([m.weights @ m.kept for m in self.models])
-        chance = chances.prod(dim=0).clamp_max(1.0)
+        chance = torch.stack([m.weights @ m.kept for m in self.models]).prod(dim=0).clamp_max(1.0)
         return chance if self.alone is None else torch.minimum(chance, self.alone.chance)
 
     @cached_property
@@ -170,13 +169,12 @@ def believe(
             for row, candidate in (measured if seen is None else seen).items()
             if metric in candidate.estimates
         ]
-        if kinds[group[0]] is Kind.OTHER:
-            priors, spreads = free_hypothesis(grid), SPREADS
-        else:
-            priors = physical_hypotheses(grid, tuple(kinds[m] for m in group), facts)
-            spreads = SPREADS[:1]
-        if kinds[group[0]] is not Kind.OTHER and memory.siblings:
+        own_kinds = tuple(kinds[metric] for metric in group)
+        physical = Kind.OTHER not in own_kinds
+        priors = physical_hypotheses(grid, own_kinds, facts) if physical else free_hypothesis(grid)
+        if physical and memory.siblings:
             priors += sibling_hypotheses(grid, group, memory, len(priors))
+        spreads = SPREADS[:1] if physical else SPREADS
         condition = partial(Mixture, grid, home, len(group), priors=priors, spreads=spreads)
         mixtures = [condition(readings=readings)]
         if pending:

@@ -77,6 +77,8 @@ class Rules:
 
     def __init__(self, search: Search) -> None:
         self.search, self.view, self.best = search, search.view, search.incumbent
+        # The price of a violation during the first trials: half as good odds are enough.
+        self.bold = search.caution.violation / 2.0
 
     def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
@@ -159,11 +161,6 @@ class Rules:
         """Return the rows with a gain that keep the limits likely enough at this price of a violation."""
         return (self.gain > LEAST_GAIN) & (self.search.chance >= even_chance(violation))
 
-    @property
-    def _bold(self) -> float:
-        """The price of a violation during the first trials: half as good odds are enough."""
-        return self.search.caution.violation / 2.0
-
     def worthwhile(self) -> Try | None:
         """Return the row with the largest expected gain net of risk.
 
@@ -171,7 +168,7 @@ class Rules:
         everything beyond it, and small steps across a flat part would take most of the search.
         """
         line = self.search.grid.named == (False,)
-        violation = self._bold / 2.0 if line else self.search.caution.violation
+        violation = self.bold / 2.0 if line else self.search.caution.violation
         return self._first(self.likely(violation), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
@@ -183,7 +180,7 @@ class Rules:
         row = self.argmax(self.gain, safe)
         if row is not None:
             return self._attempt(row, also)
-        return self._first(self.likely(self._bold), -torch.inf, also)
+        return self._first(self.likely(self.bold), -torch.inf, also)
 
     def unmoved(self) -> Try | None:
         """Return the row most likely to keep the limits among those that move a knob for the first time.
@@ -244,7 +241,7 @@ class Rules:
         The row must be as likely to keep the limits as early trials must be; the best row is
         exempt.
         """
-        likely = self.search.chance >= even_chance(self._bold)
+        likely = self.search.chance >= even_chance(self.bold)
         likely[self.best] = True
         row = self.argmax(self.window_gain, likely & (self.window_gain > LEAST_WORTH))
         return None if row is None else self._attempt(row, "; to confirm the best setting")

@@ -132,7 +132,9 @@ class Mixture:
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
         self.value = torch.tensor([r.value for r in readings], dtype=torch.float64)
         self.noise = torch.tensor([r.noise for r in readings], dtype=torch.float64)
-        self.usual_noise = torch.stack([self._usual(metric) for metric in range(metrics)])
+        # The expected noise of a further reading of each metric is the median of its readings.
+        own = [self.noise[self.metric == metric] for metric in range(metrics)]
+        self.usual_noise = torch.stack([(x if len(x) else self.noise).median() for x in own])
         self._at = self.metric * self.rows + self.row
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
@@ -142,11 +144,6 @@ class Mixture:
             for prior in dict.fromkeys(c.prior for c in self.components)
         }
         self.mean, self.variance, self.with_home, self._widening = self._marginals()
-
-    def _usual(self, metric: int) -> Tensor:
-        """Return the expected noise of a further reading of a metric: the median of its readings."""
-        own = self.noise[self.metric == metric]
-        return (own if len(own) else self.noise).median()
 
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return means `components x metrics x rows` and their covariances, flattened in that order."""

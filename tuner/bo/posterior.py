@@ -59,7 +59,7 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     if not all(view.scales[m].log for m in metrics):
         return None
     rows = _selected(grid, view.models[0].mixture.home, list(view.measured))
-    means, directions = _deviations(view, rows)
+    means, *directions = map(_rounded, _deviations(view, rows).tolist())
     baseline = {metric: shown.mean for metric, shown in past.evidence.baseline.items()}
     columns = [[column[row] for row in rows] for column in coordinates(grid)]
     return Posterior(
@@ -75,8 +75,8 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
             for point in zip(*columns, strict=True)
         ),
         metrics=metrics,
-        means=_rounded(means),
-        directions=tuple(_rounded(direction) for direction in directions),
+        means=means,
+        directions=tuple(directions),
         baseline=baseline if len(study.devices) == 1 else {},
         held={} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting,
         aim=study.aim,
@@ -135,18 +135,17 @@ def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:
     return rows
 
 
-def _deviations(view: View, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the expected metrics of rows beside the first, and the largest joint deviations.
+def _deviations(view: View, rows: Sequence[int]) -> Tensor:
+    """Return the expected metrics of rows beside the first, then the largest joint deviations.
 
-    `metrics x rows` and `DIRECTIONS x metrics x rows`.
+    `1 + DIRECTIONS x metrics x rows`.
     """
     mixture = view.models[0].mixture
     mean, covariance = mixture.beside_home(rows, COMPONENTS)
     sizes, vectors = torch.linalg.eigh(covariance)
     largest = vectors[:, -DIRECTIONS:] * sizes[-DIRECTIONS:].clamp_min(0.0).sqrt()
-    shape = (mixture.metrics, len(rows))
-    return mean.reshape(shape), largest.T.reshape(-1, *shape)
+    return torch.cat([mean[None], largest.T]).reshape(-1, mixture.metrics, len(rows))
 
 
-def _rounded(table: Tensor) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(round(v, DIGITS) for v in row) for row in table.tolist())
+def _rounded(table: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(round(v, DIGITS) for v in row) for row in table)

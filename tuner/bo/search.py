@@ -119,7 +119,6 @@ class Search:
         proven the contrary, and is predicted to beat the baseline, unless the baseline breaks a
         limit.
         """
-        needed = self.view.scales.keys()
         cost, broken = self.view.cost, self.evidence.broken is not None
         cheaper = cost < cost[self.baseline]
         rows = [
@@ -127,7 +126,7 @@ class Search:
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
-            and needed <= c.estimates.keys()
+            and self.view.scales.keys() <= c.estimates.keys()
             and (cheaper[row] or broken)
             and row != self.baseline
         ]
