@@ -293,7 +293,7 @@ class Mixture:
                 for w, o, a in zip(widths, own, laws, strict=True)
             )
             marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
-        means, variance, covariance = torch.stack(marginals, dim=1).transpose(2, 3).contiguous()
+        means, variance, covariance = torch.stack(marginals, dim=1).mT.contiguous()
         sd = variance.clamp_min(JITTER).sqrt()
         widening = self._wider(sd)
         both = covariance * widening * widening[:, [self.home]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import torch
@@ -85,11 +85,17 @@ def physical_hypotheses(
         packed = _drawn(grid, named, kinds, facts, grid.breaks)
         laws += [("laws with the host's topology", draws) for draws in packed]
     for name, draws in laws:
-        centre = draws.mean(dim=0, keepdim=True)
-        spread = (draws - centre).div_(math.sqrt(len(draws)))
-        hypotheses.append(Hypothesis(draws, names, f"{name}, one by one"))
-        hypotheses.append(Hypothesis(centre, torch.cat([spread, names]), f"{name}, mixed"))
+        hypotheses += both_ways(Hypothesis(draws, names, name))
     return tuple(hypotheses)
+
+
+def both_ways(prior: Hypothesis) -> tuple[Hypothesis, Hypothesis]:
+    """Return a hypothesis of several means one by one, and mixed: with their mean and covariance."""
+    centre = prior.centres.mean(dim=0, keepdim=True)
+    spread = (prior.centres - centre).div_(math.sqrt(len(prior.centres)))
+    mixed = replace(prior, centres=centre, features=torch.cat([spread, prior.features]))
+    one_by_one = replace(prior, name=f"{prior.name}, one by one")
+    return one_by_one, replace(mixed, name=f"{prior.name}, mixed")
 
 
 def _drawn(
