@@ -146,23 +146,22 @@ def believe(
     limited = (limit.metric for limit in evidence.limits or ())
     metrics = list(dict.fromkeys([study.objective.metric, *limited]))
     scales = {m: _scale(evidence, m) for m in metrics}
+    quantities = {m: quantity_of(m, study.quantities) for m in metrics}
     # The laws of physics cover metrics in logarithms only.
-    kinds = {
-        m: quantity_of(m, study.quantities).kind if scales[m].log else Kind.OTHER for m in metrics
-    }
+    kinds = {m: q.kind if scales[m].log else Kind.OTHER for m, q in quantities.items()}
     noise = {
         m: _noise_factor(m, evidence)
-        if seen is None or quantity_of(m, study.quantities).tail
+        if seen is None or quantity.tail
         else _noise_over_loads(m, grid, seen)
-        for m in metrics
+        for m, quantity in quantities.items()
     }
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
-    model_groups: list[list[OutcomeModel]] = []
+    grouped: list[list[OutcomeModel]] = []
     where: dict[str, tuple[int, int]] = {}
     for group in _groups(study, kinds):
-        where |= {metric: (len(model_groups), column) for column, metric in enumerate(group)}
+        where |= {metric: (len(grouped), column) for column, metric in enumerate(group)}
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
@@ -182,10 +181,8 @@ def believe(
             mixtures.append(condition(readings=[*readings, *expected]))
         outcomes = _outcomes(study, evidence, group, scales)
         leads = study.objective.metric in group
-        model_groups.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
-    now, *soon = (
-        View(models, scales, where, measured, pending) for models in zip(*model_groups, strict=True)
-    )
+        grouped.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
+    now, *soon = (View(m, scales, where, measured, pending) for m in zip(*grouped, strict=True))
     if any(model.mixture.siblings_agree for model in now.models):
         now = replace(now, alone=believe(study, evidence, grid, running, seen))
     return replace(now, beside=soon[0]) if soon else now
@@ -275,9 +272,8 @@ def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> 
     if len(sized) == len(sizes) == 1 and sizes[0][1] >= 2.0 and all(in_flight):
         waits = {items**2 > sizes[0][1] for items in in_flight}
     # A tail's latency, or a token's, is off by a factor: from half a ceiling on they fill it.
-    full = any(
-        role is Role.CEILING and size <= 2.0 * items for role, size in sizes for items in in_flight
-    )
+    ceilings = [size for role, size in sizes if role is Role.CEILING]
+    full = any(size <= 2.0 * items for size in ceilings for items in in_flight)
     caps = [knob.default for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
     limit = float(caps[0]) if len(caps) == 1 and positive(caps) else 0.0
     # Several devices report their power as one sum, but each has the limit.

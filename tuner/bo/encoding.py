@@ -83,12 +83,11 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
     for knob, names in zip(varied, named, strict=True):
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
         ratio = dict(zip(knob.values, multiples(knob.values, knob.default), strict=True))
-        points.append([place[s[knob.name]] for s in settings])
-        ratios.append([ratio[s[knob.name]] for s in settings])
+        chosen = [setting[knob.name] for setting in settings]
+        points.append([place[value] for value in chosen])
+        ratios.append([ratio[value] for value in chosen])
         if names:
-            places += [
-                [(s[knob.name] == v) / math.sqrt(2.0) for s in settings] for v in knob.values
-            ]
+            places += [[(c == value) / math.sqrt(2.0) for c in chosen] for value in knob.values]
         else:
             places.append(points[-1])
     return Grid(

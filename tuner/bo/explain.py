@@ -67,10 +67,8 @@ def explain(past: Past) -> Explanation:
 def _by_rule(search: Search) -> str:
     """Return a text with the choice of each rule by itself."""
     rules = Rules(search)
-    answers = {name: rule(rules) for name, rule in RULES.items()}
-    return "; ".join(
-        f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers.items()
-    )
+    answers = ((name, rule(rules)) for name, rule in RULES.items())
+    return "; ".join(f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers)
 
 
 def _by_hypothesis(search: Search) -> str:
@@ -145,10 +143,9 @@ def _why_not(search: Search, row: int) -> str:
     if bool(search.allowed[row]):
         return ""
     if (measured := search.view.measured.get(row)) is not None:
-        broke = measured.verdict is Verdict.INFEASIBLE
-        return (
-            "it broke a limit in its measurements" if broke else "it has been measured often enough"
-        )
+        if measured.verdict is Verdict.INFEASIBLE:
+            return "it broke a limit in its measurements"
+        return "it has been measured often enough"
     states = {t.state for t in search.past.trials if search.grid.row(t.setting) == row}
     if TrialState.FAILED in states:
         return "it has failed too often"

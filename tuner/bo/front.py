@@ -63,19 +63,16 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
         return chosen
     if past.running:
         return Wait("waiting for running trials")
-    end = (
-        "all trials are used" if past.left <= 0 else "no further trial would move the front enough"
-    )
-    return _done(searches, end)
+    if past.left <= 0:
+        return _done(searches, "all trials are used")
+    return _done(searches, "no further trial would move the front enough")
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:
     """Return the trial that is expected to move the front furthest, None where none is worth it."""
     first = searches[0]
-    bar = even_chance(first.caution.wrong)
-    measured = sorted(
-        row for row in first.view.measured if row == first.baseline or first.chance[row] >= bar
-    )
+    kept = first.chance >= even_chance(first.caution.wrong)
+    measured = sorted({first.baseline, *(row for row in first.view.measured if kept[row])})
     open_rows = first.allowed.clone()
     open_rows[list(first.view.measured)] = False
     open_rows &= first.chance > 1.0 - even_chance(first.caution.violation)

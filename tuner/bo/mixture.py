@@ -97,9 +97,8 @@ class Component:
         weighed = shares[:, None] * solved
         mean = shares @ centres + weighed.sum(dim=0) @ across
         moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
-        second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(
-            dim=0
-        )
+        second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0)
+        second = second + (moved * across).sum(dim=0)
         at_home = centres[:, homes] + solved @ across[:, homes]
         away = (shares[:, None] * (at_home - mean[homes])).T
         both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)

@@ -87,14 +87,12 @@ def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
 def sibling_weight(search: Search) -> str:
     """Return a text with the siblings' weight, and whether a window agrees with them."""
     mixture = search.view.models[0].mixture
-    count = len(search.past.memory.siblings)
+    count, ended = len(search.past.memory.siblings), search.ended
     text = f"{count} sibling{'s' * (count != 1)}, weight {mixture.siblings_prior:.2f}"
-    text += (
-        f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
-    )
+    text += f" -> {mixture.siblings_share:.2f} after {ended} trial{'s' * (ended != 1)}"
     if mixture.siblings_agree:
         return text
-    fading = search.ended > 0 and mixture.siblings_share < mixture.siblings_prior
+    fading = ended > 0 and mixture.siblings_share < mixture.siblings_prior
     return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
 
 
