@@ -133,11 +133,8 @@ class Rules:
         """
         if len(self.search.looked_at) > 1:
             return torch.zeros_like(self.unmeasured)
-        likely = (
-            self.unmeasured
-            & self.search.allowed
-            & (self.search.chance >= last_chance(self.search.caution))
-        )
+        likely = self.search.chance >= last_chance(self.search.caution)
+        likely &= self.unmeasured & self.search.allowed
         least = self.view.cost[likely].min().clamp_min(0.0) if likely.any() else torch.inf
         return self.unmeasured & (self.view.cost > least + LEAST_GAIN)
 
