@@ -40,10 +40,10 @@ def sibling_hypotheses(
     for closeness in Closeness:
         alike = [s.posterior for s in memory.siblings if s.closeness is closeness]
         predicted = [(p.study, transferred(p, grid, metrics)) for p in alike]
-        known = [(name, table) for name, table in predicted if table is not None]
-        if not known:
+        covered = [(name, table) for name, table in predicted if table is not None]
+        if not covered:
             continue
-        names, tables = zip(*known, strict=True)
+        names, tables = zip(*covered, strict=True)
         trust = min(MOST_TRUST, memory.trust.get(closeness, 0.0))
         odds = trust / (1.0 - trust) * cold
         each = torch.stack([table[0] for table in tables])
