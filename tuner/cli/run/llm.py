@@ -15,7 +15,7 @@ from agents.host.host import HostClock
 from agents.host.processes.process_table import ProcessTable, service_of
 from agents.target.side import Side
 from agents.workloads import open_workload
-from agents.workloads.http.llm.detection import ServedModel, find_server
+from agents.workloads.http.llm.detection import ServedModel, demand_answer, find_server
 from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text
@@ -63,8 +63,11 @@ class LlmFiles:
 def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
     """Find out what answers, and write its service file into a folder, by its content if without a name.
 
+    A server under a generated load first answers one request of it, of one token.
+
     Raises:
         InvalidInput: no server is recognised, or it cannot be measured so.
+        ActuationError: it does not answer such a request, or does not count the tokens.
         DeviceLost: nothing answers.
     """
     server, load = find_server(request.url), request.load
@@ -72,7 +75,11 @@ def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
     folder = folder.resolve()
     bodies: Path | None = None
     if load is not None and server.engine.completions:
+        server = server.serving(load.model)
         text = load.bodies(server.model, server.engine.request, request.seed)
+        demand_answer(server, text.partition("\n")[0])
+        if server.fresh:  # now it shows its metrics
+            server = find_server(request.url).serving(load.model)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         bodies = folder / (f"{Path(name).stem}.jsonl" if name else f"llm-{digest}.jsonl")
         files.write(bodies, text, 0o600)

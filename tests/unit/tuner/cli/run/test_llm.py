@@ -54,7 +54,7 @@ def test_a_check_lists_what_would_be_measured_and_writes_nothing(
     command = ["run", "--llm", vllm.url, "--device", "simulated:orin", "--check"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    for word in ("vLLM 0.11.0", "ttft_p99_ms", "would set gpu.clock_mhz", "energy is measured"):
+    for word in ("vLLM 0.33.0", "ttft_p99_ms", "would set gpu.clock_mhz", "energy is measured"):
         assert word in printed
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"]
