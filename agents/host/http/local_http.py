@@ -127,10 +127,11 @@ class LocalHttp:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Return the message of an error in the workload contract, else the beginning of the body."""
+    """Return the message of an error in the workload contract or as a text, else the body's beginning."""
     if response.has_redirect_location:
         return f"it redirects to {response.url.join(response.headers['location'])}"
     try:
-        return str(response.json()["error"]["message"])
+        error = response.json()["error"]
+        return error if isinstance(error, str) else str(error["message"])
     except (ValueError, LookupError, TypeError):
         return response.text[:300]

@@ -91,7 +91,9 @@ class Probes:
             return self._http.call("GET", path).text, ""
         except HttpRefusal as error:
             return "", f"{path} is refused with HTTP {error.status}"
-        except ActuationError as error:  # also where the port of the metrics is closed
+        except DeviceLost:  # Triton has a port of its own for them
+            return "", f"nothing answers at {path}"
+        except ActuationError as error:
             return "", error.message
 
     def closed(self, path: str) -> str:

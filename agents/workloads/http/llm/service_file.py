@@ -62,16 +62,16 @@ def available(server: ServedModel, metric: str) -> str:
 def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInput:
     """Return why a server does not show a metric: no metrics, no request yet, or another name."""
     engine, named = server.engine, " or ".join(map(repr, names))
+    instead = f"; or {LOAD_HINT}" if engine.completions else ""
     if server.silent:
         return InvalidInput(
             f"{engine.title} at {server.url} shows no metrics: {server.silent}",
-            hint=f"{engine.enable or 'if a proxy hides them, give the own port of the server'}; "
-            f"or {LOAD_HINT}",
+            hint=f"{engine.enable or 'if a proxy hides them, give the own port of the server'}{instead}",
         )
     if server.fresh:
         return InvalidInput(
             f"{engine.title} at {server.url} shows no {kind} {named} before its first request",
-            hint=f"send it a request, then run this again; or {LOAD_HINT}",
+            hint=f"send it a request, then run this again{instead}",
         )
     shown = ", ".join(declared(server.text, kind)) or "none"
     return InvalidInput(
@@ -148,9 +148,10 @@ def _watched(server: ServedModel) -> Iterator[str]:
     """Yield the tables that measure the server's own traffic."""
     engine = server.engine
     if not engine.histograms:
+        own = "" if engine.version else "; or give the server's own port if a proxy is in front"
         raise InvalidInput(
             f"the traffic of {engine.title} at {server.url} cannot be measured: {engine.watch}",
-            hint=f"{LOAD_HINT}; or give the server's own port if a proxy is in front",
+            hint=f"{LOAD_HINT}{own}",
         )
     yield f"\n[latency]\nhistogram = {to_toml(available(server, 'latency'))}"
     if engine.metrics != "/metrics":
