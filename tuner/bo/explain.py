@@ -173,10 +173,10 @@ def _why_not(search: Search, row: int) -> str:
         return "it has been measured often enough"
     key = setting_key(search.grid.settings[row])
     states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
-    if TrialState.FAILED in states:
-        return "it has failed too often"
     if guard.silencing(search.study, search.past.trials) & search.grid.settings[row].items():
         return "the workload did not start with one of its values"
+    if TrialState.FAILED in states:
+        return "it has failed too often"
     if TrialState.CONTAMINATED in states:
         return "its windows were contaminated too often"
     return "it is being measured"

@@ -152,8 +152,11 @@ class UnitRig(Rig):
 
 
 @pytest.fixture
-def rig(host: Host, time: Time, tmp_path: Path) -> Iterator[UnitRig]:
+def rig(
+    host: Host, time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[UnitRig]:
     (tmp_path / "agent").mkdir()
+    monkeypatch.setattr(systemd, "call", host.systemd.call)
     rig = UnitRig(tmp_path / "agent", time, host=host)
     yield rig
     rig.target.close()
@@ -232,11 +235,8 @@ def test_a_service_that_does_not_answer_fails_the_trial_and_all_is_undone(rig: U
 
 
 @pytest.mark.parametrize("how", ["dies", "bad"])
-def test_a_service_that_has_failed_is_not_waited_for(
-    how: str, rig: UnitRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_that_has_failed_is_not_waited_for(how: str, rig: UnitRig) -> None:
     """systemd shows that its process ends again and again, or does not start at all."""
-    monkeypatch.setattr(systemd, "call", rig.host.systemd.call)
     target, began = rig.target, rig.time.monotonic()
     rig.host.systemd.goes_wrong(**{how: "4"})
     with raised(ActuationError, f"{NAME} {NO_ANSWER}") as refused:
