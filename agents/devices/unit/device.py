@@ -123,9 +123,11 @@ class UnitKnobs:
         end, first = self._clock.monotonic() + START_S, self._starts()[0]
         while silent := self._silent():
             starts, state = self._starts()
-            failed = state in ("failed", "inactive") or starts >= first + MOST_STARTS
+            first = starts if first is None else first
+            again = 0 if starts is None or first is None else starts - first
+            failed = state in ("failed", "inactive") or again >= MOST_STARTS
             if failed or self._clock.monotonic() >= end:
-                why = f"systemd shows it {state}, started {starts} times more" if failed else silent
+                why = f"systemd shows it {state}, started {again} times more" if failed else silent
                 seconds = self._clock.monotonic() - end + START_S
                 raise ActuationError(
                     f"{self._name} {NO_ANSWER}: {seconds:.3g} s without an answer; {why}",
@@ -133,13 +135,13 @@ class UnitKnobs:
                 )
             self._clock.sleep(LOOK_S)
 
-    def _starts(self) -> tuple[int, str]:
-        """Return how often systemd has started it by itself, and its state; 0 and empty if unknown."""
+    def _starts(self) -> tuple[int | None, str]:
+        """Return how often systemd has started it by itself, and its state; None and empty: unknown."""
         try:
             shown = systemd.show(self._name, "NRestarts", "ActiveState")
             return int(shown["NRestarts"]), shown["ActiveState"]
         except (ActuationError, ValueError):  # the deadline remains
-            return 0, ""
+            return None, ""
 
     def _silent(self) -> str:
         """Return why the workload does not answer yet; empty if it does. Raises WorkloadChanged."""

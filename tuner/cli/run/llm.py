@@ -18,7 +18,7 @@ from agents.workloads import open_workload
 from agents.workloads.http.llm.detection import ServedModel, demand_answer, find_server
 from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
-from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text
+from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text, shown_by
 from tuner import files
 from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 
@@ -158,8 +158,8 @@ def _recognised(server: ServedModel) -> Iterator[tuple[bool, str, str, str]]:
     if server.closed:
         yield False, "model", server.closed, "none is needed while no load is generated"
     if server.silent:
-        hint = engine.enable or "give the server's own port if a proxy is in front"
-        yield False, "server's metrics", f"{server.silent}; tokens are counted in the answers", hint
+        seen = f"{server.silent}; tokens are counted in the answers"
+        yield False, "server's metrics", seen, shown_by(engine)
 
 
 def _settable(

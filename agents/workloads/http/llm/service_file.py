@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agents.load.exposition import declared
 from agents.workloads.http.llm.detection import KNOBS, ServedModel
+from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
 from tuner.core import InvalidInput, Knob
 from tuner.typed_toml import to_toml
@@ -59,6 +60,12 @@ def available(server: ServedModel, metric: str) -> str:
     return declared_name
 
 
+def shown_by(engine: LlmEngine) -> str:
+    """Return what to do for a server without metrics."""
+    port = "give the server's own port if a proxy is in front"
+    return f"{engine.enable}, or {port}" if engine.enable else port
+
+
 def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInput:
     """Return why a server does not show a metric: no metrics, no request yet, or another name."""
     engine, named = server.engine, " or ".join(map(repr, names))
@@ -66,7 +73,7 @@ def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInp
     if server.silent:
         return InvalidInput(
             f"{engine.title} at {server.url} shows no metrics: {server.silent}",
-            hint=f"{engine.enable or 'if a proxy hides them, give the own port of the server'}{instead}",
+            hint=f"{shown_by(engine)}{instead}",
         )
     if server.fresh:
         return InvalidInput(
@@ -148,7 +155,7 @@ def _watched(server: ServedModel) -> Iterator[str]:
     """Yield the tables that measure the server's own traffic."""
     engine = server.engine
     if not engine.histograms:
-        own = "" if engine.version else "; or give the server's own port if a proxy is in front"
+        own = "" if engine.version else f"; or {shown_by(engine)}"
         raise InvalidInput(
             f"the traffic of {engine.title} at {server.url} cannot be measured: {engine.watch}",
             hint=f"{LOAD_HINT}{own}",

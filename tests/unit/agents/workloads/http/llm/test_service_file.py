@@ -276,7 +276,7 @@ def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(
     [
         ("sglang", {"silent": True}, InvalidInput, "HTTP 404", "--enable-metrics"),
         ("vllm", {"silent": True}, InvalidInput, "HTTP 404", "--generate-load"),
-        ("tgi", {"silent": True}, InvalidInput, "HTTP 404", "if a proxy hides them"),
+        ("tgi", {"silent": True}, InvalidInput, "HTTP 404", "own port if a proxy is in front"),
         ("llama.cpp", {"keyed": ("/",)}, InvalidInput, "needs an API key", "headers"),
         ("openai", {"keyed": ("/v1",)}, InvalidInput, "needs an API key", "headers"),
         ("llama.cpp", {"status": 503}, DeviceLost, "503: ", "once its model is loaded"),
@@ -386,7 +386,6 @@ def test_events_without_text_are_no_first_token(
     running = start(SHOWN["ollama"], empty=1, quiet_s=0.1, reasoning=reasoning)
     reading = window(opened(find_server(running.url), tmp_path, LOAD), 4)
     assert reading.estimates["ttft_p50_ms"].mean >= 100.0
-    assert reading.estimates["tpot_p50_ms"].mean < 100.0
 
 
 def test_every_style_of_a_text_has_its_librarys_lines() -> None:
