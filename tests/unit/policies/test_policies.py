@@ -75,9 +75,8 @@ def test_a_word_with_which_a_service_does_not_start_is_tried_once(policy: Policy
     trials, silent = baseline(at), 1
     while isinstance(answer := policy.suggest(past(at, trials)), Try):
         tried = answer.setting
-        silent = (
-            tried["batch_size"] if silent == 1 else silent
-        )  # the first that is not the baseline's
+        if silent == 1:  # the first beside the baseline's
+            silent = int(tried["batch_size"])
         number = len(trials) + 1
         if silent == tried["batch_size"] != 1:
             reason = f"llm.service {NO_ANSWER}: 300 s without an answer"
