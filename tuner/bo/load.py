@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import torch
 
 from tuner import guard
 from tuner.bo.beliefs import believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.rows import LoadLevel, held_up_to, plan_of
@@ -26,6 +26,7 @@ from tuner.core import (
     Limit,
     LoadHistory,
     Past,
+    Plan,
     SettingKey,
     Suggestion,
     Trial,
@@ -64,17 +65,17 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     if past.limits is None:
         return Wait("the baseline has not been measured yet")
     if study.space.size == 1:
-        return Done(held_up_to(study.baseline, 1.0, _by(past), study.space), "one setting only")
+        return Done(Plan.single(study.baseline), "one setting only")
     loads = _Loads(past)
     if not loads.askable and loads.by not in past.context:
         return Wait(f"the agent does not report {loads.by}; check the load signal of the target")
     if not loads.seen:
         return suggest(past, without=without)
     if loads.one:
-        return _of_one_load(suggest(past, without=without), past, max(loads.due))
+        return loads.only(suggest(past, without=without), max(loads.due))
+    if past.left <= 0 and past.running:
+        return Wait("the last trial is still running")
     if past.left <= 0:
-        if past.running:
-            return Wait("the last trial is still running")
         return loads.done(f"all {study.terms.trials} trials are used")
     for load in loads.due:
         chosen = loads.next_at(load, without)
@@ -83,26 +84,11 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
 
 
-def _by(past: Past) -> str:
-    return past.study.terms.rows_by
-
-
-def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:
-    """Return a suggestion for the only load; above it the baseline is held."""
-    by, study = _by(past), past.study
-    if isinstance(answer, Try) and by in study.askable:
-        return replace(answer, context={by: load})
-    if isinstance(answer, Done):
-        setting = answer.plan.rows[0].setting
-        return Done(held_up_to(setting, load, by, study.space), answer.why)
-    return answer
-
-
 class _Loads:
     """The loads of a study's windows, and the search at each load."""
 
     def __init__(self, past: Past) -> None:
-        self.past, self.by = past, _by(past)
+        self.past, self.by = past, past.study.terms.rows_by
         self.askable = self.by in past.study.askable
 
     @cached_property
@@ -120,11 +106,9 @@ class _Loads:
         if not self.askable:
             return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
         seconds = self.past.loads.seconds
-        due_loads: list[float] = []
-        for band in sorted(seconds, key=lambda band: -seconds[band]):
-            if not any(self._alike(_centre(band), load) for load in due_loads):
-                due_loads.append(_centre(band))
-        return tuple(due_loads[:MOST_LOADS]) or (self.seen[-1][0],)
+        bands = sorted(seconds, key=lambda band: -seconds[band])
+        centres = self._distinct(math.sqrt(math.prod(band_edges(band))) for band in bands)
+        return tuple(centres[:MOST_LOADS]) or (self.seen[-1][0],)
 
     @property
     def one(self) -> bool:
@@ -134,6 +118,23 @@ class _Loads:
 
     def _alike(self, load: float, other: float) -> bool:
         return is_at({self.by: load}, {self.by: other})
+
+    def _distinct(self, loads: Iterable[float]) -> list[float]:
+        """Return the first of all loads that are alike."""
+        distinct: list[float] = []
+        for load in loads:
+            if not any(self._alike(load, other) for other in distinct):
+                distinct.append(load)
+        return distinct
+
+    def only(self, answer: Suggestion, load: float) -> Suggestion:
+        """Return a suggestion for the only load; above it the baseline is held."""
+        if isinstance(answer, Try) and self.askable:
+            return replace(answer, context={self.by: load})
+        if isinstance(answer, Done):
+            setting = answer.plan.rows[0].setting
+            return Done(held_up_to(setting, load, self.by, self.past.study.space), answer.why)
+        return answer
 
     def next_at(self, load: float, without: Set[str]) -> Try | None:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
@@ -165,28 +166,21 @@ class _Loads:
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
         def look(grid: Grid) -> Search:
-            limits = evidence.limits or ()
             kept = self.askable and measured is None
             over, readings = over_loads(grid, reach * load, self.seen, kept)
-            view = believe(study, evidence, limits, over, running, readings)
+            view = believe(study, evidence, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
-            return Search(past, limits, over, view, judged=evidence, elsewhere=elsewhere)
+            return Search(past, over, view, judged=evidence, elsewhere=elsewhere)
 
         if measured is not None:
             return look(measured)
-        if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
-            return look(enumerate_grid(study.space))
-        everywhere = tuple(_candidate([t]) for _, t in self.seen)
-        return searched(study, replace(evidence, candidates=everywhere), look, running)
+        return searched(study, [t.setting for _, t in self.seen], look, running)
 
     def done(self, why: str) -> Done:
         """Return the plan by load, from the measured settings at each distinct load."""
         space = self.past.study.space
-        loads: list[float] = []
-        for load, _ in sorted(self.seen, key=_load, reverse=True):
-            if not any(self._alike(load, above) for above in loads):
-                loads.append(load)
+        loads = self._distinct(sorted((load for load, _ in self.seen), reverse=True))
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
         levels = [level for load in loads if (level := self._level(load, grid)) is not None]
@@ -202,8 +196,7 @@ class _Loads:
         cost, home = search.view.cost, search.baseline
         costs = {
             setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
-            for row in search.deployable
-            if row != home
+            for row in search.deployable[:-1]
         }
         rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
         own = self.past.study.objective.score(evidence.baseline)
@@ -256,12 +249,3 @@ def _candidate(trials: Sequence[Trial]) -> Candidate:
     shown = pool_windows([t.shown for t in trials])
     solid = any(t.solid for t in trials)
     return Candidate(trials[0].setting, shown, tuple(trials), Verdict.UNSURE, solid)
-
-
-def _centre(band: int) -> float:
-    low, high = band_edges(band)
-    return math.sqrt(low * high)
-
-
-def _load(pair: tuple[float, Trial]) -> float:
-    return pair[0]

@@ -15,18 +15,7 @@ from tuner.bo.beliefs import View
 from tuner.bo.caution import CAUTION, Caution, even_chance
 from tuner.bo.encoding import Grid
 from tuner.bo.scale import MOST_EXPONENT, Scale
-from tuner.core import (
-    Z95,
-    Evidence,
-    Limit,
-    Past,
-    Setting,
-    Study,
-    TrialState,
-    Try,
-    Verdict,
-    setting_key,
-)
+from tuner.core import Z95, Evidence, Past, Setting, Study, TrialState, Try, Verdict, setting_key
 from tuner.guard import MOST_FAILURES, silencing
 
 MOST_WINDOWS = 4
@@ -47,7 +36,6 @@ class Search:
     """
 
     past: Past
-    limits: tuple[Limit, ...]
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
@@ -133,26 +121,20 @@ class Search:
         proven the contrary, and is predicted to beat the baseline, unless the baseline breaks a
         limit.
         """
-        needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
-        cost, likely = self.view.cost, even_chance(self.caution.wrong)
+        cost, broken = self.view.cost, self.evidence.broken is not None
+        cheaper = cost < cost[self.baseline]
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
-            and needed <= c.estimates.keys()
-            and self.chance[row] >= likely
-            and (cost[row] < cost[self.baseline] or self.evidence.broken is not None)
+            and self.view.scales.keys() <= c.estimates.keys()
+            and (cheaper[row] or broken)
             and row != self.baseline
         ]
-        rows += [
-            row
-            for row in self.elsewhere
-            if row not in self.view.measured
-            and self.chance[row] >= likely
-            and cost[row] < cost[self.baseline]
-        ]
-        return (*sorted(rows, key=lambda row: float(cost[row])), self.baseline)
+        rows += [row for row in self.elsewhere if row not in self.view.measured and cheaper[row]]
+        likely = (row for row in rows if self.chance[row] >= even_chance(self.caution.wrong))
+        return (*sorted(likely, key=lambda row: float(cost[row])), self.baseline)
 
     @cached_property
     def incumbent(self) -> int:
@@ -173,8 +155,8 @@ class Search:
         The square root of the seconds is used: they are the main cost, but not the only one.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
-        for column, name in enumerate(self.grid.names):
-            changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
+        for name, places in zip(self.grid.names, self.grid.points.T, strict=True):
+            changed = places != places[self.baseline]
             seconds += self.study.space.knob(name).cost.seconds * changed
         return (seconds / self.study.terms.window_s).sqrt()
 
@@ -185,24 +167,23 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return a text with the prediction for a row."""
         metric = self.study.objective.metric
-        chance = (
-            f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
-        )
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
         if cost > 0.0 > cost - Z95 * sd:
             text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
-        return text + chance
+        if self.evidence.limits:
+            text += f", with a chance of {self.percent(row)} to meet every limit"
+        return text
 
     def percent(self, row: int) -> str:
         """Return a text with a row's chance to keep every limit."""
         chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
         return "over 99 %" if chance == "100 %" else chance
 
-    def _rows(self, *states: TrialState) -> list[int]:
-        """Return the row of every trial in one of some states."""
-        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state in states]
+    def _rows(self, state: TrialState) -> list[int]:
+        """Return the row of every trial in a state."""
+        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state is state]
         return [row for row in rows if row is not None]
 
 
