@@ -39,7 +39,7 @@ FLAT = "flat"
 LEAST_WORTH = 1e-5
 """A window is not measured if it is worth no more than this share of the baseline to the
 deployed setting. Delaying a day's hold that saves a tenth by one window of ten seconds loses
-as much."""
+as much, and by a longer one more (`Search.longer`)."""
 
 AGAIN = 0.7
 """The worth of a further window of a measured row, as a share of what the row may save."""
@@ -240,7 +240,8 @@ class Rules:
         """
         likely = self.search.chance >= even_chance(self.bold)
         likely[self.best] = True
-        row = self.argmax(self.window_gain, likely & (self.window_gain > LEAST_WORTH))
+        worth = self.window_gain > LEAST_WORTH * self.search.longer
+        row = self.argmax(self.window_gain, likely & worth)
         return None if row is None else self._attempt(row, "; to confirm the best setting")
 
     def argmax(self, score: Tensor, allowed: Tensor) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
@@ -14,18 +15,22 @@ from tuner.bo.beliefs import believe
 from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
-from tuner.bo.rows import LoadLevel, held_up_to, plan_of
-from tuner.bo.search import Search
+from tuner.bo.rows import LEAST_PAY, LoadLevel, held_up_to, plan_of
+from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
+    LOAD_NEAR,
     LOAD_REACH,
+    LOAD_STEP,
+    RISE_WINDOWS,
     Candidate,
     Done,
     Evidence,
     Limit,
     LoadHistory,
     Past,
+    Phase,
     Plan,
     SettingKey,
     Suggestion,
@@ -49,6 +54,10 @@ for example, have too few requests."""
 MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
+
+OF_A_LOAD = 6
+"""The most trials of each knob at one load, where trials cannot set it: as many loads share the trials,
+and its windows may last an hour each."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
@@ -79,7 +88,7 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         return loads.done(f"all {study.terms.trials} trials are used")
     for load in loads.due:
         chosen = loads.next_at(load, without)
-        if chosen is not None:
+        if chosen is not None and not (load > loads.due[-1] and loads.just_tried(chosen)):
             return chosen
     return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
 
@@ -102,9 +111,9 @@ class _Loads:
 
     @cached_property
     def due(self) -> tuple[float, ...]:
-        """The loads for trials: those with most of the time, else the present one."""
+        """The loads for trials: those with most of the time, else those that a window may meet now."""
         if not self.askable:
-            return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
+            return self.past.ahead(self.by)
         seconds = self.past.loads.seconds
         bands = sorted(seconds, key=lambda band: -seconds[band])
         centres = self._distinct(math.sqrt(math.prod(band_edges(band))) for band in bands)
@@ -112,9 +121,9 @@ class _Loads:
 
     @property
     def one(self) -> bool:
-        """Whether all loads are the same, within the tolerance for comparing windows."""
+        """Whether all loads are in one band: from window to window the load changes little then."""
         loads = [*(load for load, _ in self.seen), *self.due]
-        return all(self._alike(load, loads[-1]) for load in loads)
+        return max(loads) <= LOAD_STEP * min(loads)
 
     def _alike(self, load: float, other: float) -> bool:
         return is_at({self.by: load}, {self.by: other})
@@ -140,16 +149,54 @@ class _Loads:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
-        if self._limits(self.past.at(at)) is None:
+        if self._limits(self._evidence(load)) is None:
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
-            if len(tried) >= BASELINE_TRIES:
+            if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
+        if not self.askable and self._spent(load) >= OF_A_LOAD * len(study.space.knobs):
+            return None
         search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
         return replace(chosen, why=where + chosen.why, context=context)
+
+    @property
+    def _missed(self) -> bool:
+        """Whether enough of the latest trials were of the baseline: its load may not come again."""
+        latest = [t for t in self.past.trials[-RISE_WINDOWS:] if t.phase is Phase.TUNING]
+        own = [t for t in latest if t.tries(self.past.study.baseline)]
+        return not self.askable and len(own) >= BASELINE_TRIES
+
+    def _spent(self, load: float) -> int:
+        """Return the number of complete trials at a load."""
+        tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
+        return sum(t.solid and not t.tries(self.past.study.baseline) for t in tuned)
+
+    def just_tried(self, chosen: Try) -> bool:
+        """Return whether the latest trial was of this setting: its load did not come."""
+        return not self.askable and self.past.trials[-1].tries(chosen.setting)
+
+    def _evidence(self, load: float) -> Evidence:
+        """Return the evidence at a load; without a baseline there, with that of a load near it.
+
+        Where baselines missed their load, with that of the nearest. Not where a limit is relative.
+        """
+        own, study = self.past.at({self.by: load}), self.past.study
+        if self._limits(own) is not None or any(c.relative for c in study.constraints):
+            return own
+        apart = [
+            (abs(math.log(at / load)), at)
+            for at, t in self.seen
+            if t.solid and t.tries(study.baseline)
+        ]
+        if not apart or (min(apart)[0] > math.log(LOAD_NEAR) and not self._missed):
+            return own
+        near = self.past.at({self.by: min(apart)[1]})
+        baseline = near.of(study.baseline)
+        measured = own.candidates if baseline is None else (*own.candidates, baseline)
+        return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
 
     def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
         """Return the limits at a load; None while the baseline does not show them or the objective."""
@@ -162,8 +209,10 @@ class _Loads:
         Where `measured` is given, over these settings alone.
         """
         past, study = self.past, self.past.study
-        evidence = past.at({self.by: load})
+        evidence = self._evidence(load)
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
+        often = set() if self.askable or measured is not None else self._often(load)
+        fresh = (lambda s: setting_key(s) not in often) if often else None
 
         def look(grid: Grid) -> Search:
             kept = self.askable and measured is None
@@ -171,16 +220,26 @@ class _Loads:
             view = believe(study, evidence, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
-            return Search(past, over, view, judged=evidence, elsewhere=elsewhere)
+            return Search(past, over, view, fresh, judged=evidence, elsewhere=elsewhere)
 
         if measured is not None:
             return look(measured)
         return searched(study, [t.setting for _, t in self.seen], look, running)
 
+    def _often(self, load: float) -> set[SettingKey]:
+        """Return the settings that have enough windows near a load: further ones may not meet it either."""
+        near = Counter(
+            setting_key(t.setting)
+            for at, t in self.seen
+            if t.phase is Phase.TUNING and load <= at * LOAD_NEAR <= load * LOAD_NEAR**2
+        )
+        return {key for key, count in near.items() if count >= MOST_WINDOWS}
+
     def done(self, why: str) -> Done:
-        """Return the plan by load, from the measured settings at each distinct load."""
+        """Return the plan by load, from the measured settings at each distinct load of whole windows."""
         space = self.past.study.space
-        loads = self._distinct(sorted((load for load, _ in self.seen), reverse=True))
+        whole = (load for load, trial in self.seen if trial.solid)
+        loads = self._distinct(sorted(whole, reverse=True))
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
         levels = [level for load in loads if (level := self._level(load, grid)) is not None]
@@ -188,15 +247,20 @@ class _Loads:
         return Done(plan, f"{why}; from {len(self.seen)} windows at {len(loads)} loads")
 
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
-        """Return the expected costs, at a load, of the settings that may be held there."""
-        evidence = self.past.at({self.by: load})
+        """Return the expected costs, at a load, of the settings that may be held there.
+
+        One whose confirmation has begun is preferred to one that saves little more.
+        """
+        evidence = self._evidence(load)
         if self._limits(evidence) is None:
             return None
         search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline
+        begun = {setting_key(t.setting) for t in self.past.trials if t.phase is Phase.CONFIRMING}
         costs = {
-            setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
+            key: math.exp(float(cost[row] - cost[home])) - LEAST_PAY * (key in begun)
             for row in search.deployable[:-1]
+            for key in [setting_key(grid.settings[row])]
         }
         rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
         own = self.past.study.objective.score(evidence.baseline)

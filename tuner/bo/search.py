@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -159,6 +160,17 @@ class Search:
             changed = places != places[self.baseline]
             seconds += self.study.space.knob(name).cost.seconds * changed
         return (seconds / self.study.terms.window_s).sqrt()
+
+    @cached_property
+    def longer(self) -> float:
+        """How many times as long as ten seconds a window is where a plan goes by the load, 1 elsewhere.
+
+        At a low rate a window lasts up to an hour, and a further one delays the hold by as much.
+        """
+        if not self.study.terms.plan_by:
+            return 1.0
+        lasted_s = [t.measurement.seconds for t in self.past.trials if t.measurement and t.solid]
+        return max(1.0, median(lasted_s) / 10.0) if lasted_s else 1.0
 
     def attempt(self, row: int, why: str) -> Try:
         """Return the suggestion to measure a row."""
