@@ -6,9 +6,8 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from tuner.bo.beliefs import believe
-from tuner.bo.caution import even_chance
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, most_rows
-from tuner.bo.explore import explore, late_violation
+from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import (
@@ -86,22 +85,21 @@ def search_of(
 def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """Return the setting to measure next, None where no trial is worth it.
 
-    Where siblings see no new setting to try, the study's own hypotheses choose among those that are
-    not unlikely to keep the limits by both: siblings that predicted the first windows may be wrong
-    elsewhere, and must not end a search.
+    Siblings choose where they expect a new setting to cost less than the best so far. Else the
+    study's own hypotheses choose: siblings that predicted the windows so far may be wrong elsewhere,
+    and must not keep a search from a setting, nor end it.
     """
     chosen, alone = explore(search, without), search.view.alone
-    new = chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
-    if new or alone is None:
+    if alone is None or (chosen is not None and _saves(search, chosen.setting)):
         return chosen
-    least, within = even_chance(late_violation(search.caution)), search.within
+    return explore(replace(search, view=alone), without) or chosen
 
-    def likely(setting: Setting) -> bool:
-        row = search.grid.row(setting)
-        kept = row is None or float(search.chance[row]) >= least
-        return kept and (within is None or within(setting))
 
-    return explore(replace(search, view=alone, within=likely), without) or chosen
+def _saves(search: Search, setting: Setting) -> bool:
+    """Return whether a setting is new and expected to cost less than the best so far."""
+    row, cost = search.grid.row(setting), search.view.cost
+    new = row is not None and row not in search.view.measured
+    return new and bool(cost[row] < cost[search.incumbent])
 
 
 def sibling_weight(search: Search) -> str:
