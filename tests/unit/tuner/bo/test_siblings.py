@@ -55,8 +55,7 @@ def memory(*posteriors: Posterior, trusted: float = 0.9) -> SiblingMemory:
 
 def viewed(trials: list[Trial], remembered: SiblingMemory) -> View:
     evidence = weigh(study(), trials)
-    assert evidence.limits is not None
-    return believe(study(), evidence, evidence.limits, GRID, memory=remembered)
+    return believe(study(), evidence, GRID, memory=remembered)
 
 
 def test_a_posterior_predicts_its_own_space() -> None:
@@ -133,7 +132,7 @@ def test_siblings_that_see_no_saving_elsewhere_end_no_search(wrong: Posterior) -
         for near, far in zip(right.means, wrong.means, strict=True)
     )
     about = replace(past(study(), trials), memory=memory(replace(right, means=means)))
-    search = search_of(about, about.limits or ())
+    search = search_of(about)
     alone = search.view.alone
     assert search.view.models[0].mixture.siblings_agree and alone is not None
     own = explore(replace(search, view=alone), rule)
