@@ -37,7 +37,8 @@ SHAPES = (1.0, 2.0, 4.0)
 """Fine-tuning at a share s pushes 1 - exp(-(s / scale)^shape) of the other windows above the limit, or,
 as likely as all scales and shapes together, none."""
 TOLERATED = 0.5
-"""Part of the background that is allowed in addition: less is not told from it in a few minutes."""
+"""Part of the background that is allowed in addition: smaller harm cannot be distinguished from it in
+minutes. As `ALLOWED` chosen on made-up pairs of other seeds than the bench has."""
 STOPPED_TURN = 4
 """One of this many windows may run with the job stopped.
 
