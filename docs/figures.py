@@ -870,27 +870,41 @@ def engines(told: Told) -> list[str]:
 def engines_joint(told: Told) -> list[str]:
     """Return a row for each search over llama-server's drafts and flags, and what a kill of it costs."""
     base = told["arms"]["defaults"]
-    names = {"defaults": "defaults", "sequential": "one knob after the other", "joint": "jointly"}
+    titles = {"defaults": "none", "sequential": "one knob after the other", "joint": "jointly"}
     rows = []
-    for arm, title in names.items():
-        one = told["arms"][arm]
+    for arm, one in told["arms"].items():
         changed = [f"{k} {v}" for k, v in one["setting"].items() if v != base["setting"][k]]
         if not one["setting"]["speculation_length"]:
             changed = [text for text in changed if not text.startswith("draft ")]
         saved = f"**{one['saving_percent']:.0f} ± {one['saving_stderr_percent']:.0f} %**"
-        figures = (f"{one[name]:.2f}" for name in ("cpu_time_ms", "tpot_p50_ms"))
+        figures = (f"{one[name]:.2f}" for name in ("cpu_time_ms", "tpot_p50_ms", "ttft_p50_ms"))
         rate = f"{one['throughput_per_s']:.0f}"
-        rows.append((title, ", ".join(changed) or "as started", *figures, rate, saved))
-    killed, minutes = told["killed"], told["report_s"] / 60.0
+        search, _, most = arm.partition(" ")
+        title = f"{titles[search]}, {most} ×" if most else titles[search]
+        rows.append((title, ", ".join(changed) or "defaults", *figures, rate, saved))
+    killed, searches = told["killed"], told["searches"]
     again = "applied again" if killed["in_force"] else "LOST"
+    reports = " and ".join(f"{one['report_s'] / 60.0:.1f} min" for one in searches)
+    trials = " and ".join(f"{one['trials']}" for one in searches)
+    windows = " and ".join(f"{one['windows']}" for one in searches)
+    foreign = 100 * max(one["foreign"] for one in searches)
     return [
-        f"llama.cpp with a small model of random weights, {told['settings']} settings; limit: 1.1 × the "
-        f"baseline's median time per token. `run --llm` reported {minutes:.1f} min after the command, with "
-        f"{told['trials']} windows; the other search used {told['windows']}. Other programs used up to "
-        f"{100 * told['foreign']:.0f} % of the machine. Then six windows of each in turns:",
+        f"llama.cpp with a small model of random weights and its first layer as the draft model, "
+        f"{told['settings']} settings; limits relative to the baseline's median time per token. "
+        f"`run --llm` reported {reports} after the command, with {trials} windows; the other search used "
+        f"{windows}. Other programs used up to {foreign:.0f} % of the machine. Then six windows of each "
+        "in turns:",
         "",
         *table(
-            ("search", "changed", "CPU ms per token", "TPOT p50 ms", "tokens/s", "CPU time saved"),
+            (
+                "search, limit",
+                "setting",
+                "CPU ms per token",
+                "TPOT p50 ms",
+                "TTFT p50 ms",
+                "tokens/s",
+                "CPU time saved",
+            ),
             rows,
         ),
         "",

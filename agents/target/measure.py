@@ -196,7 +196,7 @@ class Measurer:
             window.discard()
             raise
         estimates = window.estimates() | idle
-        if broke is None:
+        if broke is None and window.foreign() <= self.foreign_share:
             _demand(ask, estimates, window, self.target.quantities)
         refuse_negative(estimates, self.target.quantities)
         measurement = Measurement(
@@ -325,9 +325,9 @@ def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
 def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
-    """Return whether a longer window would help: no item yet, an open tail, an imprecise mean."""
+    """Return whether a longer window would help: a metric is missing, a tail is open, a mean imprecise."""
     window = {name: estimates[name] for name in ask.needed if name in estimates}
-    return items == 0.0 or any(
+    return (items is not None and len(window) < len(ask.needed)) or any(
         _unbounded_tail(name, estimates, declared)
         or (
             not quantity_of(name, declared).tail

@@ -244,6 +244,26 @@ def test_windows_that_stay_contaminated_are_reported_so(rig: Rig) -> None:
     assert rig.meter.opened == 6
 
 
+def test_a_window_without_an_item_because_of_others_is_contaminated(rig: Rig) -> None:
+    rig.shows = lambda b, n: {**steady(per_s=0.0)(b, n), "busy_s": 2.0 * (n - b)}
+    outcome = attempt(rig, ask())
+    assert outcome.state is TrialState.CONTAMINATED
+    assert "other processes used" in outcome.reason
+
+
+def test_a_window_goes_on_until_a_slow_service_has_given_each_metric(rig: Rig) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        seen = dict(steady()(began, now))
+        if now - began < 20.0:
+            seen.pop("latency_p99_ms", None)
+        return seen
+
+    rig.shows = shows
+    outcome = attempt(rig, ask())
+    assert outcome.state is TrialState.COMPLETED and outcome.measurement is not None
+    assert outcome.measurement.seconds >= 20.0
+
+
 def test_a_share_just_above_its_limit_is_told_apart_from_it(rig: Rig) -> None:
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 1.308 * (n - b)}
     outcome = attempt(rig, ask())

@@ -55,8 +55,7 @@ def memory(*posteriors: Posterior, trusted: float = 0.9) -> SiblingMemory:
 
 def viewed(trials: list[Trial], remembered: SiblingMemory) -> View:
     evidence = weigh(study(), trials)
-    assert evidence.limits is not None
-    return believe(study(), evidence, evidence.limits, GRID, memory=remembered)
+    return believe(study(), evidence, GRID, memory=remembered)
 
 
 def test_a_posterior_predicts_its_own_space() -> None:
@@ -131,7 +130,7 @@ def test_siblings_that_see_no_gain_elsewhere_end_no_search() -> None:
     )
     led = memory(replace(right, means=(energy, right.means[1])))
     about = replace(past(study(), trials), memory=led)
-    search = search_of(about, about.limits or ())
+    search = search_of(about)
     assert search.view.models[0].mixture.siblings_agree
     by_siblings = explore(search, rule)
     assert by_siblings is None or by_siblings.setting in known
