@@ -157,9 +157,9 @@ class FineTuningPacer:
             chance = curve.background + curve.caused[place]
             chance = chance if above else 1.0 - chance
             self._likely[i] = REMEMBERED * self._likely[i] + math.log(max(UNLIKELY, chance))
-        known = [one + curve.prior for one, curve in zip(self._likely, CURVES, strict=True)]
-        most = max(known)
-        weights = [math.exp(one - most) for one in known]
+        logs = [one + curve.prior for one, curve in zip(self._likely, CURVES, strict=True)]
+        most = max(logs)
+        weights = [math.exp(one - most) for one in logs]
         total = math.fsum(weights)
         return [weight / total for weight in weights]
 
