@@ -146,6 +146,8 @@ def _why_not(search: Search, row: int) -> str:
         if measured.verdict is Verdict.INFEASIBLE:
             return "it broke a limit in its measurements"
         return "it has been measured often enough"
+    if guard.silencing(search.study, search.past.trials) & search.grid.settings[row].items():
+        return "the workload did not start with one of its values"
     states = {t.state for t in search.past.trials if search.grid.row(t.setting) == row}
     if TrialState.FAILED in states:
         return "it has failed too often"

@@ -17,7 +17,7 @@ from tuner.bo.caution import CAUTION, Caution, even_chance
 from tuner.bo.encoding import Grid
 from tuner.bo.scale import MOST_EXPONENT, Scale
 from tuner.core import Z95, Evidence, Past, Setting, Study, TrialState, Try, Verdict, setting_key
-from tuner.guard import MOST_FAILURES
+from tuner.guard import MOST_FAILURES, silencing
 
 MOST_WINDOWS = 4
 """The most windows of a setting while tuning."""
@@ -82,8 +82,8 @@ class Search:
     def allowed(self) -> Tensor:
         """The rows that may be tried.
 
-        Not those that run, have failed twice, have shown a limit broken, were mostly contaminated,
-        or have `MOST_WINDOWS` windows.
+        Not those that run, have failed twice or a value with which the workload did not start, have
+        shown a limit broken, were mostly contaminated, or have `MOST_WINDOWS` windows.
         """
         allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
         if self.within is not None:
@@ -93,6 +93,8 @@ class Search:
         for row, count in Counter(self._rows(TrialState.CONTAMINATED)).items():
             allowed[row] &= count < MOST_CONTAMINATED + self.windows[row]
         allowed[self._rows(TrialState.RUNNING)] = False
+        if silent := silencing(self.study, self.past.trials):
+            allowed &= torch.tensor([not silent & s.items() for s in self.grid.settings])
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
