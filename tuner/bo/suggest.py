@@ -6,12 +6,11 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from tuner.bo.beliefs import believe
-from tuner.bo.caution import last_chance
 from tuner.bo.encoding import Grid
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
-from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait, setting_key
+from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait
 
 BREAKS = "breaks"
 """The name in `without` that disables the knobs' breaks."""
@@ -68,20 +67,21 @@ def search_of(past: Past, within: Callable[[Setting], bool] | None = None) -> Se
 def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """Return the setting to measure next, None where no trial is worth it.
 
-    Where siblings see no new setting to try, the study's own hypotheses choose among those that are
-    not unlikely to keep the limits by both: siblings that predicted the first windows may be wrong
-    elsewhere, and must not end a search.
+    Siblings choose where they expect a new setting to cost less than the best so far. Else the
+    study's own hypotheses choose: siblings that predicted the windows so far may be wrong elsewhere,
+    and must not keep a search from a setting, nor end it.
     """
     chosen, alone = explore(search, without), search.view.alone
-    new = chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
-    if new or alone is None:
+    if alone is None or (chosen is not None and _saves(search, chosen.setting)):
         return chosen
-    likely = search.allowed & (search.chance >= last_chance(search.caution))
+    return explore(replace(search, view=alone), without) or chosen
 
-    def within(setting: Setting) -> bool:
-        return bool(likely[search.grid.rows[setting_key(setting)]])
 
-    return explore(replace(search, view=alone, within=within), without) or chosen
+def _saves(search: Search, setting: Setting) -> bool:
+    """Return whether a setting is new and expected to cost less than the best so far."""
+    row, cost = search.grid.row(setting), search.view.cost
+    new = row is not None and row not in search.view.measured
+    return new and bool(cost[row] < cost[search.incumbent])
 
 
 def sibling_weight(search: Search) -> str:
