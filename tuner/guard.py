@@ -148,8 +148,8 @@ def objection(
 def silencing(study: Study, trials: Sequence[Trial]) -> frozenset[tuple[str, Value]]:
     """Return the values of knobs with which the workload did not answer after its restart.
 
-    Each was alone at fault: it is the only value of its trial that restarts the workload and was in
-    force in no window and not at the baseline.
+    A value that restarts it is suspect if no window was measured with it and it is not the baseline's. At
+    fault is the only suspect of a trial, else the only one that several failed trials have in common.
     """
     failed = [t for t in trials if t.state is TrialState.FAILED and NO_ANSWER in t.reason]
     if not failed:
@@ -158,5 +158,11 @@ def silencing(study: Study, trials: Sequence[Trial]) -> frozenset[tuple[str, Val
     works = {*study.baseline.items()}
     for trial in trials:
         works |= trial.setting.items() if trial.measurement is not None else set()
-    new = [{(k, v) for k, v in t.setting.items() if k in restarts} - works for t in failed]
-    return frozenset(value for values in new if len(values) == 1 for value in values)
+    suspects = [{(k, v) for k, v in t.setting.items() if k in restarts} - works for t in failed]
+    alone = {value for values in suspects if len(values) == 1 for value in values}
+    left = [values for values in suspects if not values & alone]
+    for value in set[tuple[str, Value]]().union(*left):
+        having = [values for values in left if value in values]
+        if len(having) > 1 and len(set.intersection(*having)) == 1:
+            alone.add(value)
+    return frozenset(alone)

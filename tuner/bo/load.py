@@ -27,7 +27,6 @@ from tuner.core import (
     Candidate,
     Done,
     Evidence,
-    Limit,
     LoadHistory,
     Past,
     Phase,
@@ -55,9 +54,9 @@ MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
 
-OF_A_LOAD = 6
-"""The most trials of each knob at one load, where trials cannot set it: as many loads share the trials,
-and its windows may last an hour each."""
+OF_A_LOAD, OF_A_LOAD_S = MOST_LOADS, 3600.0
+"""The most trials of each knob at one load, where trials cannot set it, or the seconds of them if these
+are more trials: all loads share the trials, and a window may last an hour."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
@@ -149,12 +148,12 @@ class _Loads:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
-        if self._limits(self._evidence(load)) is None:
+        if not self._judged(self._evidence(load)):
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
             if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
-        if not self.askable and self._spent(load) >= OF_A_LOAD * len(study.space.knobs):
+        if not self.askable and self._spent(load):
             return None
         search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
@@ -169,10 +168,14 @@ class _Loads:
         own = [t for t in latest if t.tries(self.past.study.baseline)]
         return not self.askable and len(own) >= BASELINE_TRIES
 
-    def _spent(self, load: float) -> int:
-        """Return the number of complete trials at a load."""
+    def _spent(self, load: float) -> bool:
+        """Return whether a load had its share of the trials; those cut short do not count."""
+        study = self.past.study
         tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
-        return sum(t.solid and not t.tries(self.past.study.baseline) for t in tuned)
+        own = [t for t in tuned if t.solid and not t.tries(study.baseline)]
+        spent_s = math.fsum(t.measurement.seconds for t in own if t.measurement)
+        knobs = len(study.space.knobs)
+        return len(own) >= OF_A_LOAD * knobs and spent_s >= OF_A_LOAD_S * knobs
 
     def just_tried(self, chosen: Try) -> bool:
         """Return whether the latest trial was of this setting: its load did not come."""
@@ -184,7 +187,7 @@ class _Loads:
         Where baselines missed their load, with that of the nearest. Not where a limit is relative.
         """
         own, study = self.past.at({self.by: load}), self.past.study
-        if self._limits(own) is not None or any(c.relative for c in study.constraints):
+        if self._judged(own) or any(c.relative for c in study.constraints):
             return own
         apart = [
             (abs(math.log(at / load)), at)
@@ -198,10 +201,10 @@ class _Loads:
         measured = own.candidates if baseline is None else (*own.candidates, baseline)
         return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
 
-    def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
-        """Return the limits at a load; None while the baseline does not show them or the objective."""
-        objective = self.past.study.objective
-        return None if objective.score(evidence.baseline) is None else evidence.limits
+    def _judged(self, evidence: Evidence) -> bool:
+        """Return whether the baseline shows the limits at a load, and the objective."""
+        objective = self.past.study.objective.score(evidence.baseline)
+        return objective is not None and evidence.limits is not None
 
     def _search(self, load: float, reach: float = 1.0, measured: Grid | None = None) -> Search:
         """Return the search at a load, with predictions at `reach` times the load.
@@ -252,7 +255,7 @@ class _Loads:
         One whose confirmation has begun is preferred to one that saves little more.
         """
         evidence = self._evidence(load)
-        if self._limits(evidence) is None:
+        if not self._judged(evidence):
             return None
         search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline

@@ -108,6 +108,7 @@ def test_a_value_alone_at_fault_for_a_start_that_failed_is_not_tried_again() -> 
     assert refused(failed(2, flags(1000, 64, 64))) == {0}, "the baseline's batch works"
     assert refused(failed(2, flags(400, 64, 64))) == {0}, "a clock restarts nothing"
     assert refused(failed(2, flags(1000, 64, 99))) == set(), "either may be at fault"
+    assert refused(failed(2, flags(1000, 64, 99)), failed(3, flags(1000, 1, 99))) == {1}, "common"
     works = trial(3, flags(1000, 1, 99), window(5.0, 90.0))
     assert refused(failed(2, flags(1000, 64, 99)), works) == {0}, "99 works beside another"
     both = trial(4, flags(400, 64, 32), window(5.0, 90.0))
