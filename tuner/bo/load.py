@@ -55,9 +55,9 @@ MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
 
-OF_A_LOAD = 6
-"""The most trials of each knob at one load, where trials cannot set it: as many loads share the trials,
-and its windows may last an hour each."""
+OF_A_LOAD, OF_A_LOAD_S = 6, 3600.0
+"""The most trials of each knob at one load, where trials cannot set it, or the seconds of them if these
+are more trials: all loads share the trials, and a window may last an hour."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
@@ -154,7 +154,7 @@ class _Loads:
             if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
-        if not self.askable and self._spent(load) >= OF_A_LOAD * len(study.space.knobs):
+        if not self.askable and self._spent(load):
             return None
         search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
@@ -169,10 +169,14 @@ class _Loads:
         own = [t for t in latest if t.tries(self.past.study.baseline)]
         return not self.askable and len(own) >= BASELINE_TRIES
 
-    def _spent(self, load: float) -> int:
-        """Return the number of complete trials at a load."""
+    def _spent(self, load: float) -> bool:
+        """Return whether a load had its share of the trials; those cut short do not count."""
+        study = self.past.study
         tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
-        return sum(t.solid and not t.tries(self.past.study.baseline) for t in tuned)
+        own = [t for t in tuned if t.solid and not t.tries(study.baseline)]
+        spent_s = math.fsum(t.measurement.seconds for t in own if t.measurement)
+        knobs = len(study.space.knobs)
+        return len(own) >= OF_A_LOAD * knobs and spent_s >= OF_A_LOAD_S * knobs
 
     def just_tried(self, chosen: Try) -> bool:
         """Return whether the latest trial was of this setting: its load did not come."""

@@ -17,7 +17,7 @@ from tuner.core.evidence import (
 )
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
-from tuner.core.loads import LOAD_STEP, LoadHistory, highest_rise, loads_ahead
+from tuner.core.loads import LoadHistory, load_turns, loads_ahead
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
 from tuner.core.siblings import NO_MEMORY, SiblingMemory
@@ -72,9 +72,8 @@ class Past:
         return loads_ahead(self.context.get(by, 0.0), by, self._windows(by))
 
     def moves(self, by: str) -> bool:
-        """Return whether the load rose within the latest windows, and is not above all of them now."""
-        high = highest_rise(by, self._windows(by))
-        return high > 0.0 and self.context.get(by, 0.0) <= high * LOAD_STEP**2
+        """Return whether the load goes up and down from window to window: it turned twice lately."""
+        return load_turns(by, self._windows(by)) > 1
 
     def _windows(self, by: str) -> list[tuple[Context, float]]:
         """Return the loads of windows and their seconds; those that requested theirs say nothing."""

@@ -27,8 +27,8 @@ __all__ = [
     "bursts_of",
     "loads_ahead",
     "confirms_at",
-    "highest_rise",
     "load_band",
+    "load_turns",
     "load_trend",
 ]
 
@@ -147,18 +147,24 @@ def loads_ahead(
     last = latest[-1][signal]
     burst = latest[-1].get(burst_names(signal)[0], 0.0)
     likely = last if now <= 0.0 or abs(now - last) * LOOK_S <= burst else now
-    high = highest_rise(signal, windows)
+    low, high = math.inf, 0.0
+    for load in (at[signal] for at in latest):
+        high = max(high, load) if load > low * LOAD_STEP**2 else high
+        low = min(low, load)
     return (high, likely) if high > likely * LOAD_STEP**2 else (likely,)
 
 
-def highest_rise(signal: str, windows: Sequence[tuple[Context, float]]) -> float:
-    """Return the highest load of the latest windows that came after a lower one; 0 for no rise."""
-    low, high = math.inf, 0.0
-    for at in _whole(windows):
-        if at[signal] > low * LOAD_STEP**2:
-            high = max(high, at[signal])
-        low = min(low, at[signal])
-    return high
+def load_turns(signal: str, windows: Sequence[tuple[Context, float]]) -> int:
+    """Return how often a load turned within the latest windows: from rising to falling, or the reverse."""
+    turns, direction = 0, 0
+    loads = [at[signal] for at in _whole(windows)]
+    last = loads[0] if loads else 0.0
+    for load in loads:
+        step = (load > last * LOAD_STEP**2) - (load * LOAD_STEP**2 < last)
+        turns += step * direction < 0
+        direction = step or direction
+        last = load if step or (load - last) * direction > 0.0 else last
+    return turns
 
 
 def _whole(windows: Sequence[tuple[Context, float]]) -> list[Context]:

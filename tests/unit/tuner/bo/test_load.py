@@ -287,5 +287,6 @@ def test_a_load_gets_a_share_of_the_trials(monkeypatch: pytest.MonkeyPatch) -> N
     trials = [*at_baseline(30.0), trial(3, SPACE.default, shown(SPACE.default, 60.0))]
     assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Try)
     monkeypatch.setattr("tuner.bo.load.OF_A_LOAD", 0)
+    monkeypatch.setattr("tuner.bo.load.OF_A_LOAD_S", 0.0)
     assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Done)
     assert isinstance(Polythrottle().suggest(past(asked(askable=True), trials, 60.0)), Try)

@@ -17,6 +17,7 @@ from tuner.core import (
     bursts_of,
     load_band,
     load_trend,
+    load_turns,
     loads_ahead,
     setting_key,
 )
@@ -118,3 +119,10 @@ def test_a_load_that_rose_may_do_so_again_and_one_that_fell_not() -> None:
     assert loads_ahead(2.0, BY, windows(2.0, 4.0, *[2.0] * 6)) == (2.0,), "long ago"
     short = [*windows(2.0, 2.0), ({BY: 9.0}, 40.0), *windows(2.0)]
     assert loads_ahead(2.0, BY, short) == (2.0,), "by chance within a short window"
+
+
+def test_a_load_that_rose_for_good_does_not_turn() -> None:
+    assert load_turns(BY, windows(2.0, 4.0, 4.0, 4.0)) == 0
+    assert load_turns(BY, windows(2.0, 4.0, 2.0, 2.0)) == 1
+    assert load_turns(BY, windows(2.0, 4.0, 2.0, 4.0)) == 2
+    assert load_turns(BY, windows(2.0, 2.2, 2.1, 2.3)) == load_turns(BY, []) == 0

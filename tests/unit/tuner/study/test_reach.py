@@ -272,7 +272,7 @@ def test_a_burst_is_no_load_of_its_own_to_confirm() -> None:
 
 def test_where_the_load_goes_up_and_down_one_row_is_measured_until_it_met_its_load() -> None:
     """Measured for the load of the last window, each row would always meet the load of the other."""
-    seen, measured = baselines(30.0, 31.0, 48.0, 49.0), list[Setting]()
+    seen, measured = baselines(30.0, 48.0, 31.0, 49.0), list[Setting]()
     seen = [replace(t, number=n) for n, t in enumerate(seen, 1)]
     for load in (30.0, 48.0) * 6:
         step = confirming_rows(confirming(seen, seen[-1].ran_at[BY]), seen)
