@@ -126,8 +126,7 @@ def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Ten
 
 def _front(points: Tensor) -> Tensor:
     """Return the points that no other point beats in both objectives."""
-    front: Tensor = points[is_non_dominated(points)]
-    return front
+    return points[is_non_dominated(points)]
 
 
 def _done(searches: tuple[Search, Search], why: str) -> Done:

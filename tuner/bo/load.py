@@ -27,7 +27,6 @@ from tuner.core import (
     Candidate,
     Done,
     Evidence,
-    Limit,
     LoadHistory,
     Past,
     Phase,
@@ -55,7 +54,7 @@ MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
 
-OF_A_LOAD, OF_A_LOAD_S = 6, 3600.0
+OF_A_LOAD, OF_A_LOAD_S = MOST_LOADS, 3600.0
 """The most trials of each knob at one load, where trials cannot set it, or the seconds of them if these
 are more trials: all loads share the trials, and a window may last an hour."""
 
@@ -149,7 +148,7 @@ class _Loads:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
-        if self._limits(self._evidence(load)) is None:
+        if not self._judged(self._evidence(load)):
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
             if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
@@ -188,7 +187,7 @@ class _Loads:
         Where baselines missed their load, with that of the nearest. Not where a limit is relative.
         """
         own, study = self.past.at({self.by: load}), self.past.study
-        if self._limits(own) is not None or any(c.relative for c in study.constraints):
+        if self._judged(own) or any(c.relative for c in study.constraints):
             return own
         apart = [
             (abs(math.log(at / load)), at)
@@ -202,10 +201,10 @@ class _Loads:
         measured = own.candidates if baseline is None else (*own.candidates, baseline)
         return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
 
-    def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
-        """Return the limits at a load; None while the baseline does not show them or the objective."""
-        objective = self.past.study.objective
-        return None if objective.score(evidence.baseline) is None else evidence.limits
+    def _judged(self, evidence: Evidence) -> bool:
+        """Return whether the baseline shows the limits at a load, and the objective."""
+        objective = self.past.study.objective.score(evidence.baseline)
+        return objective is not None and evidence.limits is not None
 
     def _search(self, load: float, reach: float = 1.0, measured: Grid | None = None) -> Search:
         """Return the search at a load, with predictions at `reach` times the load.
@@ -256,7 +255,7 @@ class _Loads:
         One whose confirmation has begun is preferred to one that saves little more.
         """
         evidence = self._evidence(load)
-        if self._limits(evidence) is None:
+        if not self._judged(evidence):
             return None
         search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline

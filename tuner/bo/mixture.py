@@ -193,7 +193,12 @@ class Mixture:
         All residuals of a hypothesis together: one by one takes three times as long.
         """
         rests = [Leftover(*sizes) for sizes in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads)]
-        between, spread = self._between(rests), torch.tensor([[[r.spread]] for r in rests])
+        same = (self.row[:, None] == self.row).double()
+        smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
+        rough = torch.stack([rest.covariance(smooth[rest.length], same) for rest in rests])
+        alike = (self.metric[:, None] == self.metric).double()
+        between = alike * rough + (self.noise.square() + JITTER).diag()
+        spread = torch.tensor([[[rest.spread]] for rest in rests])
         factors, fits = [], []
         for prior in priors:
             features = prior.features[:, self._at]
@@ -232,21 +237,12 @@ class Mixture:
             return weights
         return torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
 
-    def _between(self, rests: Sequence[Leftover]) -> Tensor:
-        """Return level, residual, roughness and noise between the readings, for each leftover."""
-        same = (self.row[:, None] == self.row).double()
-        smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
-        rough = torch.stack([rest.covariance(smooth[rest.length], same) for rest in rests])
-        alike = (self.metric[:, None] == self.metric).double()
-        return alike * rough + (self.noise.square() + JITTER).diag()
-
     def _fits(self, prior: Hypothesis, factors: Tensor) -> Tensor:
         """Return the log probability of the readings, up to a common constant: `factors x laws`."""
         misses = (self.value - prior.centres[:, self._at]).T
-        half = torch.linalg.solve_triangular(factors, misses, upper=False)
+        half: Tensor = torch.linalg.solve_triangular(factors, misses, upper=False)
         sizes = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
-        fits: Tensor = -half.square().sum(dim=1) / 2.0 - sizes[:, None]
-        return fits
+        return -half.square().sum(dim=1) / 2.0 - sizes[:, None]
 
     def _component(
         self, prior: Hypothesis, rest: Leftover, factor: Tensor, fits: Tensor

@@ -51,8 +51,7 @@ class Hypothesis:
     def with_row(self, row: int, metrics: int) -> Tensor:
         """Return the covariance, from the features, of each metric at each row with it at one row."""
         features = torch.unflatten(self.features, 1, (metrics, -1))
-        both: Tensor = (features * features[..., [row]]).sum(dim=0).flatten()
-        return both
+        return (features * features[..., [row]]).sum(dim=0).flatten()
 
 
 @lru_cache(maxsize=2)

@@ -85,9 +85,7 @@ class Search:
         Not those that run, have failed twice or a value with which the workload did not start, have
         shown a limit broken, were mostly contaminated, or have `MOST_WINDOWS` windows.
         """
-        allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
-        if self.within is not None:
-            allowed = torch.tensor([self.within(s) for s in self.grid.settings])
+        allowed = torch.tensor([self.within is None or self.within(s) for s in self.grid.settings])
         for row, count in Counter(self._rows(TrialState.FAILED)).items():
             allowed[row] &= count < MOST_FAILURES
         for row, count in Counter(self._rows(TrialState.CONTAMINATED)).items():

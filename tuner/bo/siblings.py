@@ -27,7 +27,7 @@ MOST_TRUST = 0.95
 Column = list[float] | list[str]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def sibling_hypotheses(
     grid: Grid, metrics: tuple[str, ...], memory: SiblingMemory, cold: int
 ) -> tuple[Hypothesis, ...]:
@@ -84,9 +84,8 @@ def transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Ten
     values = torch.tensor([posterior.means, *posterior.directions], dtype=torch.float64)[:, columns]
     between = matern(torch.cdist(points, points) / REACH)
     between += NUGGET * torch.eye(len(points), dtype=torch.float64)
-    shares = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
-    predicted: Tensor = (values @ shares).flatten(1)
-    return predicted
+    shares: Tensor = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
+    return (values @ shares).flatten(1)
 
 
 def coordinates(grid: Grid) -> list[Column]:
