@@ -1275,7 +1275,7 @@ def _bounds(title: str, bounds: Told) -> list[str]:
 
 
 def _lowest(part: Told) -> list[str]:
-    """Return each source's difference after eight trials."""
+    """Return each source's difference after eight trials, of those where siblings change it."""
     rows = [
         (name, label, r)
         for name, database in part["databases"].items()
@@ -1283,11 +1283,12 @@ def _lowest(part: Told) -> list[str]:
         for r in database[label]
         if r["budget"] == 8
     ]
+    changed = [row for row in rows if f"{abs(row[2]['difference']):.2f}" != "0.00"]
     listed = "; ".join(
         f"{name} ({label}) {r['difference']:+.2f} ± {r['stderr']:.2f}"
-        for name, label, r in sorted(rows, key=lambda row: float(row[2]["difference"]))
+        for name, label, r in sorted(changed, key=lambda row: float(row[2]["difference"]))
     )
-    return [f"Difference @8 by source: {listed}."]
+    return [f"Difference @8 by source, 0.00 for the {len(rows) - len(changed)} others: {listed}."]
 
 
 def _verified(told: Told) -> list[str]:

@@ -22,6 +22,7 @@ from tuner.core import (
     incumbent,
     setting_key,
 )
+from tuner.guard import silencing
 
 BLOCK = 32
 """Points drawn at a time: a Sobol sequence is balanced over powers of two."""
@@ -38,9 +39,10 @@ class Sobol:
         if past.limits is None:
             return Wait("the baseline has not been measured yet")
         tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
+        silent = silencing(study, trials)
         if past.left > 0:
             for setting in spread(study.space, study.seed):
-                if setting_key(setting) not in tried:
+                if setting_key(setting) not in tried and not silent & setting.items():
                     return Try(setting, f"point {spent + 1} of a Sobol sequence")
         if past.running:
             return Wait("the last trial is still running")

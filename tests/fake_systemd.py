@@ -1,7 +1,8 @@
 """A systemd with one service, in files that outlive every process; as unkind as the real one.
 
 `python -m tests.fake_systemd ROOT WORDS…` is its systemctl. What its file says goes wrong:
-`bad` (a word with which the service does not start), `hang` (one with which a start takes for ever),
+`bad` (a word with which the service does not start), `dies` (one with which its process ends soon, and is
+started again until it has failed), `hang` (one with which a start takes for ever),
 `lost` (a daemon-reload that loads nothing), `masked`, `gone` (the unit's file was removed). Five starts
 without reset-failed are the most.
 """
@@ -101,20 +102,29 @@ class FakeSystemd:
         }
         self.save(now)  # the old process has ended, whatever comes
         if state.get("masked") or state.get("gone") or starts > MOST_STARTS:
-            raise ActuationError("Unit llm.service is masked, gone, or started too often")
+            raise ActuationError(
+                f"systemctl restart {NAME}: it is masked, gone, or started too often"
+            )
         if state.get("bad") in argv.split():
-            raise ActuationError("Job for llm.service failed")
+            raise ActuationError(f"systemctl restart {NAME}: Job for {NAME} failed")
         if state.get("hang") in argv.split():
             self.save({**now, "active": "activating"})
             raise TimeoutError
-        self.save({**now, "running": argv, "active": "active"})
+        dies = state.get("dies") in argv.split()
+        self.save({**now, "running": argv, "active": "active", "dying": dies, "looks": 0})
 
     def _shown(self, state: dict[str, Any]) -> str:
+        if state.get("dying"):  # the first look is before its process ends; then once more each
+            looks = state["looks"] + 1
+            active = "active" if looks == 1 else "activating" if looks <= MOST_STARTS else "failed"
+            state = {**state, "looks": looks, "active": active}
+            self.save(state)
         load = "not-found" if state.get("gone") else "masked" if state.get("masked") else "loaded"
         told = (
             f"path={state['argv'].split()[0]} ; argv[]={state['argv']} ; ignore_errors=no ; pid=7"
         )
         lines = [f"Id={NAME}", f"LoadState={load}", f"ActiveState={state['active']}"]
+        lines += [f"NRestarts={max(0, state.get('looks', 0) - 1)}"]
         lines += [f"FragmentPath=/{self.fragment.relative_to(self.root)}"]
         return "\n".join(
             [*lines, f"DropInPaths={state['drop_ins']}", f"ExecStart={{ {told} }}", ""]
@@ -146,7 +156,7 @@ class DirectFlags(UnitFlags):
             return self.systemd.call(*words)
         except TimeoutError:
             late = subprocess.TimeoutExpired(words, seconds)
-            raise ActuationError(f"systemctl {words[0]}: {late}") from None
+            raise ActuationError(f"systemctl {words[0]} {NAME}: {late}") from None
 
 
 def main(root: str, *words: str) -> int:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuner.core import (
+    NO_ANSWER,
     UNDECLARED,
     Estimate,
     Evidence,
@@ -21,9 +22,11 @@ from tuner.core import (
     Trial,
     TrialState,
     TuningError,
+    Value,
     Verdict,
     judge,
     quantity_of,
+    render_setting,
 )
 
 ABORT_MARGIN = 0.1
@@ -124,8 +127,8 @@ def objection(
 ) -> str | None:
     """Return why a setting must not be tried, None where nothing speaks against it.
 
-    It must be a point of the space, must not have failed twice, and must not be one whose windows
-    have proven a limit broken.
+    It must be a point of the space, must not have failed twice, nor have a value with which the workload
+    did not start, and must not be one whose windows have proven a limit broken.
     """
     try:
         study.space.check(setting)
@@ -134,7 +137,32 @@ def objection(
     failures = [t for t in trials if t.state is TrialState.FAILED and t.tries(setting)]
     if len(failures) >= MOST_FAILURES:
         return f"it failed {len(failures)} times; last reason: {failures[-1].reason}"
+    if at_fault := silencing(study, trials) & setting.items():
+        return f"with {render_setting(dict(at_fault))} the workload {NO_ANSWER}"
     candidate = evidence.of(setting)
     if candidate is not None and candidate.verdict is Verdict.INFEASIBLE:
         return "it breaks a limit in its windows"
     return None
+
+
+def silencing(study: Study, trials: Sequence[Trial]) -> frozenset[tuple[str, Value]]:
+    """Return the values of knobs with which the workload did not answer after its restart.
+
+    A value that restarts it is suspect if no window was measured with it and it is not the baseline's. At
+    fault is the only suspect of a trial, else the only one that several failed trials have in common.
+    """
+    failed = [t for t in trials if t.state is TrialState.FAILED and NO_ANSWER in t.reason]
+    if not failed:
+        return frozenset()
+    restarts = {knob.name for knob in study.space.knobs if knob.cost.restart}
+    works = {*study.baseline.items()}
+    for trial in trials:
+        works |= trial.setting.items() if trial.measurement is not None else set()
+    suspects = [{(k, v) for k, v in t.setting.items() if k in restarts} - works for t in failed]
+    alone = {value for values in suspects if len(values) == 1 for value in values}
+    left = [values for values in suspects if not values & alone]
+    for value in set[tuple[str, Value]]().union(*left):
+        having = [values for values in left if value in values]
+        if len(having) > 1 and len(set.intersection(*having)) == 1:
+            alone.add(value)
+    return frozenset(alone)

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Collection
 
+from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.signal_level import PlanLevel, SignalLevel, SwitchingCost
@@ -39,6 +40,8 @@ LOADS_S = 0.5
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan for a signal that is only measured."""
+INSIDE = (("requests_in_system",), ("waiting", "decoding_requests"))
+"""Signals whose sum is the number of requests in a service: the first of these that are all reported."""
 QUEUE_FACTOR = 6.0
 """A load above this multiple of the row's is a growing queue rather than a burst."""
 
@@ -53,7 +56,8 @@ class PlanRunner:
     waiting request loses time, so a longer queue brings the change earlier. A signal that can be
     waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
     workload the plan is not followed: the load is then partly ours. An eager plan changes upward
-    immediately, whatever the cost. Of a table each signal does so by itself.
+    immediately, whatever the cost, and downward once the queue of a rise is served (`Backlog`). Of a
+    table each signal does so by itself.
 
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
@@ -73,15 +77,16 @@ class PlanRunner:
         self._unread: dict[str, str] = {}
         self._loads_at = -math.inf
         self._cost = SwitchingCost()
+        self._backlog = Backlog()
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
 
     @property
     def context(self) -> Context:
         """The current load, as far as it is measured here: the levels of the signals."""
-        smoothed = {name: level.smoothed for name, level in self._loads.items()}
-        levels = {name: value for name, value in smoothed.items() if value is not None}
-        return levels if self._level is None else {**levels, **self._level.smoothed}
+        reported = {name: level.reported for name, level in self._loads.items()}
+        levels = {name: value for name, value in reported.items() if value is not None}
+        return levels if self._level is None else {**levels, **self._level.reported}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
@@ -126,7 +131,8 @@ class PlanRunner:
             if name in followed:
                 self._loads.pop(name, None)
                 continue
-            level = self._loads.setdefault(name, SignalLevel(NOTHING_HELD))
+            fresh = SignalLevel(NOTHING_HELD, rate=live.signal.unit == PER_SECOND)
+            level = self._loads.setdefault(name, fresh)
             if live.signal.askable and self._holder.is_aside:
                 level.pause()
                 continue
@@ -189,8 +195,10 @@ class PlanRunner:
             return
         if self._level is None or self._level.plan != hold.order.plan:
             rates = [each.signal.name for each in followed if each.signal.unit == PER_SECOND]
-            self._level = PlanLevel(hold.order.plan, rates)
+            self._level, self._backlog = PlanLevel(hold.order.plan, rates), Backlog()
         self._level.see(now, samples)
+        if live.signal.unit == PER_SECOND:
+            self._backlog.see(now, self._level.latest, self._inside())
         self._follow(now, self._level)
 
     def _follow_hour(self, hold: Hold) -> None:
@@ -216,16 +224,26 @@ class PlanRunner:
             weight, risen = level.latest / plan.rows[hold.row].below, row > hold.row
         else:
             too_many, (row, risen), weight = None, following, 1.0
-        if row == hold.row:
+        if row == hold.row or (plan.eager and not risen and not self._backlog.served(now)):
             self._cost.settle(now)
         elif plan.eager and risen:
             self._cost.settle()
+            self._backlog.rise(now)
             self._move(hold, row)
         elif self._cost.due(now, weight * _gain(plan, hold.row, row), self._cost_s(hold, row)):
             self._cost.settle()
             self._move(hold, row)
             if too_many is not None:
                 level.rise()
+
+    def _inside(self) -> float | None:
+        """Return the number of requests in the service; None if no signal reports it."""
+        levels = {name: level.smoothed for name, level in self._loads.items()}
+        for names in INSIDE:
+            values = [v for name in names if (v := levels.get(name)) is not None]
+            if len(values) == len(names):
+                return sum(values)
+        return None
 
     def _live(self, plan: Plan) -> list[LiveSignal] | None:
         """Return the live signals of a plan, in its order; None if it has none or one is missing here."""
@@ -261,6 +279,7 @@ class PlanRunner:
     def _pause(self) -> None:
         if self._level is not None:
             self._level.pause()
+        self._backlog = Backlog()
         self._cost.settle()
 
     def _cost_s(self, hold: Hold, row: int) -> float:

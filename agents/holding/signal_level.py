@@ -54,6 +54,7 @@ class SignalLevel:
         self.latest = self.present = 0.0
         self._steady = self._lasting = 0.0
         self._lasting_s = STEADY_S
+        self._minute = self._minute_s = 0.0
         self._rate = rate
         self._last: tuple[float, SignalSample] | None = None
         self._vote: int | None = None
@@ -85,6 +86,8 @@ class SignalLevel:
             self.smoothed += (mean - self.smoothed) * (1.0 - math.exp(-seconds / SMOOTHING_S))
             self._steady += (mean - self._steady) * (1.0 - math.exp(-seconds / STEADY_S))
             self._last_on(mean, seconds)
+        self._minute_s = min(LASTING_S, self._minute_s + seconds)
+        self._minute += (mean - self._minute) * min(1.0, seconds / self._minute_s)
         total, lasted_s = self._span
         self._span = total + mean * seconds, lasted_s + seconds
         if now - self._voted_at >= VOTE_S:
@@ -132,6 +135,11 @@ class SignalLevel:
                 (self._lasting, self._lasting_s),
             )
         )
+
+    @property
+    def reported(self) -> float | None:
+        """The level to report: over a minute of a rate, which within seconds is chance."""
+        return self._minute if self._rate and self.smoothed is not None else self.smoothed
 
     def rise(self) -> None:
         """Set the level to the present value, because a change was made for it."""
@@ -218,9 +226,9 @@ class PlanLevel:
         return None if other is None else (self.plan.index(across, other), risen)
 
     @property
-    def smoothed(self) -> Context:
-        """The smoothed levels; without those that have no two readings yet."""
-        levels = {level.plan.by: level.smoothed for level in self._levels}
+    def reported(self) -> Context:
+        """The levels to report; without those that have no two readings yet."""
+        levels = {level.plan.by: level.reported for level in self._levels}
         return {name: value for name, value in levels.items() if value is not None}
 
     @property

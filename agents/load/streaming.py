@@ -2,8 +2,8 @@
 
 The load shares the machine with the server, so a piece of an answer is searched for marks; its JSON is not
 parsed. Definitions are those of `vllm bench serve`: TTFT runs from the request to the first piece, TPOT is
-the time from the first to the last piece per token after the first. Chat is not offered: its first piece
-may hold a role and no token.
+the time from the first to the last piece per token after the first. Ours: pieces before the first text, as
+with a role alone, do not count as the first, unless the answer has no text at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
-from agents.load.generator import LoadRun, LoadShape
+from agents.load.generator import LoadRun, LoadShape, Tally
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, LoadWindow, Totals
 from agents.load.stats import rate_of
@@ -25,6 +25,7 @@ from tuner.core import (
     Context,
     Estimate,
     Kind,
+    MeasurementError,
     Metric,
     OverDevices,
     OverWindows,
@@ -37,9 +38,23 @@ from tuner.core import (
 
 EVENT = b"data: {"
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
+TEXT = re.compile(rb'"(?:text|content|reasoning_content|reasoning)":\s*"[^"]')
+"""Text of an answer, or of the reasoning before it."""
 LONGEST_USAGE = 2000
 """Bytes of the last pieces that are searched for the number of tokens."""
 NO_USAGE = "an answer without its number of tokens"
+NEXT_STEPS = {
+    "HTTP 400": "shorten prompt and output of the load: they may exceed the model's context",
+    "HTTP 401": "give an address that needs no API key, or the key in headers of [load]",
+    "HTTP 403": "give an address that needs no API key, or the key in headers of [load]",
+    "HTTP 404": "check that the server offers /v1/completions for this model",
+    "HTTP 429": "lower the rate or the callers of the load, or raise the server's limit of requests",
+    "HTTP 503": "wait until the model is loaded, or lower the rate or the callers of the load",
+    NO_USAGE: "take a version of the server that reports `usage` in its streams",
+}
+"""What to do where the answers of a load have such an error."""
+MOST_REFUSED = 0.01
+"""A window with more refusals than this share of its requests, and than two, is no measurement; ours."""
 PAUSE_S = 1.0
 """A request after so long without any other is a first one: it may wait for the model to be loaded."""
 FIRST = "first_request_ms"
@@ -89,10 +104,11 @@ class StreamCaller:
         self._http = connect(self._look)
         self.close = self._http.close
         self._events, self._first_s, self._last_s, self._tail = 0, 0.0, 0.0, b""
+        self._text = False
 
     def send(self) -> str:
         """Send one request, read its stream to the end, and return the error, or an empty text."""
-        self._events, self._tail = 0, b""
+        self._events, self._tail, self._text = 0, b"", False
         began_s = self._clock.monotonic()
         times = self._times
         with times.lock:
@@ -121,14 +137,16 @@ class StreamCaller:
         return ""
 
     def _look(self, piece: bytes) -> None:
-        """Note the time of a piece that begins an event; an event may be split between two pieces."""
-        events = (self._tail[-(len(EVENT) - 1) :] + piece).count(EVENT)
-        self._tail = (self._tail + piece)[-LONGEST_USAGE:]
-        if not events:
+        """Note the time of a piece with an event or the first text; each may be split between pieces."""
+        events, whole = (self._tail[-(len(EVENT) - 1) :] + piece).count(EVENT), self._tail + piece
+        self._tail = whole[-LONGEST_USAGE:]
+        begins = not self._text and TEXT.search(whole) is not None
+        if not events and not begins:
             return
         now_s = self._clock.monotonic()
-        if not self._events:
+        if begins or not self._events:
             self._first_s = now_s
+        self._text = self._text or begins
         self._last_s = now_s
         self._events += events
         with self._times.lock:
@@ -201,7 +219,9 @@ class StreamWindow:
         return self._with(self._window.stop())
 
     def _with(self, reading: Reading) -> Reading:
-        times, seconds = self._times, self._run.read().seconds
+        times, tally = self._times, self._run.read()
+        seconds = tally.seconds
+        _demand_few_refusals(tally)
         with times.lock:
             ended, first, per_token, after_pause = (
                 list(times.ended),
@@ -224,6 +244,23 @@ class StreamWindow:
             good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
             estimates["goodput_per_s"] = rate_of(good, seconds)
         return Reading(reading.totals, estimates)
+
+
+def next_step(wrong: str) -> str:
+    """Return what to do where the answers of a load have an error."""
+    return NEXT_STEPS.get(wrong, "check the server's log")
+
+
+def _demand_few_refusals(tally: Tally) -> None:
+    """Raise MeasurementError where the server refuses requests, or does not count their tokens."""
+    refused = {why: n for why, n in tally.failures.items() if why == NO_USAGE or why[:5] == "HTTP "}
+    count, answered = sum(refused.values()), len(tally.completed_at_s)
+    if count > max(2, MOST_REFUSED * (count + answered)):
+        most = max(refused, key=refused.__getitem__)
+        reasons = ", ".join(f"{n} × {why}" for why, n in refused.items())
+        raise MeasurementError(
+            f"{count} of {count + answered} requests failed ({reasons})", hint=next_step(most)
+        )
 
 
 def stream_metrics(goodput: bool, closed: bool) -> tuple[Metric, ...]:

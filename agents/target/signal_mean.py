@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from agents.load.prometheus import ARRIVALS
 from agents.target.side import LiveSignal, SignalSample
 from tuner.core import LOAD_REACH, Clock, Context, burst_names, bursts_of
 
@@ -47,14 +48,25 @@ class SignalMean:
         self._last = now, sample
 
     @property
-    def context(self) -> Context:
-        """The mean by the signal's name; empty while there is none."""
+    def counts_requests(self) -> bool:
+        """Whether the signal is the rate of arriving requests."""
+        return self._live.signal.name == ARRIVALS.name
+
+    @property
+    def mean(self) -> float | None:
+        """The mean so far; None while there is none."""
         seconds = self._last[0] - self._first[0]
         mean = _mean(self._first[1], self._last[1], self._sum, seconds) if seconds > 0.0 else None
-        if mean is None or self._restarted or not math.isfinite(mean):
+        return None if mean is None or self._restarted or not math.isfinite(mean) else mean
+
+    @property
+    def context(self) -> Context:
+        """The mean by the signal's name; empty while there is none."""
+        mean = self.mean
+        if mean is None:
             return {}
-        name = self._live.signal.name
-        bursts = bursts_of(self._spans, LOAD_REACH * mean) if mean > 0.0 else ()
+        name, bound, requests = self._live.signal.name, LOAD_REACH * mean, self.counts_requests
+        bursts = bursts_of(self._spans, bound, requests=requests) if mean > 0.0 else ()
         return {name: mean, **dict(zip(burst_names(name), bursts, strict=False))}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.target.side import OffersLoad, WaitsForRuns
 from agents.target.signal_mean import SignalMean
@@ -14,6 +14,7 @@ from tuner.core import (
     ANYWHERE,
     FOREIGN_LOAD,
     STANDARD,
+    Z95,
     Clock,
     Context,
     Estimate,
@@ -37,6 +38,10 @@ SECONDS = "seconds"
 MOST_SUSPENDED_S = 0.1
 """Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
+SIZES = 0.5
+"""Standard deviation of one request's energy due to its size, as a share of the mean. Within a window
+of few requests their batches show too little of it. Ours: half of the energy varies as much as itself.
+"""
 NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
 
@@ -315,13 +320,32 @@ class TargetWindow:
         return RATIOS.get(metric.quantity, own)
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
-        marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0}]
+        marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0, SECONDS: 0.0}]
         marks += [m for m in self._marks[1:] if ratio.total in m and ratio.per in m]
         steps = [
             (b[ratio.total] - a[ratio.total], b[ratio.per] - a[ratio.per])
             for a, b in itertools.pairwise(marks)
         ]
-        return ratio_estimate(steps, ratio.scale, metric)
+        follows = self._means and ratio.per == "items"
+        times = [mark[SECONDS] for mark in marks] if follows else []
+        seconds = [b - a for a, b in itertools.pairwise(times)]
+        estimate = ratio_estimate(steps, ratio.scale, metric, seconds)
+        return self._at_arrivals(estimate) if follows and estimate is not None else estimate
+
+    def _at_arrivals(self, estimate: Estimate) -> Estimate:
+        """Add what the rate does not explain: requests at the window's ends, and their random sizes."""
+        rate = next((m.mean for m in self._means if m.counts_requests), None)
+        items = self.total("items") or 0.0
+        if rate is None or items <= 0.0:
+            return estimate
+        ends = (items - rate * self.seconds) / items
+        off = estimate.mean * math.hypot(ends, SIZES / math.sqrt(items))
+        return replace(
+            estimate,
+            stderr=math.hypot(estimate.stderr, off),
+            low=estimate.mean - math.hypot(estimate.mean - estimate.low, Z95 * off),
+            high=estimate.mean + math.hypot(estimate.high - estimate.mean, Z95 * off),
+        )
 
 
 def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:

@@ -101,18 +101,15 @@ class SqlPosteriors:
             PosteriorRow.at.desc(),
             PosteriorRow.study,
         )
-        posteriors: list[tuple[SiblingRef, Posterior]] = []
+        others = DOCUMENTS.where(PosteriorRow.latest, PosteriorRow.study != without)
+        query = others.order_by(*order).limit(most)
         with self._database.look() as connection:
-            for closeness in (c for c in alike if c in which):
-                latest = PosteriorRow.latest, PosteriorRow.study != without
-                query = DOCUMENTS.where(*latest, alike[closeness])
-                for study, digest, document in connection.execute(
-                    query.order_by(*order).limit(most)
-                ):
-                    posteriors.append(
-                        (SiblingRef(study, digest, closeness), posterior_of(document))
-                    )
-        return tuple(posteriors)
+            return tuple(
+                (SiblingRef(study, digest, closeness), posterior_of(document))
+                for closeness in alike
+                if closeness in which
+                for study, digest, document in connection.execute(query.where(alike[closeness]))
+            )
 
     def get(self, siblings: Sequence[SiblingRef]) -> Sequence[Posterior | None]:
         """Return the posteriors referred to, None for those of deleted studies."""

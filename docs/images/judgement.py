@@ -75,8 +75,7 @@ def main(picture: Path) -> None:
         past = Past(study=study, trials=tuple(trials))
         answer = suggest(past)
         if spent in LOOKS:
-            assert past.limits is not None
-            draw(grid[:, LOOKS.index(spent)], search_of(past, past.limits), answer, spent)
+            draw(grid[:, LOOKS.index(spent)], search_of(past), answer, spent)
         if not isinstance(answer, Try):
             break
         trials.append(measured(model, len(trials) + 1, answer.setting, Phase.TUNING, rng))
@@ -118,7 +117,7 @@ def draw(axes: list[Axes], search: Search, answer: object, spent: int) -> None:
         for row, candidate in search.view.measured.items():
             axis.plot(clocks[row], candidate.estimates[metric].mean, "ko", markersize=5)
         axis.set_ylim(0.0, 3.0 * search.evidence.baseline[metric].mean)
-    for limit in search.limits:
+    for limit in search.evidence.limits or ():
         axes[0].axhline(limit.value, color="tab:red", linestyle="--", label="limit")
     axes[0].set_title(f"after {spent} trials")
     rules = Rules(search)

@@ -18,6 +18,7 @@ from tuner.core import (
     Context,
     Done,
     Evidence,
+    InvalidInput,
     Past,
     Plan,
     Row,
@@ -59,8 +60,13 @@ class Speculation:
     """
 
     def refuse(self, study: Study) -> None:
-        """Raise InvalidInput where no knob is the length, or one whose values are no lengths."""
+        """Raise InvalidInput where no knob is the length, or for a plan that no engine takes."""
         choices(study.space)
+        if len(study.terms.signals) > 1:
+            raise InvalidInput(
+                f"speculation plans by {DECODING} alone, not by {', '.join(study.terms.signals)}",
+                hint="leave --plan-by out: vLLM 0.33.0 and SGLang 0.5.23 take a table by batch only",
+            )
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next window, or the plan.
@@ -211,26 +217,21 @@ class _GridSearch:
         return self._try(self._unproven, "drafting at the most requests is always measured")
 
     def checking(self) -> Try | None:
-        """Return a window at the highest batch between two profiled ones at which the plan drafts.
+        """Return a window at the highest batch between two profiled ones at which drafting should pay.
 
         Plain decoding may fill a pass exactly there, and be better than at both neighbours. If it is,
         the next lower batch is checked.
         """
-        wide = self._with_between
+        wide, plain = self._with_between, self._plain
+        drafted = [b for b in wide.bests.values() if b.batch in wide.between and b.choice.length]
         seen = [cell for cell in wide.measured if cell.batch in wide.between]
-        if not self.profiled or self._plain is None or len(seen) >= CHECKED:
+        if not self.profiled or plain is None or len(seen) >= CHECKED or not drafted:
             return None
-        rows = wide._rows()
-        for batch in reversed(wide.between):
-            row = next(row for row in rows if batch < row.below)
-            choice = chosen(self.settings, row.setting)
-            if choice is None or not choice.length:
-                continue
-            for cell in (Cell(batch, self._plain), Cell(batch, choice)):
-                if self.past.left > 0 and cell not in wide.measured | wide.closed | wide.infeasible:
-                    why = f"drafting at {batch} requests is checked; {self._account} are measured"
-                    return replace(wide._try(cell, ""), why=why)
-            return None
+        highest = drafted[-1]
+        for cell in (Cell(highest.batch, plain), highest):
+            if self.past.left > 0 and cell not in wide.measured | wide.closed | wide.infeasible:
+                why = f"drafting at {cell.batch} requests is checked; {self._account} are measured"
+                return replace(wide._try(cell, ""), why=why)
         return None
 
     @cached_property

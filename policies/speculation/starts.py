@@ -1,8 +1,8 @@
 """Choose the table that one start of an engine profiles: a cell of each batch, instead of one in all.
 
-vLLM (0.26: vllm/v1/spec_decode/dynamic/utils.py) and SGLang (0.5.13:
-python/sglang/srt/speculative/adaptive_spec_params.py) read a table of lengths by batch at their start
-alone. A start takes minutes, a window seconds.
+vLLM (0.33.0: vllm/v1/spec_decode/dynamic/utils.py) and SGLang (0.5.23:
+sglang/srt/speculative/adaptive_spec_params.py) read a table of lengths by batch at their start alone.
+None takes one by batch and context length. A start takes minutes, a window seconds.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ A step costs t_verify(b, s) + s · t_draft(b) and brings l(s) + 1 tokens (Su et 
 2310.18813; Yan et al., arXiv 2402.01528). Here that is one model of all cells together, in
 logarithms:
 
-- t_verify(b, s) depends on the tokens of the pass, b · (s + 1), on the requests, and on whether it
-  verifies at all: so a plain step at 16 requests informs about a longer one at 2;
+- t_verify(b, s) depends on the tokens of the pass, b · (s + 1), or on the whole tiles that they fill,
+  on the requests, and on whether it verifies at all: so a plain step at 16 requests informs about a
+  longer one at 2;
 - t_draft(b) = t_verify(b, 0) · d(draft) · e(b); l(s) = p + p² + … + p^s for each draft;
 - the misfit of these forms: a small one for each cell, similar in neighbouring ones.
 
@@ -52,6 +53,9 @@ SCATTER_SD, SCATTER_REACH = 0.04, 2.0
 MISS_SD, MISS_REACH, MISS_DOUBLINGS = 0.03, 2.0, 1.5
 ROUGHNESS = (0.5, 1.0, 2.0, 4.0)
 """The possible roughness of a machine: multiples of the usual misfit."""
+TILES, ROUGHNESS_OF_TILES = (8, 16, 32, 64, 128), (0.5, 1.0)
+"""The possible tiles of a machine, in tokens: matrix kernels compute whole tiles, so that a pass takes
+as long as the tiles that its tokens fill."""
 REQUESTS_REACH = 1.5
 DRAFT_REACH = 2.0
 STEPS = 40
@@ -92,20 +96,26 @@ class CostSurface:
 def outlook(cells: Sequence[Cell], observed: Sequence[CellObservation]) -> CostSurface:
     """Return the predicted cost of every cell after these observations; without any, the prior.
 
-    The roughness of the machine, the deviation of single cells from the forms, is unknown
-    beforehand: the most likely of a few values is used.
+    The roughness of the machine, the deviation of single cells from the forms, and its tiles are
+    unknown beforehand: the most likely of a few values are used.
     """
+    misses = _matrix(cells, _missed(cells))
     if not observed:
-        return _Surface(cells, 1.0).outlook(())[0]
-    fits = [_Surface(cells, roughness).outlook(observed) for roughness in ROUGHNESS]
+        return _Surface(cells, misses, 1.0).outlook(())[0]
+    forms = [(roughness, 1) for roughness in ROUGHNESS]
+    forms += [(roughness, tile) for roughness in ROUGHNESS_OF_TILES for tile in TILES]
+    fits = [_Surface(cells, misses, *form).outlook(observed) for form in forms]
     return max(fits, key=lambda fit: fit[1])[0]
 
 
 class _Surface:
-    """The model of some cells at one roughness."""
+    """The model of some cells at one roughness and tile; `misses` correlates the cells' misfits."""
 
-    def __init__(self, cells: Sequence[Cell], roughness: float) -> None:
-        self._cells, self._roughness = tuple(cells), roughness
+    def __init__(
+        self, cells: Sequence[Cell], misses: Array, roughness: float, tile: int = 1
+    ) -> None:
+        self._cells, self._tile = tuple(cells), tile
+        self._misses = (roughness * MISS_SD) ** 2 * misses
         self._place: dict[Hashable, int] = {}
         self._mean, self._prior = self._parameters()
 
@@ -167,7 +177,7 @@ class _Surface:
             return float(at[self._place[name]])
 
         for row, one in enumerate(observations):
-            values[row], terms = _function(one.what, one.cell, read)
+            values[row], terms = _function(one.what, one.cell, read, self._tile)
             for name, slope in terms.items():
                 slopes[row, self._place[name]] += slope
         return values, slopes
@@ -175,11 +185,10 @@ class _Surface:
     def _parameters(self) -> tuple[Array, Array]:
         """Return the prior's mean and covariance, and store the index of each parameter."""
         blocks: list[Block] = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1))]
-        blocks += _timing(self._cells)
+        blocks += _timing(self._cells, self._tile)
         blocks += _proposing([c for c in self._cells if c.choice.length])
         misses: list[Hashable] = [("miss", c) for c in self._cells]
-        rough = (self._roughness * MISS_SD) ** 2
-        blocks.append((misses, 0.0, rough * _matrix(self._cells, _missed(self._cells))))
+        blocks.append((misses, 0.0, self._misses))
         size = sum(len(names) for names, _, _ in blocks)
         mean, cov = np.zeros(size), 1e-9 * np.eye(size)
         start = 0
@@ -192,16 +201,16 @@ class _Surface:
         return mean, cov
 
 
-def _timing(cells: Sequence[Cell]) -> list[Block]:
+def _timing(cells: Sequence[Cell], tile: int) -> list[Block]:
     """Return the prior of the times of passes: by their tokens, by requests, by verifying."""
-    tokens = sorted({_tokens_of(c) for c in cells} | {c.batch for c in cells})
+    filled = sorted({n for c in cells for n in (_plain(c, tile), _verified(c, tile))})
     batches = sorted({c.batch for c in cells})
-    sizes, doublings = [math.log2(n) for n in tokens], [math.log2(b) for b in batches]
+    sizes, doublings = [math.log2(n) for n in filled], [math.log2(b) for b in batches]
     near = _matrix(doublings, lambda u, v: _near(u - v, REQUESTS_REACH))
     rising = np.outer(doublings, doublings)
     return [
         (
-            [("pass", n) for n in tokens],
+            [("pass", n) for n in filled],
             RISE * np.array(sizes),
             RISE_SD**2 * np.outer(sizes, sizes)
             + BENDS_SD**2 * _matrix(sizes, lambda u, v: _bent(u - v, BENDS_REACH)),
@@ -232,48 +241,56 @@ def _proposing(drafted: Sequence[Cell]) -> list[Block]:
     ]
 
 
-def _tokens_of(cell: Cell) -> int:
-    """Return the number of tokens of a verifying pass."""
-    return cell.batch * (cell.choice.length + 1)
+def _verified(cell: Cell, tile: int) -> int:
+    """Return the number of tiles that the tokens of a verifying pass fill."""
+    return -(-cell.batch * (cell.choice.length + 1) // tile)
 
 
-def _function(what: What, cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+def _plain(cell: Cell, tile: int) -> int:
+    """Return the number of tiles that the tokens of a plain pass fill."""
+    return -(-cell.batch // tile)
+
+
+def _function(what: What, cell: Cell, read: Callable[..., float], tile: int) -> tuple[float, Terms]:
     """Return one function's value, and its slopes along the parameters."""
     if what == "tokens":
         return _tokens(cell.choice, read)
     if what == "drafting":
-        return _drafting(cell, read)
-    value, terms = _step(cell, read)
+        return _drafting(cell, read, tile)
+    value, terms = _step(cell, read, tile)
     if what == "step" or not cell.choice.length:
         return value, terms
     tokens, less = _tokens(cell.choice, read)
     return value - tokens, {**terms, **{name: -slope for name, slope in less.items()}}
 
 
-def _step(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+def _step(cell: Cell, read: Callable[..., float], tile: int) -> tuple[float, Terms]:
     """Return the logarithm of the cost of a step: t_verify(b, s) + s · t_draft(b)."""
     batch, length = cell.batch, cell.choice.length
     rest = read("level") + read("requests", batch) + read("miss", cell)
     terms: Terms = {("level",): 1.0, ("requests", batch): 1.0, ("miss", cell): 1.0}
     if not length:
-        return rest + read("pass", batch), {**terms, ("pass", batch): 1.0}
-    longer, parts = _drafting(cell, read)
+        plain = ("pass", _plain(cell, tile))
+        return rest + read(*plain), {**terms, plain: 1.0}
+    longer, parts = _drafting(cell, read, tile)
     share = 1.0 / (1.0 + math.exp(-longer))
     terms |= {name: share * slope for name, slope in parts.items()}
-    size = ("pass", _tokens_of(cell))
+    size = ("pass", _verified(cell, tile))
     terms[size] = terms.get(size, 0.0) + 1.0
     terms[("jump", batch)] = terms.get(("jump", batch), 0.0) + 1.0
     verify = read(*size) + read("jump", batch)
     return rest + verify + math.log1p(math.exp(longer)), terms
 
 
-def _drafting(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+def _drafting(cell: Cell, read: Callable[..., float], tile: int) -> tuple[float, Terms]:
     """Return the logarithm of drafting over verifying."""
-    batch, draft, size = cell.batch, cell.choice.draft, _tokens_of(cell)
+    batch, draft = cell.batch, cell.choice.draft
+    plain, size = ("pass", _plain(cell, tile)), ("pass", _verified(cell, tile))
     value = math.log(cell.choice.length) + read("draft", draft) + read("pace", batch)
-    value += read("pass", batch) - read("pass", size) - read("jump", batch)
-    terms: Terms = {("draft", draft): 1.0, ("pace", batch): 1.0, ("pass", batch): 1.0}
-    terms |= {("pass", size): -1.0, ("jump", batch): -1.0}
+    value += read(*plain) - read(*size) - read("jump", batch)
+    terms: Terms = {("draft", draft): 1.0, ("pace", batch): 1.0, ("jump", batch): -1.0}
+    if plain != size:
+        terms |= {plain: 1.0, size: -1.0}
     return min(value, 20.0), terms
 
 

@@ -10,11 +10,11 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from tuner.bo.encoding import Grid
-from tuner.bo.margin import tail_gap
+from tuner.bo.encoding import Grid, positive
+from tuner.bo.margin import complete_windows, tail_gap
 from tuner.bo.mixture import CALM, Mixture, RowReading
 from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
-from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
+from tuner.bo.physics import BaselineFacts, items_in_flight, share_drawn
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
 from tuner.bo.siblings import sibling_hypotheses
@@ -25,14 +25,12 @@ from tuner.core import (
     Candidate,
     Evidence,
     Kind,
-    Limit,
     MetricUnavailable,
     Prediction,
     Role,
     Setting,
     SiblingMemory,
     Study,
-    Value,
     called,
     load_trend,
     quantity_of,
@@ -82,8 +80,7 @@ class View:
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to keep every limit, which siblings may lower and never raise."""
-        chances = torch.stack([m.weights @ m.kept for m in self.models])
-        chance = chances.prod(dim=0).clamp_max(1.0)
+        chance = torch.stack([m.weights @ m.kept for m in self.models]).prod(dim=0).clamp_max(1.0)
         return chance if self.alone is None else torch.minimum(chance, self.alone.chance)
 
     @cached_property
@@ -127,7 +124,6 @@ class View:
 def believe(
     study: Study,
     evidence: Evidence,
-    limits: Sequence[Limit],
     grid: Grid,
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
@@ -147,52 +143,48 @@ def believe(
         MetricUnavailable: no trial measured one of them.
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
-    metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
-    scales = {m: _scale(evidence, m, limits) for m in metrics}
+    limited = (limit.metric for limit in evidence.limits or ())
+    metrics = list(dict.fromkeys([study.objective.metric, *limited]))
+    scales = {m: _scale(evidence, m) for m in metrics}
+    quantities = {m: quantity_of(m, study.quantities) for m in metrics}
+    # The laws of physics cover metrics in logarithms only.
+    kinds = {m: q.kind if scales[m].log else Kind.OTHER for m, q in quantities.items()}
     noise = {
         m: _noise_factor(m, evidence)
-        if seen is None or quantity_of(m, study.quantities).tail
+        if seen is None or quantity.tail
         else _noise_over_loads(m, grid, seen)
-        for m in metrics
+        for m, quantity in quantities.items()
     }
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
-    model_groups: list[list[OutcomeModel]] = []
+    grouped: list[list[OutcomeModel]] = []
     where: dict[str, tuple[int, int]] = {}
-    for group in _groups(study, metrics, scales):
-        where |= {metric: (len(model_groups), column) for column, metric in enumerate(group)}
+    for group in _groups(study, kinds):
+        where |= {metric: (len(grouped), column) for column, metric in enumerate(group)}
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
             for row, candidate in (measured if seen is None else seen).items()
             if metric in candidate.estimates
         ]
-        kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)
-        physical = Kind.OTHER not in kinds
-        priors = physical_hypotheses(grid, kinds, facts) if physical else free_hypothesis(grid)
+        own_kinds = tuple(kinds[metric] for metric in group)
+        physical = Kind.OTHER not in own_kinds
+        priors = physical_hypotheses(grid, own_kinds, facts) if physical else free_hypothesis(grid)
         if physical and memory.siblings:
             priors += sibling_hypotheses(grid, group, memory, len(priors))
-        condition = partial(
-            Mixture,
-            grid,
-            home,
-            len(group),
-            priors=priors,
-            spreads=SPREADS[:1] if physical else SPREADS,
-        )
+        spreads = SPREADS[:1] if physical else SPREADS
+        condition = partial(Mixture, grid, home, len(group), priors=priors, spreads=spreads)
         mixtures = [condition(readings=readings)]
         if pending:
             expected = _expected(mixtures[0], pending, readings)
             mixtures.append(condition(readings=[*readings, *expected]))
-        outcomes = _outcomes(study, evidence, limits, group, scales)
+        outcomes = _outcomes(study, evidence, group, scales)
         leads = study.objective.metric in group
-        model_groups.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
-    now, *soon = (
-        View(models, scales, where, measured, pending) for models in zip(*model_groups, strict=True)
-    )
+        grouped.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
+    now, *soon = (View(m, scales, where, measured, pending) for m in zip(*grouped, strict=True))
     if any(model.mixture.siblings_agree for model in now.models):
-        now = replace(now, alone=believe(study, evidence, limits, grid, running, seen))
+        now = replace(now, alone=believe(study, evidence, grid, running, seen))
     return replace(now, beside=soon[0]) if soon else now
 
 
@@ -209,67 +201,45 @@ def _expected(
     ]
 
 
-def _groups(
-    study: Study, metrics: Sequence[str], scales: Mapping[str, Scale]
-) -> list[tuple[str, ...]]:
+def _groups(study: Study, kinds: Mapping[str, Kind]) -> list[tuple[str, ...]]:
     """Return which metrics share a model, the objective's first."""
-    physical = tuple(m for m in metrics if _kind(study, m, scales[m]) is not Kind.OTHER)
-    alone = [(m,) for m in metrics if m not in physical]
-    groups = [physical, *alone] if physical else alone
-    return sorted(groups, key=lambda group: study.objective.metric not in group)
-
-
-def _kind(study: Study, metric: str, scale: Scale) -> Kind:
-    """Return the kind of a metric in the laws of physics, which cover metrics in logarithms only."""
-    return quantity_of(metric, study.quantities).kind if scale.log else Kind.OTHER
+    physical = tuple(m for m, kind in kinds.items() if kind is not Kind.OTHER)
+    groups = [physical, *((m,) for m in kinds if m not in physical)]
+    return sorted(filter(None, groups), key=lambda group: study.objective.metric not in group)
 
 
 def _outcomes(
-    study: Study,
-    evidence: Evidence,
-    limits: Sequence[Limit],
-    group: Sequence[str],
-    scales: Mapping[str, Scale],
+    study: Study, evidence: Evidence, group: Sequence[str], scales: Mapping[str, Scale]
 ) -> list[ModelOutcome]:
-    """Return the outcomes of a group of metrics: the objective first, if it is in it, then margins."""
-    outcomes = [
-        _outcome(study, evidence, place, limits, group, scales)
-        for place in range(len(limits))
-        if limits[place].metric in group
-    ]
-    metric = study.objective.metric
+    """Return the outcomes of a group of metrics: the objective first, if it is in it, then margins.
+
+    A limit relative to the baseline is relative in the model, too.
+    """
+    outcomes, metric = [], study.objective.metric
     if metric in group:
         factor = study.objective.sign * scales[metric].share
-        outcomes.insert(0, ModelOutcome(group.index(metric), factor, 1.0, 0.0))
+        outcomes.append(ModelOutcome(group.index(metric), factor, 1.0, 0.0))
+    for constraint, limit in zip(study.constraints, evidence.limits or (), strict=True):
+        if limit.metric not in group:
+            continue
+        scale, gap = scales[limit.metric], tail_gap(evidence, limit)
+        if not constraint.relative:
+            beside, at = 0.0, scale.place(limit.value * gap)
+        elif scale.log:
+            beside, at = 1.0, math.log(constraint.bound * gap)
+        else:
+            beside = constraint.multiple(scale.reference) * gap
+            at = (beside - 1.0) * scale.reference / scale.unit
+        factor = limit.sign * scale.share
+        outcomes.append(ModelOutcome(group.index(limit.metric), factor, beside, at))
     return outcomes
-
-
-def _outcome(
-    study: Study,
-    evidence: Evidence,
-    place: int,
-    limits: Sequence[Limit],
-    group: Sequence[str],
-    scales: Mapping[str, Scale],
-) -> ModelOutcome:
-    """Return the margin of a limit; a limit relative to the baseline is relative in the model, too."""
-    constraint, limit = study.constraints[place], limits[place]
-    scale, column = scales[limit.metric], group.index(limit.metric)
-    factor = limit.sign * scale.share
-    gap = tail_gap(evidence, limit)
-    if not constraint.relative:
-        return ModelOutcome(column, factor, 0.0, scale.place(limit.value * gap))
-    if scale.log:
-        return ModelOutcome(column, factor, 1.0, math.log(constraint.bound * gap))
-    beside = constraint.multiple(scale.reference) * gap
-    return ModelOutcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
 
 
 def _noise_factor(metric: str, evidence: Evidence) -> float:
     """Return the factor on the reported standard errors, from the scatter of repeated windows."""
     squares, freedom = 0.0, 0
     for candidate in evidence.candidates:
-        shown = [t.shown[metric] for t in candidate.trials if t.solid and metric in t.shown]
+        shown = complete_windows(candidate, metric)
         if len(shown) < 2 or min(e.stderr for e in shown) <= 0.0:
             continue
         weights = [1.0 / e.stderr**2 for e in shown]
@@ -281,64 +251,51 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
 
 def _noise_over_loads(metric: str, grid: Grid, seen: Mapping[int, Candidate]) -> float:
     """Return the factor on the reported standard errors, from the scatter about the trend in the load."""
-    loads = (
-        {row: float(grid.load[row] / grid.load[0]) for row in seen} if grid.load is not None else {}
-    )
-    near = [row for row, ratio in loads.items() if 1.0 / LOAD_NEAR <= ratio <= LOAD_NEAR]
+    loads = [] if grid.load is None else (grid.load / grid.load[0]).tolist()
     return load_trend(
-        (setting_key(seen[row].setting), loads[row], t.shown[metric])
-        for row in near
-        for t in seen[row].trials
-        if t.solid and metric in t.shown
+        (setting_key(candidate.setting), loads[row], shown)
+        for row, candidate in seen.items()
+        if 1.0 / LOAD_NEAR <= loads[row] <= LOAD_NEAR
+        for shown in complete_windows(candidate, metric)
     ).noise
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
     """Return the facts about the laws that the baseline's windows show, before any trial."""
-    batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
-    sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     times = [m for m in metrics if quantity_of(m, study.quantities).kind is Kind.TIME]
-    batch = sizes[0][1] if len(batches) == len(sizes) == 1 else 0.0
-    waits = {waits_for_batch(shown, metric, batch, study.quantities) for metric in times}
-    stepwise = (True,) if waits == {True} else (False,) if waits == {False} else (False, True)
+    in_flight = [items_in_flight(shown, metric, study.quantities) for metric in times]
+    sized = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
+    sizes = [(k.role, float(k.default)) for k in sized if positive([k.default])]
+    # A latency is that of a whole batch if the items in flight are nearer to its size than to one.
+    waits: set[bool] = set()
+    if len(sized) == len(sizes) == 1 and sizes[0][1] >= 2.0 and all(in_flight):
+        waits = {items**2 > sizes[0][1] for items in in_flight}
+    # A tail's latency, or a token's, is off by a factor: from half a ceiling on they fill it.
     ceilings = [size for role, size in sizes if role is Role.CEILING]
-    full = any(fills(shown, m, size, study.quantities) for m in times for size in ceilings)
-    return BaselineFacts(stepwise, _drawn(study, evidence), full)
+    full = any(size <= 2.0 * items for size in ceilings for items in in_flight)
+    caps = [knob.default for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
+    limit = float(caps[0]) if len(caps) == 1 and positive(caps) else 0.0
+    # Several devices report their power as one sum, but each has the limit.
+    power_w = shown.get(called(POWER, study.quantities), 0.0) / len(study.devices)
+    stepwise = tuple(waits) if len(waits) == 1 else (False, True)
+    return BaselineFacts(stepwise, share_drawn(power_w, limit), full)
 
 
-def _drawn(study: Study, evidence: Evidence) -> float | None:
-    """Return the share of its only power limit that the baseline draws, None if unknown.
-
-    Several devices report their power as one sum, but each has the limit.
-    """
-    caps = [knob for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
-    shown = evidence.baseline.get(called(POWER, study.quantities))
-    limit = _number(caps[0].default) if len(caps) == 1 else None
-    if limit is None or shown is None:
-        return None
-    return share_drawn(shown.mean / len(study.devices), limit)
-
-
-def _number(value: Value) -> float | None:
-    """Return a value as a number, None where it is text or a switch."""
-    return None if isinstance(value, bool | str) else float(value)
-
-
-def _scale(evidence: Evidence, metric: str, limits: Sequence[Limit]) -> Scale:
+def _scale(evidence: Evidence, metric: str) -> Scale:
     values = [c.estimates[metric].mean for c in evidence.candidates if metric in c.estimates]
     if not values:
         raise MetricUnavailable(f"no trial has measured {metric}", hint="choose a measured metric")
     reference = baseline.mean if (baseline := evidence.baseline.get(metric)) else values[0]
-    return Scale.of(reference, values, [x.value for x in limits if x.metric == metric])
+    limits = [limit.value for limit in evidence.limits or () if limit.metric == metric]
+    return Scale.of(reference, values, limits)
 
 
 def _reading(
     column: int, row: int, candidate: Candidate, metric: str, scale: Scale, factor: float
 ) -> RowReading:
     estimate = candidate.estimates[metric]
-    stderrs = [t.shown[metric].stderr for t in candidate.trials if t.solid and metric in t.shown]
-    stderr = estimate.stderr
+    stderr, stderrs = estimate.stderr, [e.stderr for e in complete_windows(candidate, metric)]
     if stderrs and min(stderrs) > 0.0:
         stderr = factor / math.sqrt(sum(1.0 / e**2 for e in stderrs))
     noise = scale.width(estimate.mean, stderr)

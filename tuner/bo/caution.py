@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 from tuner.core import Safety
 
+LATE = 25.0
+"""Before a search ends, a violation costs the square of `Caution.violation` over this. The
+remaining settings would else never be measured; the stricter the level of safety, the less
+the bar is lowered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caution:
@@ -36,3 +41,8 @@ CAUTION: Mapping[Safety, Caution] = {
 def even_chance(cost: float) -> float:
     """Return the chance of winning 1 at which the expected gain equals the expected loss of `cost`."""
     return cost / (1.0 + cost)
+
+
+def last_chance(caution: Caution) -> float:
+    """Return the least chance to keep the limits for trials before a search ends."""
+    return even_chance(caution.violation**2 / LATE)

@@ -83,12 +83,11 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
     for knob, names in zip(varied, named, strict=True):
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
         ratio = dict(zip(knob.values, multiples(knob.values, knob.default), strict=True))
-        points.append([place[s[knob.name]] for s in settings])
-        ratios.append([ratio[s[knob.name]] for s in settings])
+        chosen = [setting[knob.name] for setting in settings]
+        points.append([place[value] for value in chosen])
+        ratios.append([ratio[value] for value in chosen])
         if names:
-            places += [
-                [(s[knob.name] == v) / math.sqrt(2.0) for s in settings] for v in knob.values
-            ]
+            places += [[(c == value) / math.sqrt(2.0) for c in chosen] for value in knob.values]
         else:
             places.append(points[-1])
     return Grid(
@@ -127,21 +126,18 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
 
 def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
     """Return each value over the default; unless all are positive numbers, exp of its position."""
-    numbers = _numbers(values)
-    if numbers is not None and positive(values):
-        reference = numbers[values.index(default)]
-        return tuple(n / reference for n in numbers)
+    if positive(values):
+        return tuple(float(v) / float(default) for v in values)
     places = scaled(values)
     return tuple(math.exp(place - places[values.index(default)]) for place in places)
 
 
 def _breaks(knob: Knob) -> tuple[float, ...]:
     """Return the breaks between the values of a parallel resource, over its default."""
-    numbers = _numbers(knob.values)
-    if numbers is None or knob.role is not Role.PARALLEL or not positive(knob.values):
+    if knob.role is not Role.PARALLEL or not positive(knob.values):
         return ()
-    default = numbers[knob.index(knob.default)]
-    return tuple(b / default for b in knob.breaks if min(numbers) <= b < max(numbers))
+    values = [float(v) for v in knob.values]
+    return tuple(b / float(knob.default) for b in knob.breaks if min(values) <= b < max(values))
 
 
 def positive(values: Sequence[Value]) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from itertools import islice, takewhile
 
 import torch
 
 from tuner import guard
-from tuner.bo.explore import rule_answers
-from tuner.bo.mixture import Component
+from tuner.bo.explore import RULES, Rules
 from tuner.bo.search import Search
 from tuner.bo.suggest import next_trial, search_of, sibling_weight
 from tuner.core import (
@@ -19,12 +18,10 @@ from tuner.core import (
     KnobSlice,
     Past,
     Setting,
-    Study,
     TrialState,
     Verdict,
     incumbent,
     render_setting,
-    setting_key,
 )
 
 MOST_POINTS = 60
@@ -47,36 +44,31 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="the baseline has not been measured yet")
     if study.space.size == 1:
         return Explanation(text="there is only one setting")
-    search = search_of(past, past.limits)
+    search = search_of(past)
     through = _through(past)
     chosen = next_trial(search) if past.left > 0 else None
-    text = (
-        f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
-        if chosen is not None
-        else "no further trial: little gain is left"
-    )
-    knobs = [study.space.knob(name) for name in search.grid.names]
     if study.terms.plan_by:
         text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
-    elif chosen is not None:
-        text += (
-            f". Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
+    elif chosen is None:
+        text = "no further trial: little gain is left"
+    else:
+        text = (
+            f"next it would try {render_setting(chosen.setting)}: {chosen.why}. "
+            f"Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
         )
     return Explanation(
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}{_by_sibling(search)}",
         through=through,
-        slices=tuple(_slice(search, knob, through) for knob in knobs),
-        refused=tuple(_refused(search, through)),
+        slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
+        refused=_refused(search, through),
     )
 
 
 def _by_rule(search: Search) -> str:
-    """Return a text with the choice of each rule by itself; the first rule with a choice decides."""
-    answers = (
-        f"{name}: {'none' if answer is None else render_setting(answer.setting)}"
-        for name, answer in rule_answers(search).items()
-    )
-    return "; ".join(answers)
+    """Return a text with the choice of each rule by itself."""
+    rules = Rules(search)
+    answers = ((name, rule(rules)) for name, rule in RULES.items())
+    return "; ".join(f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers)
 
 
 def _by_hypothesis(search: Search) -> str:
@@ -97,25 +89,20 @@ def _by_sibling(search: Search) -> str:
     closeness = {s.posterior.study: s.closeness for s in search.past.memory.siblings}
     shares = dict.fromkeys(closeness, 0.0)
     for component, weight in zip(mixture.components, mixture.weights.tolist(), strict=True):
-        names = component.prior.siblings
-        for name, share in zip(names, _laws(component, len(names)), strict=True):
+        names, laws = component.prior.siblings, torch.zeros(len(component.likely)).double()
+        laws[component.likely] = component.shares
+        # Siblings that are mixed are a single law, which all of them share alike.
+        alike = len(names) // len(laws)
+        own = [share / alike for share in laws.tolist() for _ in range(alike)]
+        for name, share in zip(names, own, strict=True):
             shares[name] += weight * share
     each = "; ".join(f"{name} ({closeness[name]}) {share:.2f}" for name, share in shares.items())
     return f". {sibling_weight(search)}. Each sibling's weight: {each}"
 
 
-def _laws(component: Component, count: int) -> list[float]:
-    """Return the share of each of a component's siblings: alike where they are mixed."""
-    if len(component.likely) != count:
-        return [1.0 / max(1, count)] * count
-    shares = torch.zeros(count, dtype=torch.float64)
-    shares[component.likely] = component.shares
-    return list(shares.tolist())
-
-
 def _through(past: Past) -> Setting:
     """Return the held or proposed setting, else the best measured one, else the baseline."""
-    study: Study = past.study
+    study = past.study
     plan = study.held or study.proposed
     if plan is not None:
         return plan.chief(study.baseline)
@@ -126,27 +113,16 @@ def _through(past: Past) -> Setting:
 def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     every = -(-len(knob.values) // MOST_POINTS)
     sampled = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
-    rows = [(value, search.grid.row({**through, knob.name: value})) for value in sampled]
-    inside = [(value, row) for value, row in rows if row is not None]
-    return KnobSlice(
-        knob=knob.name,
-        values=tuple(value for value, _ in inside),
-        points=tuple(_believed(search, row, through) for _, row in inside),
-    )
+    rows = {value: search.grid.row({**through, knob.name: value}) for value in sampled}
+    points = {v: _believed(search, row, through) for v, row in rows.items() if row is not None}
+    return KnobSlice(knob=knob.name, values=tuple(points), points=tuple(points.values()))
 
 
-def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
-    """Yield the settings whose prediction is better than that of `through` but that would not be tried."""
-    value = search.view.cost
-    beaten = search.grid.row(through)
-    listed = 0
-    for row in value.argsort()[:MOST_LOOKED_AT].tolist():
-        if listed == MOST_REFUSED or row == beaten:
-            return
-        believed = _believed(search, row, through)
-        if believed.refused:
-            listed += 1
-            yield believed
+def _refused(search: Search, through: Setting) -> tuple[BelievedSetting, ...]:
+    """Return the settings whose prediction is better than that of `through` but that would not be tried."""
+    beaten, best = search.grid.row(through), search.view.cost.argsort()[:MOST_LOOKED_AT].tolist()
+    believed = (_believed(search, n, through) for n in takewhile(lambda row: row != beaten, best))
+    return tuple(islice((one for one in believed if one.refused), MOST_REFUSED))
 
 
 def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
@@ -166,13 +142,13 @@ def _why_not(search: Search, row: int) -> str:
     """Return why the search does not try a row, empty where it may."""
     if bool(search.allowed[row]):
         return ""
-    measured = search.view.measured.get(row)
-    if measured is not None and measured.verdict is Verdict.INFEASIBLE:
-        return "it broke a limit in its measurements"
-    if measured is not None:
+    if (measured := search.view.measured.get(row)) is not None:
+        if measured.verdict is Verdict.INFEASIBLE:
+            return "it broke a limit in its measurements"
         return "it has been measured often enough"
-    key = setting_key(search.grid.settings[row])
-    states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
+    if guard.silencing(search.study, search.past.trials) & search.grid.settings[row].items():
+        return "the workload did not start with one of its values"
+    states = {t.state for t in search.past.trials if search.grid.row(t.setting) == row}
     if TrialState.FAILED in states:
         return "it has failed too often"
     if TrialState.CONTAMINATED in states:

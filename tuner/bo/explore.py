@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import cached_property
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import WILDEST
-from tuner.bo.caution import Caution, even_chance
+from tuner.bo.caution import even_chance, last_chance
 from tuner.bo.search import Search
 from tuner.core import Safety, Try
 
@@ -21,11 +20,6 @@ can save: about one of the dozen windows that a study takes."""
 FIRST = 6
 """During the first `FIRST` trials, while models are over-confident, a setting that is likely
 enough to keep its limits is tried whatever its gain."""
-
-LATE = 25.0
-"""Before a search ends, a violation costs the square of `Caution.violation` over this. The
-remaining settings would else never be measured; the stricter the level of safety, the less
-the bar is lowered."""
 
 LEAST_GAIN = 1e-4
 """A setting that promises no more than this share of the baseline is never tried: a trial costs
@@ -45,7 +39,7 @@ FLAT = "flat"
 LEAST_WORTH = 1e-5
 """A window is not measured if it is worth no more than this share of the baseline to the
 deployed setting. Delaying a day's hold that saves a tenth by one window of ten seconds loses
-as much."""
+as much, and by a longer one more (`Search.longer`)."""
 
 AGAIN = 0.7
 """The worth of a further window of a measured row, as a share of what the row may save."""
@@ -60,19 +54,13 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """
     rules = Rules(search)
     if rules.nothing_keeps():
-        row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
+        row = rules.argmax(search.chance, rules.unmeasured & search.allowed)
         why = "no setting meets every limit yet; this one is the most likely"
         return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
     if FLAT not in without and rules.flat():
         return None
     answers = (rule(rules) for name, rule in RULES.items() if name not in without)
     return next((attempt for attempt in answers if attempt is not None), None)
-
-
-def rule_answers(search: Search) -> Mapping[str, Try | None]:
-    """Return the choice of each rule by itself, in the order of `RULES`."""
-    rules = Rules(search)
-    return {name: rule(rules) for name, rule in RULES.items()}
 
 
 def worth(search: Search) -> Tensor:
@@ -88,9 +76,9 @@ class Rules:
     """One decision: the gain and the risk of each row, computed once."""
 
     def __init__(self, search: Search) -> None:
-        self.search, self.view = search, search.view
-        self.best = search.incumbent
-        self.early = search.ended < FIRST
+        self.search, self.view, self.best = search, search.view, search.incumbent
+        # The price of a violation during the first trials: half as good odds are enough.
+        self.bold = search.caution.violation / 2.0
 
     def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
@@ -106,9 +94,8 @@ class Rules:
         search, model = self.search, self.view.models[0]
         windows = search.windows.total() - search.windows[search.baseline]
         strict = search.study.terms.safety is Safety.STRICT
-        if strict or windows < FIRST or search.evidence.broken is not None:
-            return False
-        if self.unmoved() is not None:
+        broken = search.evidence.broken is not None
+        if strict or windows < FIRST or broken or self.unmoved() is not None:
             return False
         better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
         return self.best == search.baseline or float(model.weights @ better) < SURE
@@ -130,7 +117,9 @@ class Rules:
         cost, chance, ahead = self.view.ahead.cost, self.search.chance, self.view.ahead
         likely = [row for row in self.view.running if chance[row] >= even_chance(1.0)]
         best = float(cost[[self.best, *likely]].min())
-        fresh = torch.where(self._measured_soon, 0.0, ahead.gain(best) * self.search.works)
+        # The running trials should mostly determine the cost of these: their own window can wait.
+        soon = MOSTLY_NARROWED * ahead.cost_sd.square() < self.view.cost_sd.square()
+        fresh = torch.where(soon, 0.0, ahead.gain(best) * self.search.works)
         again = AGAIN * (best - cost).clamp_min(0.0) * chance
         gain = torch.where(self.unmeasured, fresh, again) / self.search.effort
         return torch.where(self.search.allowed & ~self._dear, gain, 0.0)
@@ -144,76 +133,51 @@ class Rules:
         """
         if len(self.search.looked_at) > 1:
             return torch.zeros_like(self.unmeasured)
-        likely = self.unmeasured & self.search.allowed & (self.search.chance >= self._last_bar)
+        likely = self.search.chance >= last_chance(self.search.caution)
+        likely &= self.unmeasured & self.search.allowed
         least = self.view.cost[likely].min().clamp_min(0.0) if likely.any() else torch.inf
         return self.unmeasured & (self.view.cost > least + LEAST_GAIN)
 
-    @property
-    def _measured_soon(self) -> Tensor:
-        """The rows whose cost the running trials should mostly determine: their own window can wait."""
-        return MOSTLY_NARROWED * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
-
     @cached_property
     def priced(self) -> Tensor:
-        """What each row may save, less the price of breaking a limit."""
-        price = PRICE * self.search.caution.violation * self._winnable
+        """What each row may save, less the price of breaking a limit.
+
+        The price grows with the most that the study can save: the largest saving of rows that keep
+        the limits with even odds. It is cut at `WILDEST`, as a wide guess is no promise. Where the
+        baseline itself breaks a limit there is more to win than the objective shows: `WILDEST`.
+        """
+        winnable = WILDEST
+        if self.search.evidence.broken is None:
+            saved = -self.view.cost[self.search.chance >= even_chance(1.0)].min()
+            winnable = min(WILDEST, max(0.0, float(saved)))
+        price = PRICE * self.search.caution.violation * winnable
         price *= 1 + len(self.view.running)  # these may break a limit, too
         return self.gain - price * (1.0 - self.search.chance)
 
-    @property
-    def _winnable(self) -> float:
-        """The most that the study can save: the largest saving of rows that keep the limits with even odds.
-
-        Cut at `WILDEST`, as a wide guess is no promise. Where the baseline itself breaks a limit,
-        `WILDEST`: there is more to win than the objective shows.
-        """
-        if self.search.evidence.broken is not None:
-            return WILDEST
-        saved = -self.view.cost[self.search.chance >= even_chance(1.0)].min()
-        return min(WILDEST, max(0.0, float(saved)))
-
     def likely(self, violation: float) -> Tensor:
         """Return the rows with a gain that keep the limits likely enough at this price of a violation."""
-        bar = even_chance(violation)
-        return (self.gain > LEAST_GAIN) & (self.search.chance >= bar)
-
-    @property
-    def _bold(self) -> float:
-        """The price of a violation during the first trials: half as good odds are enough."""
-        return self.search.caution.violation / 2.0
-
-    @property
-    def _dial(self) -> float:
-        """The price of a violation; for a space of one ordered knob a quarter as good odds are enough.
-
-        There a window shows much about everything beyond it, and small steps across a flat part
-        would take most of the search.
-        """
-        return self._bold / 2.0 if self._line else self.search.caution.violation
-
-    @property
-    def _line(self) -> bool:
-        return self.search.grid.named == (False,)
-
-    @property
-    def _last_bar(self) -> float:
-        """The least chance to keep the limits for trials before a search ends."""
-        return even_chance(late_violation(self.search.caution))
+        return (self.gain > LEAST_GAIN) & (self.search.chance >= even_chance(violation))
 
     def worthwhile(self) -> Try | None:
-        """Return the row with the largest expected gain net of risk."""
-        return self._first(self.likely(self._dial), self.search.caution.trial)
+        """Return the row with the largest expected gain net of risk.
+
+        In a space of one ordered knob a quarter as good odds are enough: a window shows much about
+        everything beyond it, and small steps across a flat part would take most of the search.
+        """
+        line = self.search.grid.named == (False,)
+        violation = self.bold / 2.0 if line else self.search.caution.violation
+        return self._first(self.likely(violation), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
         """Return, in the first trials, the safe row with the largest gain, else the best net of risk."""
-        if not self.early:
+        if self.search.ended >= FIRST:
             return None
         also = "; few trials so far"
         safe = self.likely(self.search.caution.violation) & (self.search.chance >= SURE)
-        row = argmax(self.gain, safe, self.search.study.seed)
+        row = self.argmax(self.gain, safe)
         if row is not None:
             return self._attempt(row, also)
-        return self._first(self.likely(self._bold), -torch.inf, also)
+        return self._first(self.likely(self.bold), -torch.inf, also)
 
     def unmoved(self) -> Try | None:
         """Return the row most likely to keep the limits among those that move a knob for the first time.
@@ -221,37 +185,29 @@ class Rules:
         The model can only guess the effect of such a knob. Rows that move a single new knob come
         first: with several, the window does not show which one had the effect.
         """
-        likely = self.search.chance >= self._last_bar
-        for rows in (self._fresh & (self._news == 1), self._fresh):
-            row = argmax(self.search.chance, rows & likely & ~self._dear, self.search.study.seed)
+        likely = self.search.chance >= last_chance(self.search.caution)
+        for rows in self._fresh:
+            row = self.argmax(self.search.chance, rows & likely & ~self._dear)
             if row is not None:
                 why = "changes a knob that was not changed yet"
                 return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")
         return None
 
     @cached_property
-    def _news(self) -> Tensor:
-        """The number of knobs that each row moves for the first time."""
-        points, row = self.search.grid.points, self.search.baseline
-        return ((points != points[row]) & ~self._moved).sum(dim=1)
+    def _fresh(self) -> tuple[Tensor, Tensor]:
+        """The rows that move a single knob for the first time, and those that move one or several.
 
-    @cached_property
-    def _moved(self) -> Tensor:
-        """The knobs that some measured row has moved."""
-        seen = self.search.grid.points[self.search.looked_at]
-        return (seen != seen[0]).any(dim=0)
-
-    @cached_property
-    def _fresh(self) -> Tensor:
-        """The rows that move a knob for the first time and otherwise equal some measured row.
-
-        Where no such row exists, as some combinations are forbidden, all rows that move a new knob.
+        Otherwise they equal some measured row. Where no such row exists, as some combinations are
+        forbidden, all rows that move a new knob.
         """
         points = self.search.grid.points
         seen = points[self.search.looked_at]
-        like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
-        free = self.search.allowed & self.unmeasured & (self._news > 0)
-        return like & free if (like & free).any() else free
+        moved = (seen != seen[0]).any(dim=0)
+        news = ((points != points[self.search.baseline]) & ~moved).sum(dim=1)
+        like = ((points[:, None] == seen) | ~moved).all(dim=2).any(dim=1)
+        free = self.search.allowed & self.unmeasured & (news > 0)
+        fresh = like & free if (like & free).any() else free
+        return fresh & (news == 1), fresh
 
     @cached_property
     def window_gain(self) -> Tensor:
@@ -266,17 +222,14 @@ class Rules:
         kept = model.trusted(sure) * search.works
         for other in view.models[1:]:
             kept = kept * (other.weights @ other.trusted(sure))
-        expected_gain = model.weights @ (
-            kept * model.expected_below(float(view.cost[best]), WILDEST)
-        )
+        below = model.expected_below(float(view.cost[best]), WILDEST)
+        expected_gain = model.weights @ (kept * below)
         second = next((row for row in search.deployable if row != best), search.baseline)
         worse = model.expected_below(float(view.cost[second]), WILDEST)[:, best]
         worse = worse - float(view.cost[second]) + model.mean[:, best, 0]
         lost = (view.cost[second] - view.cost[best]).clamp_min(0.0)
-        sole = best == search.baseline
-        expected_gain[best] = (
-            0.0 if sole else model.weights @ (worse + lost * (1.0 - kept[:, best]))
-        )
+        shown = model.weights @ (worse + lost * (1.0 - kept[:, best]))
+        expected_gain[best] = 0.0 if best == search.baseline else shown
         return torch.where(search.allowed, expected_gain, 0.0) / search.effort
 
     def informative(self) -> Try | None:
@@ -285,15 +238,23 @@ class Rules:
         The row must be as likely to keep the limits as early trials must be; the best row is
         exempt.
         """
-        likely = self.search.chance >= even_chance(self._bold)
+        likely = self.search.chance >= even_chance(self.bold)
         likely[self.best] = True
-        row = argmax(
-            self.window_gain, likely & (self.window_gain > LEAST_WORTH), self.search.study.seed
-        )
+        worth = self.window_gain > LEAST_WORTH * self.search.longer
+        row = self.argmax(self.window_gain, likely & worth)
         return None if row is None else self._attempt(row, "; to confirm the best setting")
 
+    def argmax(self, score: Tensor, allowed: Tensor) -> int | None:
+        """Return the allowed row of the highest score, None where none is allowed; the seed breaks ties."""
+        rows = torch.nonzero(allowed).flatten()
+        if not len(rows):
+            return None
+        highest = rows[score[rows] == score[rows].max()]
+        chance = torch.Generator().manual_seed(self.search.study.seed)
+        return int(highest[torch.randint(len(highest), (1,), generator=chance)])
+
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
-        row = argmax(self.priced, rows, self.search.study.seed)
+        row = self.argmax(self.priced, rows)
         if row is None or not float(self.priced[row]) > least:
             return None
         return self._attempt(row, also)
@@ -303,27 +264,10 @@ class Rules:
         return self.search.attempt(row, f"{self.search.outlook(row)}{again}{also}")
 
 
-RULES = MappingProxyType(
-    {
-        "worthwhile": Rules.worthwhile,
-        "look-around": Rules.look_around,
-        "unmoved": Rules.unmoved,
-        "informative": Rules.informative,
-    }
-)
+RULES: Mapping[str, Callable[[Rules], Try | None]] = {
+    "worthwhile": Rules.worthwhile,
+    "look-around": Rules.look_around,
+    "unmoved": Rules.unmoved,
+    "informative": Rules.informative,
+}
 """The rules in their order. Their gains on synthetic surfaces: docs/policies/polythrottle.md."""
-
-
-def late_violation(caution: Caution) -> float:
-    """Return the price of a violation before a search ends."""
-    return caution.violation**2 / LATE
-
-
-def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
-    """Return the allowed row of the highest score, None where none is allowed; the seed breaks ties."""
-    rows = torch.nonzero(allowed).flatten()
-    if not len(rows):
-        return None
-    highest = rows[score[rows] == score[rows].max()]
-    chance = torch.Generator().manual_seed(seed)
-    return int(highest[torch.randint(len(highest), (1,), generator=chance)])

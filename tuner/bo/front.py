@@ -18,7 +18,7 @@ from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.multi_objective.hypervolume import Hypervolume, infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
-from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from torch import Tensor
 
 from tuner.bo.beliefs import believe
@@ -48,42 +48,40 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    limits = past.limits
-    if limits is None:
+    if past.limits is None:
         return Wait("the baseline has not been measured yet")
     if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
-    first = search_of(past, limits)
+    first = search_of(past)
     other = replace(past, study=replace(past.study, objective=second))
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
     # In a space that is too large to enumerate, both searches use the same settings.
-    view = believe(other.study, other.evidence, limits, first.grid, running)
-    searches = first, Search(other, limits, first.grid, view)
+    view = believe(other.study, other.evidence, first.grid, running)
+    searches = first, Search(other, first.grid, view)
     chosen = None if past.left <= 0 else _explored(searches)
     if chosen is not None:
         return chosen
     if past.running:
         return Wait("waiting for running trials")
-    return _done(
-        searches,
-        "all trials are used" if past.left <= 0 else "no further trial would move the front enough",
-    )
+    if past.left <= 0:
+        return _done(searches, "all trials are used")
+    return _done(searches, "no further trial would move the front enough")
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:
     """Return the trial that is expected to move the front furthest, None where none is worth it."""
     first = searches[0]
-    measured = sorted(row for row in first.view.measured if _may_be_held(first, row))
+    kept = first.chance >= even_chance(first.caution.wrong)
+    measured = sorted({first.baseline, *(row for row in first.view.measured if kept[row])})
     open_rows = first.allowed.clone()
     open_rows[list(first.view.measured)] = False
     open_rows &= first.chance > 1.0 - even_chance(first.caution.violation)
     rows = torch.nonzero(open_rows).flatten()
     if len(rows) == 0:
         return None
-    promising = rows[
-        _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
-    ]
-    points = torch.tensor([*measured, *first.view.running, *promising.tolist()])
+    best = _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows)))
+    promising = rows[best.indices]
+    points = [*measured, *first.view.running, *promising.tolist()]
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
     # From expected values, not measured ones: the front of one good trial has no extent.
@@ -101,18 +99,14 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     )
     with torch.no_grad():
         value = improvement(places[count:, None]) + first.chance[promising].log()
-    best = int(value.argmax())
+    chosen = int(value.argmax())
     volume = Hypervolume(reference).compute(_front(model.mean[: len(measured)]))
-    share = float(value[best].exp()) / max(volume, LEAST_VARIANCE)
+    share = float(value[chosen].exp()) / max(volume, LEAST_VARIANCE)
     if share < WORTH:
         return None
     metrics = " and ".join(search.study.objective.metric for search in searches)
     size = f"by {share:.1%}" if share < 1.0 else "to more than twice its size"
-    return first.attempt(int(promising[best]), f"expected to grow the front of {metrics} {size}")
-
-
-def _may_be_held(search: Search, row: int) -> bool:
-    return row == search.baseline or bool(search.chance[row] >= even_chance(search.caution.wrong))
+    return first.attempt(int(promising[chosen]), f"expected to grow the front of {metrics} {size}")
 
 
 def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
@@ -132,22 +126,19 @@ def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Ten
 
 def _front(points: Tensor) -> Tensor:
     """Return the points that no other point beats in both objectives."""
-    front: Tensor = points[is_non_dominated(points)]
-    return front
+    return points[is_non_dominated(points)]
 
 
 def _done(searches: tuple[Search, Search], why: str) -> Done:
     """Propose a point of the front by its rule, or the baseline."""
-    first, second = searches
-    rows = [row for row in first.deployable if row != first.baseline]
+    first = searches[0]
+    rows = list(first.deployable[:-1])
     if not rows:
         return Done(Plan.single(first.study.baseline), f"{why}; nothing likely beats the baseline")
     costs = torch.stack([search.view.cost[rows] for search in searches], dim=1)
     best = rows[int(costs.sum(dim=1).argmin())]
     count = int(is_non_dominated(-costs).sum())
-    rule = (
-        f"the least product of {first.study.objective.metric} and {second.study.objective.metric}"
-    )
+    rule = f"the least product of {' and '.join(s.study.objective.metric for s in searches)}"
     return Done(
         Plan.single(first.grid.settings[best]),
         f"{why}; of {count} settings on the front this one has {rule}; {first.outlook(best)}",
@@ -163,7 +154,7 @@ class FrontModel(Model):
 
     num_outputs = 2
 
-    def __init__(self, models: Sequence[OutcomeModel], rows: Tensor) -> None:
+    def __init__(self, models: Sequence[OutcomeModel], rows: Sequence[int]) -> None:
         super().__init__()
         means, covariances = zip(*(_moments(model, rows) for model in models), strict=True)
         self.mean, self.covariances = -torch.stack(means, dim=1), covariances
@@ -171,24 +162,17 @@ class FrontModel(Model):
     def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
         """Return the joint posterior of `batch x q x 1` places."""
         at = X.squeeze(-1).long()
-        size = at.shape[-1]
-        joint = torch.zeros(*at.shape, 2, size, 2, dtype=torch.float64)
-        for column, covariance in enumerate(self.covariances):
-            joint[..., :, column, :, column] = covariance[at[..., :, None], at[..., None, :]]
-        flat = joint.reshape(*at.shape[:-1], 2 * size, 2 * size)
-        flat = flat + LEAST_VARIANCE * torch.eye(2 * size, dtype=torch.float64)
-        return GPyTorchPosterior(MultitaskMultivariateNormal(self.mean[at], flat))
+        least = LEAST_VARIANCE * torch.eye(at.shape[-1], dtype=torch.float64)
+        each = [
+            MultivariateNormal(mean[at], covariance[at[..., :, None], at[..., None, :]] + least)
+            for mean, covariance in zip(self.mean.T, self.covariances, strict=True)
+        ]
+        return GPyTorchPosterior(MultitaskMultivariateNormal.from_independent_mvns(each))
 
 
-def _moments(model: OutcomeModel, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(model: OutcomeModel, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return mean and covariance of a model's objective over some rows, over its likeliest components."""
-    which = model.weights.argsort(descending=True)[:MOST_COMPONENTS]
-    weights = model.weights[which] / model.weights[which].sum()
-    means, covariances = model.joint(rows, which)
-    own = torch.arange(len(rows)) * model.num_outputs
-    each = means[..., 0]
-    mean = weights @ each
-    away = each - mean
-    inner = covariances[:, own[:, None], own]
-    spread = torch.einsum("c,cij->ij", weights, inner)
-    return mean, spread + torch.einsum("c,ci,cj->ij", weights, away, away)
+    mixture, objective = model.mixture, model.outcomes[0]
+    mean, covariance = mixture.beside_home([mixture.home, *rows], MOST_COMPONENTS)
+    own = objective.column * (len(rows) + 1) + 1 + torch.arange(len(rows))
+    return objective.factor * mean[own], objective.factor**2 * covariance[own[:, None], own]

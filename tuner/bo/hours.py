@@ -13,6 +13,7 @@ from dataclasses import replace
 from tuner.bo.suggest import suggest
 from tuner.core import (
     DAY_PARTS,
+    HOUR,
     PART_HOURS,
     Done,
     Past,
@@ -20,11 +21,9 @@ from tuner.core import (
     Row,
     Setting,
     Suggestion,
-    TrialState,
     Try,
     Wait,
     part_of_day,
-    trials_spent,
 )
 
 BASELINE_TRIES = 2
@@ -37,10 +36,10 @@ def suggest_by_hour(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    study, by = past.study, past.study.terms.plan_by
-    if by not in past.context:
-        return Wait(f"the time of day is unknown: {by}")
-    part = part_of_day(past.context[by])
+    study = past.study
+    if HOUR not in past.context:
+        return Wait(f"the time of day is unknown: {HOUR}")
+    part = part_of_day(past.context[HOUR])
     here, name = _within(past, part), f"hours {PART_HOURS * part}-{PART_HOURS * (part + 1)}: "
     if here.limits is not None:
         answer = suggest(here, without=without)
@@ -58,13 +57,13 @@ def _within(past: Past, part: int) -> Past:
 
     All windows of the part are compared, whatever other loads they report.
     """
-    by = past.study.terms.plan_by
-    mine = [t for t in past.trials if t.state is TrialState.RUNNING]
-    for trial in past.trials:
-        hour = trial.ran_at.get(by)
-        if trial.measurement is not None and hour is not None and part_of_day(hour) == part:
-            mine.append(replace(trial, measurement=replace(trial.measurement, context={by: hour})))
-    return replace(past, trials=tuple(mine), withdrawn=past.spent - trials_spent(mine))
+    hour = {HOUR: float(PART_HOURS * part)}
+    here = past.near(hour)
+    alike = (
+        replace(t, measurement=replace(t.measurement, context=hour)) if t.measurement else t
+        for t in here.trials
+    )
+    return replace(here, trials=tuple(alike))
 
 
 def _plan(past: Past) -> Plan:
@@ -77,7 +76,7 @@ def _plan(past: Past) -> Plan:
         rows.append(Row(below, _best(_within(past, part)), at=end - PART_HOURS / 2))
     if all(study.rests(row.setting) for row in rows):
         return Plan.single(study.baseline)
-    return Plan(tuple(rows), study.terms.plan_by, hysteresis=0.0)
+    return Plan(tuple(rows), HOUR, hysteresis=0.0)
 
 
 def _best(here: Past) -> Setting:

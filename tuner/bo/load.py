@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,21 +12,25 @@ import torch
 
 from tuner import guard
 from tuner.bo.beliefs import believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
-from tuner.bo.rows import LoadLevel, held_up_to, plan_of
-from tuner.bo.search import Search
+from tuner.bo.rows import LEAST_PAY, LoadLevel, held_up_to, plan_of
+from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
+    LOAD_NEAR,
     LOAD_REACH,
+    LOAD_STEP,
+    RISE_WINDOWS,
     Candidate,
     Done,
     Evidence,
-    Limit,
     LoadHistory,
     Past,
+    Phase,
+    Plan,
     SettingKey,
     Suggestion,
     Trial,
@@ -49,6 +54,10 @@ MOST_LOADS = 6
 """The number of loads that trials may use, those with most of the time first: more would take
 more windows than a study has."""
 
+OF_A_LOAD, OF_A_LOAD_S = MOST_LOADS, 3600.0
+"""The most trials of each knob at one load, where trials cannot set it, or the seconds of them if these
+are more trials: all loads share the trials, and a window may last an hour."""
+
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     """Return the next trial for the plan of a study's terms, or the plan.
@@ -64,45 +73,30 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     if past.limits is None:
         return Wait("the baseline has not been measured yet")
     if study.space.size == 1:
-        return Done(held_up_to(study.baseline, 1.0, _by(past), study.space), "one setting only")
+        return Done(Plan.single(study.baseline), "one setting only")
     loads = _Loads(past)
     if not loads.askable and loads.by not in past.context:
         return Wait(f"the agent does not report {loads.by}; check the load signal of the target")
     if not loads.seen:
         return suggest(past, without=without)
     if loads.one:
-        return _of_one_load(suggest(past, without=without), past, max(loads.due))
+        return loads.only(suggest(past, without=without), max(loads.due))
+    if past.left <= 0 and past.running:
+        return Wait("the last trial is still running")
     if past.left <= 0:
-        if past.running:
-            return Wait("the last trial is still running")
         return loads.done(f"all {study.terms.trials} trials are used")
     for load in loads.due:
         chosen = loads.next_at(load, without)
-        if chosen is not None:
+        if chosen is not None and not (load > loads.due[-1] and loads.just_tried(chosen)):
             return chosen
     return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
-
-
-def _by(past: Past) -> str:
-    return past.study.terms.rows_by
-
-
-def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:
-    """Return a suggestion for the only load; above it the baseline is held."""
-    by, study = _by(past), past.study
-    if isinstance(answer, Try) and by in study.askable:
-        return replace(answer, context={by: load})
-    if isinstance(answer, Done):
-        setting = answer.plan.rows[0].setting
-        return Done(held_up_to(setting, load, by, study.space), answer.why)
-    return answer
 
 
 class _Loads:
     """The loads of a study's windows, and the search at each load."""
 
     def __init__(self, past: Past) -> None:
-        self.past, self.by = past, _by(past)
+        self.past, self.by = past, past.study.terms.rows_by
         self.askable = self.by in past.study.askable
 
     @cached_property
@@ -116,44 +110,101 @@ class _Loads:
 
     @cached_property
     def due(self) -> tuple[float, ...]:
-        """The loads for trials: those with most of the time, else the present one."""
+        """The loads for trials: those with most of the time, else those that a window may meet now."""
         if not self.askable:
-            return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
+            return self.past.ahead(self.by)
         seconds = self.past.loads.seconds
-        due_loads: list[float] = []
-        for band in sorted(seconds, key=lambda band: -seconds[band]):
-            if not any(self._alike(_centre(band), load) for load in due_loads):
-                due_loads.append(_centre(band))
-        return tuple(due_loads[:MOST_LOADS]) or (self.seen[-1][0],)
+        bands = sorted(seconds, key=lambda band: -seconds[band])
+        centres = self._distinct(math.sqrt(math.prod(band_edges(band))) for band in bands)
+        return tuple(centres[:MOST_LOADS]) or (self.seen[-1][0],)
 
     @property
     def one(self) -> bool:
-        """Whether all loads are the same, within the tolerance for comparing windows."""
+        """Whether all loads are in one band: from window to window the load changes little then."""
         loads = [*(load for load, _ in self.seen), *self.due]
-        return all(self._alike(load, loads[-1]) for load in loads)
+        return max(loads) <= LOAD_STEP * min(loads)
 
     def _alike(self, load: float, other: float) -> bool:
         return is_at({self.by: load}, {self.by: other})
+
+    def _distinct(self, loads: Iterable[float]) -> list[float]:
+        """Return the first of all loads that are alike."""
+        distinct: list[float] = []
+        for load in loads:
+            if not any(self._alike(load, other) for other in distinct):
+                distinct.append(load)
+        return distinct
+
+    def only(self, answer: Suggestion, load: float) -> Suggestion:
+        """Return a suggestion for the only load; above it the baseline is held."""
+        if isinstance(answer, Try) and self.askable:
+            return replace(answer, context={self.by: load})
+        if isinstance(answer, Done):
+            setting = answer.plan.rows[0].setting
+            return Done(held_up_to(setting, load, self.by, self.past.study.space), answer.why)
+        return answer
 
     def next_at(self, load: float, without: Set[str]) -> Try | None:
         """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
-        if self._limits(self.past.at(at)) is None:
+        if not self._judged(self._evidence(load)):
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
-            if len(tried) >= BASELINE_TRIES:
+            if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
+        if not self.askable and self._spent(load):
+            return None
         search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
         return replace(chosen, why=where + chosen.why, context=context)
 
-    def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
-        """Return the limits at a load; None while the baseline does not show them or the objective."""
-        objective = self.past.study.objective
-        return None if objective.score(evidence.baseline) is None else evidence.limits
+    @property
+    def _missed(self) -> bool:
+        """Whether enough of the latest trials were of the baseline: its load may not come again."""
+        latest = [t for t in self.past.trials[-RISE_WINDOWS:] if t.phase is Phase.TUNING]
+        own = [t for t in latest if t.tries(self.past.study.baseline)]
+        return not self.askable and len(own) >= BASELINE_TRIES
+
+    def _spent(self, load: float) -> bool:
+        """Return whether a load had its share of the trials; those cut short do not count."""
+        study = self.past.study
+        tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
+        own = [t for t in tuned if t.solid and not t.tries(study.baseline)]
+        spent_s = math.fsum(t.measurement.seconds for t in own if t.measurement)
+        knobs = len(study.space.knobs)
+        return len(own) >= OF_A_LOAD * knobs and spent_s >= OF_A_LOAD_S * knobs
+
+    def just_tried(self, chosen: Try) -> bool:
+        """Return whether the latest trial was of this setting: its load did not come."""
+        return not self.askable and self.past.trials[-1].tries(chosen.setting)
+
+    def _evidence(self, load: float) -> Evidence:
+        """Return the evidence at a load; without a baseline there, with that of a load near it.
+
+        Where baselines missed their load, with that of the nearest. Not where a limit is relative.
+        """
+        own, study = self.past.at({self.by: load}), self.past.study
+        if self._judged(own) or any(c.relative for c in study.constraints):
+            return own
+        apart = [
+            (abs(math.log(at / load)), at)
+            for at, t in self.seen
+            if t.solid and t.tries(study.baseline)
+        ]
+        if not apart or (min(apart)[0] > math.log(LOAD_NEAR) and not self._missed):
+            return own
+        near = self.past.at({self.by: min(apart)[1]})
+        baseline = near.of(study.baseline)
+        measured = own.candidates if baseline is None else (*own.candidates, baseline)
+        return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
+
+    def _judged(self, evidence: Evidence) -> bool:
+        """Return whether the baseline shows the limits at a load, and the objective."""
+        objective = self.past.study.objective.score(evidence.baseline)
+        return objective is not None and evidence.limits is not None
 
     def _search(self, load: float, reach: float = 1.0, measured: Grid | None = None) -> Search:
         """Return the search at a load, with predictions at `reach` times the load.
@@ -161,32 +212,37 @@ class _Loads:
         Where `measured` is given, over these settings alone.
         """
         past, study = self.past, self.past.study
-        evidence = past.at({self.by: load})
+        evidence = self._evidence(load)
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
+        often = set() if self.askable or measured is not None else self._often(load)
+        fresh = (lambda s: setting_key(s) not in often) if often else None
 
         def look(grid: Grid) -> Search:
-            limits = evidence.limits or ()
             kept = self.askable and measured is None
             over, readings = over_loads(grid, reach * load, self.seen, kept)
-            view = believe(study, evidence, limits, over, running, readings)
+            view = believe(study, evidence, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
-            return Search(past, limits, over, view, judged=evidence, elsewhere=elsewhere)
+            return Search(past, over, view, fresh, judged=evidence, elsewhere=elsewhere)
 
         if measured is not None:
             return look(measured)
-        if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
-            return look(enumerate_grid(study.space))
-        everywhere = tuple(_candidate([t]) for _, t in self.seen)
-        return searched(study, replace(evidence, candidates=everywhere), look, running)
+        return searched(study, [t.setting for _, t in self.seen], look, running)
+
+    def _often(self, load: float) -> set[SettingKey]:
+        """Return the settings that have enough windows near a load: further ones may not meet it either."""
+        near = Counter(
+            setting_key(t.setting)
+            for at, t in self.seen
+            if t.phase is Phase.TUNING and load <= at * LOAD_NEAR <= load * LOAD_NEAR**2
+        )
+        return {key for key, count in near.items() if count >= MOST_WINDOWS}
 
     def done(self, why: str) -> Done:
-        """Return the plan by load, from the measured settings at each distinct load."""
+        """Return the plan by load, from the measured settings at each distinct load of whole windows."""
         space = self.past.study.space
-        loads: list[float] = []
-        for load, _ in sorted(self.seen, key=_load, reverse=True):
-            if not any(self._alike(load, above) for above in loads):
-                loads.append(load)
+        whole = (load for load, trial in self.seen if trial.solid)
+        loads = self._distinct(sorted(whole, reverse=True))
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
         levels = [level for load in loads if (level := self._level(load, grid)) is not None]
@@ -194,16 +250,20 @@ class _Loads:
         return Done(plan, f"{why}; from {len(self.seen)} windows at {len(loads)} loads")
 
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
-        """Return the expected costs, at a load, of the settings that may be held there."""
-        evidence = self.past.at({self.by: load})
-        if self._limits(evidence) is None:
+        """Return the expected costs, at a load, of the settings that may be held there.
+
+        One whose confirmation has begun is preferred to one that saves little more.
+        """
+        evidence = self._evidence(load)
+        if not self._judged(evidence):
             return None
         search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline
+        begun = {setting_key(t.setting) for t in self.past.trials if t.phase is Phase.CONFIRMING}
         costs = {
-            setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
-            for row in search.deployable
-            if row != home
+            key: math.exp(float(cost[row] - cost[home])) - LEAST_PAY * (key in begun)
+            for row in search.deployable[:-1]
+            for key in [setting_key(grid.settings[row])]
         }
         rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
         own = self.past.study.objective.score(evidence.baseline)
@@ -256,12 +316,3 @@ def _candidate(trials: Sequence[Trial]) -> Candidate:
     shown = pool_windows([t.shown for t in trials])
     solid = any(t.solid for t in trials)
     return Candidate(trials[0].setting, shown, tuple(trials), Verdict.UNSURE, solid)
-
-
-def _centre(band: int) -> float:
-    low, high = band_edges(band)
-    return math.sqrt(low * high)
-
-
-def _load(pair: tuple[float, Trial]) -> float:
-    return pair[0]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from tuner.core import Evidence, Limit, quantity_of
+from tuner.core import Candidate, Estimate, Evidence, Limit, quantity_of
+
+
+def complete_windows(candidate: Candidate, metric: str) -> list[Estimate]:
+    """Return a metric of each window of a setting that was measured to the end."""
+    return [t.shown[metric] for t in candidate.trials if t.solid and metric in t.shown]
 
 
 def tail_gap(evidence: Evidence, limit: Limit) -> float:
@@ -16,11 +21,10 @@ def tail_gap(evidence: Evidence, limit: Limit) -> float:
     """
     if not quantity_of(limit.metric, evidence.quantities).tail:
         return 1.0
-    windows = [t.shown for c in evidence.candidates for t in c.trials if t.solid]
-    shown = [w[limit.metric] for w in windows if limit.metric in w]
     gaps = [
         (e.high - e.mean if limit.sign > 0.0 else e.mean - e.low) / e.mean
-        for e in shown
+        for candidate in evidence.candidates
+        for e in complete_windows(candidate, limit.metric)
         if e.mean > 0.0 and limit.value > 0.0
     ]
     gap = median([g for g in gaps if math.isfinite(g)] or [0.0])

@@ -4,7 +4,7 @@ Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) is combined w
 residual and roughness, and each combination is weighted by the probability of the readings under
 it. With ten readings the most probable hyperparameters alone are over-confident, and the averages
 cost less than a fit. Inference is exact; the joint covariance of the whole grid is never formed,
-only that of selected rows. `tuner.bo.outcomes` makes a BoTorch model of it.
+only that of selected rows. `tuner.bo.front` makes a BoTorch model of it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ class Leftover:
     roughness: float
     spread: float
 
+    def covariance(self, smooth: Tensor, same: Tensor) -> Tensor:
+        """Return level, residual and roughness between rows of this correlation that may be the same."""
+        deviations = self.residual**2 * smooth + self.roughness**2 * same
+        return LEVEL**2 + self.spread**2 * deviations
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
@@ -81,8 +86,24 @@ class Component:
     @property
     def centres(self) -> Tensor:
         """The means under the likely laws, one row per law. Not cached, as they are large."""
-        all_are = bool(self.likely.all())
-        return self.prior.centres if all_are else self.prior.centres[self.likely]
+        return self.prior.centres if self.likely.all() else self.prior.centres[self.likely]
+
+    def disagreement(self, across: Tensor, homes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean over the laws, their variance, and their covariance with home.
+
+        By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
+        """
+        centres, shares, solved = self.centres, self.shares, self.solved
+        weighed = shares[:, None] * solved
+        mean = shares @ centres + weighed.sum(dim=0) @ across
+        moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
+        second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0)
+        second = second + (moved * across).sum(dim=0)
+        at_home = centres[:, homes] + solved @ across[:, homes]
+        away = (shares[:, None] * (at_home - mean[homes])).T
+        both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
+        together = both.diagonal(dim1=0, dim2=1).T.flatten()
+        return mean, (second - mean.square()).clamp_min(0.0), together
 
 
 class Mixture:
@@ -110,7 +131,9 @@ class Mixture:
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
         self.value = torch.tensor([r.value for r in readings], dtype=torch.float64)
         self.noise = torch.tensor([r.noise for r in readings], dtype=torch.float64)
-        self.usual_noise = torch.stack([self._usual(metric) for metric in range(metrics)])
+        # The expected noise of a further reading of each metric is the median of its readings.
+        own = [self.noise[self.metric == metric] for metric in range(metrics)]
+        self.usual_noise = torch.stack([(x if len(x) else self.noise).median() for x in own])
         self._at = self.metric * self.rows + self.row
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
@@ -121,11 +144,6 @@ class Mixture:
         }
         self.mean, self.variance, self.with_home, self._widening = self._marginals()
 
-    def _usual(self, metric: int) -> Tensor:
-        """Return the expected noise of a further reading of a metric: the median of its readings."""
-        own = self.noise[self.metric == metric]
-        return (own if len(own) else self.noise).median()
-
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return means `components x metrics x rows` and their covariances, flattened in that order."""
         flat = (torch.arange(self.metrics)[:, None] * self.rows + rows).flatten()
@@ -135,18 +153,37 @@ class Mixture:
         means, covariances = [], []
         for place in which:
             component, widening = self.components[place], self._widening[place]
-            rest = component.rest
-            block = LEVEL**2 + rest.spread**2 * (
-                rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
-            )
-            scaled = rest.spread * component.prior.features[:, flat]
-            mean, half, away = self._conditioned(component, flat)
+            block = component.rest.covariance(matern(apart / component.rest.length), same)
+            scaled = component.rest.spread * component.prior.features[:, flat]
+            across = self._across(component)[:, flat]
+            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
+            each = component.centres[:, flat] + component.solved @ across
+            mean = component.shares @ each
+            away = component.shares.sqrt()[:, None] * (each - mean)
             covariance = torch.kron(blocks, block) + scaled.T @ scaled - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
             means.append(mean.reshape(self.metrics, -1))
             covariances.append(covariance * wide[:, None] * wide)
         return torch.stack(means), torch.stack(covariances)
+
+    def beside_home(self, rows: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
+        """Return mean and covariance of the metrics of `rows`, relative to those of home, the first.
+
+        Over the `most` likeliest components, as the normal distribution of their moments: `metrics
+        x rows`, flattened in that order.
+        """
+        best = self.weights.argsort(descending=True)[:most]
+        shares = self.weights[best] / self.weights[best].sum()
+        means, covariances = self.joint(torch.tensor(rows), best.tolist())
+        contrast = torch.eye(len(rows), dtype=torch.float64)
+        contrast[:, 0] -= 1.0
+        form = torch.kron(torch.eye(self.metrics, dtype=torch.float64), contrast)
+        each = means.flatten(1) @ form.T
+        mean = shares @ each
+        away = shares.sqrt()[:, None] * (each - mean)
+        within = torch.einsum("c,cij->ij", shares, covariances)
+        return mean, form @ within @ form.T + away.T @ away
 
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], spreads: Sequence[float]
@@ -155,19 +192,18 @@ class Mixture:
 
         All residuals of a hypothesis together: one by one takes three times as long.
         """
-        rests = [
-            Leftover(length, residual, roughness, spread)
-            for length, residual, roughness, spread in product(
-                LENGTHS, SIZES[1:], SIZES[:-1], spreads
-            )
-        ]
-        between, spread = self._between(rests), torch.tensor([[[r.spread]] for r in rests])
+        rests = [Leftover(*sizes) for sizes in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads)]
+        same = (self.row[:, None] == self.row).double()
+        smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
+        rough = torch.stack([rest.covariance(smooth[rest.length], same) for rest in rests])
+        alike = (self.metric[:, None] == self.metric).double()
+        between = alike * rough + (self.noise.square() + JITTER).diag()
+        spread = torch.tensor([[[rest.spread]] for rest in rests])
         factors, fits = [], []
         for prior in priors:
             features = prior.features[:, self._at]
-            factors.append(
-                torch.linalg.cholesky(between + spread.square() * (features.T @ features))
-            )
+            covariances = between + spread.square() * (features.T @ features)
+            factors.append(torch.linalg.cholesky(covariances))
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = self._weighed(logs, priors)
@@ -201,26 +237,12 @@ class Mixture:
             return weights
         return torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
 
-    def _between(self, rests: Sequence[Leftover]) -> Tensor:
-        """Return level, residual, roughness and noise between the readings, for each leftover."""
-        same = (self.row[:, None] == self.row).double()
-        smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
-        rough = torch.stack(
-            [
-                LEVEL**2 + r.spread**2 * (r.residual**2 * smooth[r.length] + r.roughness**2 * same)
-                for r in rests
-            ]
-        )
-        alike = (self.metric[:, None] == self.metric).double()
-        return alike * rough + (self.noise.square() + JITTER).diag()
-
     def _fits(self, prior: Hypothesis, factors: Tensor) -> Tensor:
         """Return the log probability of the readings, up to a common constant: `factors x laws`."""
         misses = (self.value - prior.centres[:, self._at]).T
-        half = torch.linalg.solve_triangular(factors, misses, upper=False)
+        half: Tensor = torch.linalg.solve_triangular(factors, misses, upper=False)
         sizes = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
-        fits: Tensor = -half.square().sum(dim=1) / 2.0 - sizes[:, None]
-        return fits
+        return -half.square().sum(dim=1) / 2.0 - sizes[:, None]
 
     def _component(
         self, prior: Hypothesis, rest: Leftover, factor: Tensor, fits: Tensor
@@ -242,23 +264,13 @@ class Mixture:
         across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
-    def _conditioned(self, component: Component, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean, the readings' reduction of the covariance, and the disagreement of the laws."""
-        across = self._across(component)[:, flat]
-        half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-        means = component.centres[:, flat] + component.solved @ across
-        mean = component.shares @ means
-        return mean, half, component.shares.sqrt()[:, None] * (means - mean)
-
     def _marginals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
-        rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
+        rows, marginals = torch.arange(self.rows), []
         homes = torch.arange(self.metrics) * self.rows + self.home
-        means = torch.empty(len(self.components), self.rows, self.metrics, dtype=torch.float64)
-        variance, covariance = torch.empty_like(means), torch.empty_like(means)
         apart = torch.cdist(self.points[[self.home]], self.points)
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
-        for place, component in enumerate(self.components):
+        for component in self.components:
             rest, prior = component.rest, component.prior
             across = self._across(component)
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
@@ -270,31 +282,26 @@ class Mixture:
             )
             same = half[:, homes].repeat_interleave(self.rows, dim=1)
             own = half.square().sum(dim=0), (half * same).sum(dim=0)
-            mean, *laws = _disagreement(component, across, homes)
-            parts = [
+            mean, *laws = component.disagreement(across, homes)
+            parts = (
                 LEVEL**2 + rest.spread**2 * w - o + a
                 for w, o, a in zip(widths, own, laws, strict=True)
-            ]
-            for into, values in zip((means, variance, covariance), (mean, *parts), strict=True):
-                into[place] = values.reshape(shape).T
+            )
+            marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
+        means, variance, covariance = torch.stack(marginals, dim=1).mT.contiguous()
         sd = variance.clamp_min(JITTER).sqrt()
         widening = self._wider(sd)
-        return (
-            means,
-            (widening * sd).square(),
-            covariance * widening * widening[:, [self.home]],
-            widening,
-        )
+        both = covariance * widening * widening[:, [self.home]]
+        return means, (widening * sd).square(), both, widening
 
     def _wider(self, sd: Tensor) -> Tensor:
         """Return the factor on the deviations for surprises so far, never beyond a row's own windows."""
-        factor = torch.ones(self.metrics, dtype=torch.float64)
+        misses = [self._surprises[self.metric == column] for column in range(self.metrics)]
+        factor = [max(1.0, (CALM + float(own.sum())) / (CALM + len(own))) for own in misses]
         unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
         own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
-        for column in range(self.metrics):
-            mine = self._surprises[self.metric == column]
-            factor[column] = max(1.0, (CALM + float(mine.sum())) / (CALM + len(mine)))
-        return torch.minimum(factor.sqrt(), (own / sd).clamp_min(1.0))
+        widest = torch.tensor(factor, dtype=torch.float64).sqrt()
+        return torch.minimum(widest, (own / sd).clamp_min(1.0))
 
     @cached_property
     def _surprises(self) -> Tensor:
@@ -313,25 +320,6 @@ class Mixture:
         mean = self.weights @ torch.stack(means)
         spread = (torch.stack(means) - mean).square() + torch.stack(variances)
         return (self.value - mean).square() / (self.weights @ spread)
-
-
-def _disagreement(
-    component: Component, across: Tensor, homes: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean over a component's laws, their variance, and their covariance with home.
-
-    By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
-    """
-    centres, shares, solved = component.centres, component.shares, component.solved
-    weighed = shares[:, None] * solved
-    mean = shares @ centres + weighed.sum(dim=0) @ across
-    moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
-    second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(dim=0)
-    at_home = centres[:, homes] + solved @ across[:, homes]
-    away = (shares[:, None] * (at_home - mean[homes])).T
-    both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
-    together = both.diagonal(dim1=0, dim2=1).T.flatten()
-    return mean, (second - mean.square()).clamp_min(0.0), together
 
 
 def matern(distance: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from random import Random
 
-from tuner.bo.encoding import Grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, enumerate_grid, grid_of, most_rows
 from tuner.bo.explore import worth
 from tuner.bo.search import Search
-from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
+from tuner.core import Knob, Setting, SettingKey, Space, Study, Value, setting_key
 
 STARTS = 512
 """The number of random settings at the start."""
@@ -30,19 +30,21 @@ LEAST_RUNGS = 8
 
 def searched(
     study: Study,
-    evidence: Evidence,
+    tried: Sequence[Setting],
     look: Callable[[Grid], Search],
     running: Sequence[Setting] = (),
 ) -> Search:
-    """Return the search over the promising settings of a space too large to enumerate.
+    """Return the search over a space, or over the promising settings of one too large to enumerate.
 
-    It starts with the measured and running settings, the baseline, every setting one knob away from
+    That starts with the measured and running settings, the baseline, every setting one knob away from
     a measured one or the baseline, and a random sample. Then the neighbours of the best rows are
     added, `ROUNDS` times. Neighbours differ in one knob, by any of its values while these are not
     too many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
-    measured = [study.baseline, *(c.setting for c in evidence.candidates)]
+    if space.size <= most_rows(space):
+        return look(enumerate_grid(space))
+    measured = [study.baseline, *tried]
     by_key = {setting_key(s): s for s in (*measured, *running)}
     allowed = {setting_key(s) for s in space.only}
     most = most_rows(space) // ((len(measured) + ROUNDS * BEST) * len(space.knobs))

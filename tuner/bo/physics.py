@@ -12,26 +12,17 @@ expected: no range is fitted to data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Breaks
 from tuner.bo.queueing import under_load
-from tuner.core import (
-    CAPACITY,
-    ENERGY,
-    POWER,
-    UNDECLARED,
-    Kind,
-    Quantities,
-    Role,
-    called,
-    quantity_of,
-)
+from tuner.core import CAPACITY, ENERGY, POWER, Kind, Quantities, Role, called, quantity_of
 
 DRAWS = 256
 """The number of laws in the prior."""
@@ -68,25 +59,16 @@ ENDLESS = 1e6
 always binds."""
 
 
-def waits_for_batch(
-    shown: Mapping[str, float], latency: str, batch: float, declared: Quantities = UNDECLARED
-) -> bool | None:
-    """Return whether a latency is a whole batch's time, not one item's; None without evidence.
+def items_in_flight(shown: Mapping[str, float], latency: str, declared: Quantities) -> float:
+    """Return the number of items in flight at the baseline by a latency, 0 without evidence.
 
-    By Little's law the items in flight are their rate times the time each takes. The result is
-    whether that number is nearer, in proportion, to `batch`, the batch size of these metrics, than
-    to one. The rate is the measured throughput, else power over the energy of an item.
+    By Little's law: their rate times the time each takes. The rate is the measured throughput, else
+    power over the energy of an item.
     """
-    under_way = _under_way(shown, latency, declared)
-    return None if under_way is None or batch < 2.0 else under_way**2 > batch
-
-
-def _under_way(shown: Mapping[str, float], latency: str, declared: Quantities) -> float | None:
     done, power_w, energy_j = (shown.get(called(m, declared)) for m in (CAPACITY, POWER, ENERGY))
-    rate = done or (power_w / energy_j if power_w and energy_j else None)
+    rate = done or (power_w / energy_j if power_w and energy_j else 0.0)
     unit = THOUSAND if quantity_of(latency, declared).unit == "ms" else 1.0
-    took = shown.get(latency, 0.0) / unit
-    return rate * took if rate is not None and rate * took > 0.0 else None
+    return max(0.0, rate * (shown.get(latency, 0.0) / unit))
 
 
 def share_drawn(power_w: float, limit: float) -> float | None:
@@ -97,18 +79,6 @@ def share_drawn(power_w: float, limit: float) -> float | None:
     """
     shares = (power_w / limit * THOUSAND**n for n in (0, 1, 2)) if limit > 0.0 else ()
     return next((round(s, 2) for s in shares if LEAST_DRAWN <= s <= 1.0 + CRAWL), None)
-
-
-def fills(
-    shown: Mapping[str, float], latency: str, ceiling: float, declared: Quantities = UNDECLARED
-) -> bool:
-    """Return whether the requests in flight fill a ceiling, by Little's law.
-
-    With the latency of a tail, or of a token instead of a request, the result is off by a factor:
-    so from half the ceiling on they count as filling it. A ceiling of zero is no ceiling.
-    """
-    under_way = _under_way(shown, latency, declared)
-    return under_way is not None and 0.0 < ceiling <= 2.0 * under_way
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +97,17 @@ class BaselineFacts:
 UNKNOWN_BASELINE = BaselineFacts()
 
 
-@dataclass(frozen=True, slots=True)
-class Laws:
+class Laws(NamedTuple):
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
 
     `work` is the time per item, `step` the time per batch, which a request waits for, and `power`
-    the power during that time. Under an open load (`arriving`) `work` is the time from one item to
-    the next, which no request waits for.
+    the power during that time. Under an open load `work` is the time from one item to the next,
+    which no request waits for.
     """
 
     work: Tensor
     step: Tensor
     power: Tensor
-    arriving: bool = False
 
     def of(self, kind: Kind, stepwise: bool) -> Tensor:
         """Return the logarithm of a metric: one row per law, one column per setting."""
@@ -149,7 +117,7 @@ class Laws:
             return self.power
         if kind is Kind.RATE:
             return -self.work
-        return self.step if stepwise or self.arriving else self.work
+        return self.step if stepwise else self.work
 
 
 def draw_laws(
@@ -174,34 +142,27 @@ def draw_laws(
         _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count], breaks)
         for part in torch.split(distinct, DRAWS)
     ]
-    laws = zip(*((x.work, x.step, x.power) for x in some), strict=True)
-    work, step, power = (torch.cat(each, dim=1)[:, place] for each in laws)
-    return Laws(work, step, power, load is not None)
+    return Laws(*(torch.cat(each, dim=1)[:, place] for each in zip(*some, strict=True)))
 
 
 def _drawn_laws(
-    roles: Sequence[Role],
-    ratios: Tensor,
-    facts: BaselineFacts,
-    load: Tensor | None,
-    breaks: Breaks,
+    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, load: Tensor | None, breaks: Breaks
 ) -> Laws:
     """Draw the laws for some settings; the random numbers do not depend on the settings."""
     sampler = LawSampler(SEED)
-    columns: dict[Role, list[Tensor]] = {}
-    for column, role in enumerate(roles):
-        kind = {Role.CEILING: Role.BATCH, Role.BOOST: Role.UNKNOWN}.get(role, role)
-        columns.setdefault(kind, []).append(ratios[:, column][None])
+    knobs = list(zip(roles, ratios.T[:, None], breaks or [()] * len(roles), strict=True))
+    columns = {role: [ratio for own, ratio, _ in knobs if own is role] for role in Role}
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
     time, power, idle = _clocked(columns, one, facts.drawn, sampler)
-    ends = [b for b, r in zip(breaks, roles, strict=False) if r is Role.PARALLEL]
-    for ratio, at in zip_longest(columns.get(Role.PARALLEL, ()), ends):
-        speed, drawn = _packed(ratio, at, sampler) if at else _scaling(ratio, sampler)
-        time, power = time / speed, idle + (power - idle).clamp_min(0.0) * drawn
+    for role, ratio, at in knobs:
+        if role is Role.PARALLEL:
+            speed, drawn = _packed(ratio, at, sampler) if at else _scaling(ratio, sampler)
+            time, power = time / speed, idle + (power - idle).clamp_min(0.0) * drawn
     step = time
-    ceilings = [role is Role.CEILING for role in roles if role in (Role.BATCH, Role.CEILING)]
-    for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
-        if ceiling and not facts.full:
+    for role, ratio, _ in knobs:
+        if role not in (Role.BATCH, Role.CEILING):
+            continue
+        if role is Role.CEILING and not facts.full:
             ratio, waits = _queued(ratio, sampler)
             step = step * waits
         # Reading the model's weights is often most of a step, whatever the batch.
@@ -209,7 +170,9 @@ def _drawn_laws(
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
         power = power * (ratio / batch) ** sampler.little()
-    for ratio in columns.get(Role.UNKNOWN, ()):
+    for role, ratio, _ in knobs:
+        if role not in (Role.UNKNOWN, Role.BOOST):
+            continue
         # The time under a block or tile size is often least in the middle of its ladder.
         slope, bend = ODD * sampler.normal(), ODD * (sampler.normal() + 1.0 / 2.0)
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
@@ -218,8 +181,7 @@ def _drawn_laws(
     if load is not None:
         time, step, power = under_load(time, step, power, idle, load[None], sampler.share)
     least = 1.0 / ENDLESS
-    time, step, power = (x.clamp_min(least).log() for x in (time, step, power))
-    return Laws(time, step, power, load is not None)
+    return Laws(*(x.clamp_min(least).log() for x in (time, step, power)))
 
 
 def _clocked(
@@ -231,36 +193,32 @@ def _clocked(
     slowing down costs nothing, and its first trials break limits.
     """
     idle, gamma, floor = 1.0 - sampler.most(), 1.0 + 2.0 * sampler.share(), sampler.share()
-    beside = bool({Role.HOST_CLOCK, Role.HOST_CORES} & columns.keys())
     core = _core_speed(columns, one, sampler)
-    for ratio in columns.get(Role.POWER_LIMIT, ()):
+    for ratio in columns[Role.POWER_LIMIT]:
         demand = _demand(drawn, sampler)
         allowed, usual = (
             ((r / demand - idle) / (1.0 - idle)).clamp_min(CRAWL**2) ** (1.0 / gamma)
             for r in (ratio, one)
         )
         core = torch.minimum(core, allowed) / usual.clamp_max(1.0)
-    memory = one
-    for ratio in columns.get(Role.MEMORY_CLOCK, ()):
-        memory = memory * ratio
-    cpu = _clusters(columns.get(Role.HOST_CLOCK, []), one, sampler)
-    busy, lean = _staffed(columns.get(Role.HOST_CORES, []), one, sampler)
+    memory = math.prod(columns[Role.MEMORY_CLOCK], start=one)
+    cpu = _clusters(columns[Role.HOST_CLOCK], one, sampler)
+    busy, lean = _staffed(columns[Role.HOST_CORES], one, sampler)
     share = sampler.most()
     second = (1.0 - share) * sampler.share()
     third = (1.0 - share - second) * sampler.share()
     time = share / core + second / memory + third / (cpu * busy) + 1.0 - share - second - third
     first = sampler.most()
     other = (1.0 - first) * sampler.share()
-    parts = first, other, 1.0 - first - other
-    present = 1.0, float(Role.MEMORY_CLOCK in columns), float(beside)
-    total = sum(p * t for p, t in zip(parts, present, strict=True))
+    third = (1.0 - first - other) * bool(columns[Role.HOST_CLOCK] + columns[Role.HOST_CORES])
+    other = other * bool(columns[Role.MEMORY_CLOCK])
     stalls = sampler.most()
     dynamic = (
-        parts[0] * present[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
-        + parts[1] * present[1] * memory ** (1.0 + sampler.share())
-        + parts[2] * present[2] * _switching(cpu, gamma, floor) * busy
+        first * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
+        + other * memory ** (1.0 + sampler.share())
+        + third * _switching(cpu, gamma, floor) * busy
     )
-    return time, lean * (idle + (1.0 - idle) * dynamic / total), idle
+    return time, lean * (idle + (1.0 - idle) * dynamic / (first + other + third)), idle
 
 
 def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSampler) -> Tensor:
@@ -270,10 +228,10 @@ def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSamp
     counts as the core.
     """
     core = one
-    for ratio in columns.get(Role.CORE_CLOCK, ()):
+    for ratio in columns[Role.CORE_CLOCK]:
         ceiling = torch.where(sampler.coin(), sampler.most().sqrt(), ENDLESS)
         core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
-    return core * _clusters(columns.get(Role.CPU_CLOCK, []), one, sampler)
+    return core * _clusters(columns[Role.CPU_CLOCK], one, sampler)
 
 
 def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
@@ -285,8 +243,7 @@ def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
     demand = sampler.share() + sampler.share()
     if drawn is None:
         return demand
-    held = drawn >= BOUND
-    assumed = 1.0 + sampler.little() if held else drawn ** sampler.most()
+    assumed = 1.0 + sampler.little() if drawn >= BOUND else drawn ** sampler.most()
     return torch.where(sampler.coin(), assumed, demand)
 
 

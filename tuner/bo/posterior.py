@@ -9,18 +9,16 @@ import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View, believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid, enumerate_grid, grid_of, most_rows
 from tuner.bo.siblings import coordinates, knobs_of
 from tuner.core import (
     NO_MEMORY,
     Closeness,
     Device,
     Kind,
-    Limit,
     Past,
     Phase,
     Posterior,
-    Setting,
     Sibling,
     SiblingMemory,
     quantity_of,
@@ -52,16 +50,16 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     Its own siblings are not in it: a belief must not come back as evidence. `siblings` are those
     whose worth for it is computed.
     """
-    study, limits = past.study, past.limits
+    study, plan = past.study, past.study.held
     physical = quantity_of(study.objective.metric, study.quantities).kind is not Kind.OTHER
-    if limits is None or not physical or study.terms.plan_by or study.space.size < 2:
+    if past.limits is None or not physical or study.terms.plan_by or study.space.size < 2:
         return None
-    view, grid = _cold(past, limits)
+    view, grid = _cold(past)
     metrics = tuple(m for m, (model, _) in view.where.items() if model == 0)
     if not all(view.scales[m].log for m in metrics):
         return None
-    rows = _selected(grid, grid.rows[setting_key(study.baseline)], list(view.measured))
-    means, directions = _deviations(view, rows)
+    rows = _selected(grid, view.models[0].mixture.home, list(view.measured))
+    means, *directions = map(_rounded, _deviations(view, rows).tolist())
     baseline = {metric: shown.mean for metric, shown in past.evidence.baseline.items()}
     columns = [[column[row] for row in rows] for column in coordinates(grid)]
     return Posterior(
@@ -77,10 +75,10 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
             for point in zip(*columns, strict=True)
         ),
         metrics=metrics,
-        means=_rounded(means),
-        directions=tuple(_rounded(direction) for direction in directions),
+        means=means,
+        directions=tuple(directions),
         baseline=baseline if len(study.devices) == 1 else {},
-        held=_held(past),
+        held={} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting,
         aim=study.aim,
         settings=len(view.measured),
         worth=_worth(past, siblings),
@@ -101,18 +99,16 @@ def _worth(past: Past, siblings: Sequence[Sibling]) -> Mapping[Closeness, float]
         if not own or not tuned or early.limits is None:
             continue
         memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
-        view, _ = _cold(early, early.limits, memory)
+        view, _ = _cold(early, memory)
         mixture = view.models[0].mixture
         if mixture.siblings_prior:
             shares[closeness] = mixture.siblings_share
     return shares
 
 
-def _cold(
-    past: Past, limits: tuple[Limit, ...], memory: SiblingMemory = NO_MEMORY
-) -> tuple[View, Grid]:
+def _cold(past: Past, memory: SiblingMemory = NO_MEMORY) -> tuple[View, Grid]:
     study, space = past.study, past.study.space
-    if space.size <= min(MOST_ROWS, most_rows(space)):
+    if space.size <= most_rows(space):
         grid = enumerate_grid(space)
     else:
         chance = Random(study.seed)
@@ -124,13 +120,7 @@ def _cold(
         ]
         settings = [study.baseline, *(c.setting for c in past.evidence.candidates), *drawn]
         grid = grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
-    return believe(study, past.evidence, limits, grid, memory=memory), grid
-
-
-def _held(past: Past) -> Setting:
-    """Return the held setting; empty where the study holds none, or a plan of several rows."""
-    plan = past.study.held
-    return {} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting
+    return believe(study, past.evidence, grid, memory=memory), grid
 
 
 def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:
@@ -145,27 +135,17 @@ def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:
     return rows
 
 
-def _deviations(view: View, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the expected metrics of rows beside the first, and the largest joint deviations.
+def _deviations(view: View, rows: Sequence[int]) -> Tensor:
+    """Return the expected metrics of rows beside the first, then the largest joint deviations.
 
-    `metrics x rows` and `DIRECTIONS x metrics x rows`.
+    `1 + DIRECTIONS x metrics x rows`.
     """
     mixture = view.models[0].mixture
-    best = mixture.weights.argsort(descending=True)[:COMPONENTS]
-    shares = mixture.weights[best] / mixture.weights[best].sum()
-    means, covariances = mixture.joint(torch.tensor(rows), best.tolist())
-    contrast = torch.eye(len(rows), dtype=torch.float64)
-    contrast[:, 0] -= 1.0
-    form = torch.kron(torch.eye(mixture.metrics, dtype=torch.float64), contrast)
-    each = means.flatten(1) @ form.T
-    mean = shares @ each
-    away = shares.sqrt()[:, None] * (each - mean)
-    covariance = form @ torch.einsum("c,cij->ij", shares, covariances) @ form.T + away.T @ away
+    mean, covariance = mixture.beside_home(rows, COMPONENTS)
     sizes, vectors = torch.linalg.eigh(covariance)
     largest = vectors[:, -DIRECTIONS:] * sizes[-DIRECTIONS:].clamp_min(0.0).sqrt()
-    shape = (mixture.metrics, len(rows))
-    return mean.reshape(shape), largest.T.reshape(-1, *shape)
+    return torch.cat([mean[None], largest.T]).reshape(-1, mixture.metrics, len(rows))
 
 
-def _rounded(table: Tensor) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(round(v, DIGITS) for v in row) for row in table.tolist())
+def _rounded(table: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(round(v, DIGITS) for v in row) for row in table)

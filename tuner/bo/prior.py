@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import torch
@@ -50,11 +50,8 @@ class Hypothesis:
 
     def with_row(self, row: int, metrics: int) -> Tensor:
         """Return the covariance, from the features, of each metric at each row with it at one row."""
-        features = self.features.reshape(
-            len(self.features), metrics, self.features.shape[1] // metrics
-        )
-        both: Tensor = (features * features[..., [row]]).sum(dim=0).flatten()
-        return both
+        features = torch.unflatten(self.features, 1, (metrics, -1))
+        return (features * features[..., [row]]).sum(dim=0).flatten()
 
 
 @lru_cache(maxsize=2)
@@ -78,45 +75,45 @@ def physical_hypotheses(
     named = torch.tensor(grid.named, dtype=torch.bool)
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool) & ~named
     names = _oddities(grid, named, kinds)
-    batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
-    steps = facts.stepwise if batched else (False,)
     if odd.any():
         free = torch.cat([names, _oddities(grid, odd, kinds)])
-        hypotheses += [
-            Hypothesis(d, free, "laws of the standard knobs")
-            for d in _drawn(grid, odd | named, kinds, facts, steps)
-        ]
-    laws = [("laws of physics", draws) for draws in _drawn(grid, named, kinds, facts, steps)]
+        standard = _drawn(grid, odd | named, kinds, facts)
+        hypotheses += [Hypothesis(d, free, "laws of the standard knobs") for d in standard]
+    laws = [("laws of physics", draws) for draws in _drawn(grid, named, kinds, facts)]
     if any(grid.breaks):
-        packed = _drawn(grid, named, kinds, facts, steps, grid.breaks)
+        packed = _drawn(grid, named, kinds, facts, grid.breaks)
         laws += [("laws with the host's topology", draws) for draws in packed]
     for name, draws in laws:
-        centre = draws.mean(dim=0, keepdim=True)
-        spread = (draws - centre).div_(math.sqrt(len(draws)))
-        hypotheses.append(Hypothesis(draws, names, f"{name}, one by one"))
-        hypotheses.append(Hypothesis(centre, torch.cat([spread, names]), f"{name}, mixed"))
+        hypotheses += both_ways(Hypothesis(draws, names, name))
     return tuple(hypotheses)
 
 
+def both_ways(prior: Hypothesis) -> tuple[Hypothesis, Hypothesis]:
+    """Return a hypothesis of several means one by one, and mixed: with their mean and covariance."""
+    centre = prior.centres.mean(dim=0, keepdim=True)
+    spread = (prior.centres - centre).div_(math.sqrt(len(prior.centres)))
+    mixed = replace(prior, centres=centre, features=torch.cat([spread, prior.features]))
+    one_by_one = replace(prior, name=f"{prior.name}, one by one")
+    return one_by_one, replace(mixed, name=f"{prior.name}, mixed")
+
+
 def _drawn(
-    grid: Grid,
-    without: Tensor,
-    kinds: Sequence[Kind],
-    facts: BaselineFacts,
-    steps: Sequence[bool],
-    breaks: Breaks = (),
+    grid: Grid, without: Tensor, kinds: Sequence[Kind], facts: BaselineFacts, breaks: Breaks = ()
 ) -> list[Tensor]:
     """Return the predictions of laws of all knobs except some, once for each way to read a time."""
     ratios = torch.where(without, 1.0, grid.ratios)
     if grid.alike is None or grid.load is None:
-        parts = [draw_laws(grid.roles, ratios, facts, grid.load, breaks)]
+        laws = draw_laws(grid.roles, ratios, facts, grid.load, breaks)
     else:
         count, level = len(grid.alike.settings), float(grid.load[0])
-        fixed = tuple(without.tolist())
-        parts = [_level_laws(grid.alike, fixed, facts, level, breaks)]
+        laws = _level_laws(grid.alike, tuple(without.tolist()), facts, level, breaks)
         if count < len(ratios):
-            parts.append(draw_laws(grid.roles, ratios[count:], facts, grid.load[count:], breaks))
-    return [_joined([_predictions(laws, kinds, step) for laws in parts], kinds) for step in steps]
+            rest = draw_laws(grid.roles, ratios[count:], facts, grid.load[count:], breaks)
+            laws = Laws(*(torch.cat(each, dim=1) for each in zip(laws, rest, strict=True)))
+    batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
+    steps = facts.stepwise if batched else (False,)
+    # Under an open load no request waits for the time from one item to the next.
+    return [_predictions(laws, kinds, step or grid.load is not None) for step in steps]
 
 
 @lru_cache(maxsize=LEVELS)
@@ -127,13 +124,6 @@ def _level_laws(
     ratios = torch.where(torch.tensor(without, dtype=torch.bool), 1.0, grid.ratios)
     load = torch.full((len(ratios),), level, dtype=torch.float64)
     return draw_laws(grid.roles, ratios, facts, load, breaks)
-
-
-def _joined(parts: Sequence[Tensor], kinds: Sequence[Kind]) -> Tensor:
-    """Return the predictions for the rows of all parts, flattened metric by metric."""
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat([p.reshape(len(p), len(kinds), -1) for p in parts], dim=2).flatten(1)
 
 
 @lru_cache(maxsize=2)
@@ -150,20 +140,17 @@ def power_laws(grid: Grid, metrics: int) -> Tensor:
     names: these are left to the residual. One block per metric.
     """
     many = grid.places.shape[1] - grid.named.count(False) > MOST_STEPS
+    ratios = [*grid.ratios.T] if grid.load is None else [*grid.ratios.T, grid.load]
     slopes, bends = [], []
-    for column, named in enumerate(grid.named):
-        if named:
+    for column, ratio in enumerate(ratios):
+        if column < len(grid.named) and grid.named[column]:
             steps = list(_steps(grid, column))
             slopes += [ODD * step for step in steps]
             bends += [(step, many) for step in steps]
         else:
-            log = grid.ratios[:, column].log()
+            log = ratio.log()
             slopes.append(EXPECTED * log)
             bends.append((log / log.abs().max().clamp_min(JITTER).sqrt(), False))
-    if grid.load is not None:
-        log = grid.load.log()
-        slopes.append(EXPECTED * log)
-        bends.append((log / log.abs().max().clamp_min(JITTER).sqrt(), False))
     both = [(bend, other) for i, bend in enumerate(bends) for other in bends[: i + 1]]
     pairs = [EXPECTED * x * y for (x, alone), (y, lonely) in both if not (alone and lonely)]
     if not slopes:
@@ -196,9 +183,7 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
         if not steps:  # it has no effect in any of these settings
             continue
         passed = torch.stack(steps)
-        size = ODD
-        if not grid.named[column]:
-            size *= min(1.0, 2.0 / math.sqrt(len(passed)))
+        size = ODD if grid.named[column] else ODD * min(1.0, 2.0 / math.sqrt(len(passed)))
         passed, none = size * passed, torch.zeros_like(passed)
         slower = Laws(work=passed, step=passed, power=none)
         hungrier = Laws(work=none, step=none, power=passed / 2.0)

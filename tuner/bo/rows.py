@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -45,7 +45,8 @@ def plan_of(levels: Sequence[LoadLevel], by: str, space: Space) -> Plan:
         own = [level for _, level in part]
         saved = max(1.0 - level.cost(setting, home) for level in own)
         top = own[-1].load
-        below = _edge(top, next((x.load for x in levels if x.load > top), math.inf))
+        following = next((x.load for x in levels if x.load > top), math.inf)
+        below = min(top * LOAD_REACH, math.sqrt(top * following))
         rows.append(Row(below, dict(setting), min(1.0, max(LEAST_PAY, saved)), top))
     while rows and setting_key(rows[-1].setting) == home:
         rows.pop()
@@ -59,22 +60,18 @@ def held_up_to(setting: Setting, load: float, by: str, space: Space) -> Plan:
     return plan_of([LoadLevel(load, 1.0, {setting_key(setting): 0.0})], by, space)
 
 
-def _edge(load: float, following: float) -> float:
-    """Return the upper end of a row that is confirmed at a load, where `following` is the next load."""
-    return min(load * LOAD_REACH, math.sqrt(load * following))
-
-
 def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> list[SettingKey]:
     """Return the setting of each level on the cheapest path through all levels."""
     total = math.fsum(level.weight for level in levels) or 1.0
-    change = _change_cost(space)
+    seconds = {knob.name: knob.cost.seconds for knob in space.knobs}
     ways: dict[SettingKey, tuple[float, list[SettingKey]]] = {}
     for level in levels:
         extended = {}
         for setting in (home, *(s for s in level.costs if s != home)):
             own = level.weight * level.cost(setting, home)
             before = [
-                (cost + total * change(last, setting), way) for last, (cost, way) in ways.items()
+                (cost + total * _change_cost(seconds, last, setting), way)
+                for last, (cost, way) in ways.items()
             ]
             cost, way = min(before, key=lambda b: b[0], default=(0.0, []))
             extended[setting] = cost + own, [*way, setting]
@@ -82,14 +79,9 @@ def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> li
     return min(ways.values(), key=lambda option: option[0])[1] if ways else []
 
 
-def _change_cost(space: Space) -> Callable[[SettingKey, SettingKey], float]:
-    """Return the saving that a change between two settings must bring: more, the longer it takes."""
-    seconds = {knob.name: knob.cost.seconds for knob in space.knobs}
-
-    def cost(before: SettingKey, after: SettingKey) -> float:
-        if before == after:
-            return 0.0
-        changed = dict(set(after) - set(before))
-        return LEAST_PAY * (1.0 + max((seconds[name] for name in changed), default=0.0))
-
-    return cost
+def _change_cost(seconds: Mapping[str, float], before: SettingKey, after: SettingKey) -> float:
+    """Return the saving that a change must bring: more, the longer the changed knobs take."""
+    if before == after:
+        return 0.0
+    changed = dict(set(after) - set(before))
+    return LEAST_PAY * (1.0 + max((seconds[name] for name in changed), default=0.0))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -15,19 +16,8 @@ from tuner.bo.beliefs import View
 from tuner.bo.caution import CAUTION, Caution, even_chance
 from tuner.bo.encoding import Grid
 from tuner.bo.scale import MOST_EXPONENT, Scale
-from tuner.core import (
-    Z95,
-    Evidence,
-    Limit,
-    Past,
-    Setting,
-    Study,
-    TrialState,
-    Try,
-    Verdict,
-    setting_key,
-)
-from tuner.guard import MOST_FAILURES
+from tuner.core import Z95, Evidence, Past, Setting, Study, TrialState, Try, Verdict, setting_key
+from tuner.guard import MOST_FAILURES, silencing
 
 MOST_WINDOWS = 4
 """The most windows of a setting while tuning."""
@@ -47,7 +37,6 @@ class Search:
     """
 
     past: Past
-    limits: tuple[Limit, ...]
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
@@ -93,17 +82,17 @@ class Search:
     def allowed(self) -> Tensor:
         """The rows that may be tried.
 
-        Not those that run, have failed twice, have shown a limit broken, were mostly contaminated,
-        or have `MOST_WINDOWS` windows.
+        Not those that run, have failed twice or a value with which the workload did not start, have
+        shown a limit broken, were mostly contaminated, or have `MOST_WINDOWS` windows.
         """
-        allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
-        if self.within is not None:
-            allowed = torch.tensor([self.within(s) for s in self.grid.settings])
+        allowed = torch.tensor([self.within is None or self.within(s) for s in self.grid.settings])
         for row, count in Counter(self._rows(TrialState.FAILED)).items():
             allowed[row] &= count < MOST_FAILURES
         for row, count in Counter(self._rows(TrialState.CONTAMINATED)).items():
             allowed[row] &= count < MOST_CONTAMINATED + self.windows[row]
         allowed[self._rows(TrialState.RUNNING)] = False
+        if silent := silencing(self.study, self.past.trials):
+            allowed &= torch.tensor([not silent & s.items() for s in self.grid.settings])
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
@@ -131,26 +120,20 @@ class Search:
         proven the contrary, and is predicted to beat the baseline, unless the baseline breaks a
         limit.
         """
-        needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
-        cost, likely = self.view.cost, even_chance(self.caution.wrong)
+        cost, broken = self.view.cost, self.evidence.broken is not None
+        cheaper = cost < cost[self.baseline]
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
-            and needed <= c.estimates.keys()
-            and self.chance[row] >= likely
-            and (cost[row] < cost[self.baseline] or self.evidence.broken is not None)
+            and self.view.scales.keys() <= c.estimates.keys()
+            and (cheaper[row] or broken)
             and row != self.baseline
         ]
-        rows += [
-            row
-            for row in self.elsewhere
-            if row not in self.view.measured
-            and self.chance[row] >= likely
-            and cost[row] < cost[self.baseline]
-        ]
-        return (*sorted(rows, key=lambda row: float(cost[row])), self.baseline)
+        rows += [row for row in self.elsewhere if row not in self.view.measured and cheaper[row]]
+        likely = (row for row in rows if self.chance[row] >= even_chance(self.caution.wrong))
+        return (*sorted(likely, key=lambda row: float(cost[row])), self.baseline)
 
     @cached_property
     def incumbent(self) -> int:
@@ -171,10 +154,21 @@ class Search:
         The square root of the seconds is used: they are the main cost, but not the only one.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
-        for column, name in enumerate(self.grid.names):
-            changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
+        for name, places in zip(self.grid.names, self.grid.points.T, strict=True):
+            changed = places != places[self.baseline]
             seconds += self.study.space.knob(name).cost.seconds * changed
         return (seconds / self.study.terms.window_s).sqrt()
+
+    @cached_property
+    def longer(self) -> float:
+        """How many times as long as ten seconds a window is where a plan goes by the load, 1 elsewhere.
+
+        At a low rate a window lasts up to an hour, and a further one delays the hold by as much.
+        """
+        if not self.study.terms.plan_by:
+            return 1.0
+        lasted_s = [t.measurement.seconds for t in self.past.trials if t.measurement and t.solid]
+        return max(1.0, median(lasted_s) / 10.0) if lasted_s else 1.0
 
     def attempt(self, row: int, why: str) -> Try:
         """Return the suggestion to measure a row."""
@@ -183,24 +177,23 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return a text with the prediction for a row."""
         metric = self.study.objective.metric
-        chance = (
-            f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
-        )
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
         if cost > 0.0 > cost - Z95 * sd:
             text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
-        return text + chance
+        if self.evidence.limits:
+            text += f", with a chance of {self.percent(row)} to meet every limit"
+        return text
 
     def percent(self, row: int) -> str:
         """Return a text with a row's chance to keep every limit."""
         chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
         return "over 99 %" if chance == "100 %" else chance
 
-    def _rows(self, *states: TrialState) -> list[int]:
-        """Return the row of every trial in one of some states."""
-        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state in states]
+    def _rows(self, state: TrialState) -> list[int]:
+        """Return the row of every trial in a state."""
+        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state is state]
         return [row for row in rows if row is not None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from tuner.bo.encoding import Grid
 from tuner.bo.mixture import matern
-from tuner.bo.prior import JITTER, Hypothesis
+from tuner.bo.prior import JITTER, Hypothesis, both_ways
 from tuner.core import Closeness, Posterior, PosteriorKnob, SiblingMemory, matched
 
 REACH = 1.0
@@ -26,7 +27,7 @@ MOST_TRUST = 0.95
 Column = list[float] | list[str]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def sibling_hypotheses(
     grid: Grid, metrics: tuple[str, ...], memory: SiblingMemory, cold: int
 ) -> tuple[Hypothesis, ...]:
@@ -35,30 +36,21 @@ def sibling_hypotheses(
     The siblings one by one, and a normal distribution with their mean and covariance, which covers
     studies between and beyond them. Siblings without one of the knobs or metrics are left out.
     """
-    hypotheses = []
+    hypotheses: list[Hypothesis] = []
     for closeness in Closeness:
         alike = [s.posterior for s in memory.siblings if s.closeness is closeness]
-        names, centres, doubts = [], [], []
-        for posterior in alike:
-            predicted = transferred(posterior, grid, metrics)
-            if predicted is not None:
-                names.append(posterior.study)
-                centres.append(predicted[0])
-                doubts.append(predicted[1:])
-        if not names:
+        predicted = [(p.study, transferred(p, grid, metrics)) for p in alike]
+        covered = [(name, table) for name, table in predicted if table is not None]
+        if not covered:
             continue
+        names, tables = zip(*covered, strict=True)
         trust = min(MOST_TRUST, memory.trust.get(closeness, 0.0))
         odds = trust / (1.0 - trust) * cold
-        each, within = torch.stack(centres), torch.cat(doubts) / math.sqrt(len(names))
-        mean = each.mean(dim=0, keepdim=True)
-        between = (each - mean) / math.sqrt(len(names))
-        title = f"siblings ({closeness})"
-        if len(names) == 1:
-            hypotheses.append(Hypothesis(each, within, title, odds, tuple(names)))
-            continue
-        hypotheses.append(Hypothesis(each, within, f"{title}, one by one", odds / 2, tuple(names)))
-        mixed = torch.cat([between, within])
-        hypotheses.append(Hypothesis(mean, mixed, f"{title}, mixed", odds / 2, tuple(names)))
+        each = torch.stack([table[0] for table in tables])
+        within = torch.cat([table[1:] for table in tables]) / math.sqrt(len(names))
+        alone = Hypothesis(each, within, f"siblings ({closeness})", odds, names)
+        several = both_ways(replace(alone, odds=odds / 2))
+        hypotheses += several if len(names) > 1 else [alone]
     return tuple(hypotheses)
 
 
@@ -92,9 +84,8 @@ def transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Ten
     values = torch.tensor([posterior.means, *posterior.directions], dtype=torch.float64)[:, columns]
     between = matern(torch.cdist(points, points) / REACH)
     between += NUGGET * torch.eye(len(points), dtype=torch.float64)
-    shares = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
-    predicted: Tensor = (values @ shares).flatten(1)
-    return predicted
+    shares: Tensor = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
+    return (values @ shares).flatten(1)
 
 
 def coordinates(grid: Grid) -> list[Column]:

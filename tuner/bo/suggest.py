@@ -6,32 +6,18 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from tuner.bo.beliefs import believe
-from tuner.bo.caution import even_chance
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, most_rows
-from tuner.bo.explore import explore, late_violation
+from tuner.bo.encoding import Grid
+from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
-from tuner.core import (
-    Done,
-    Limit,
-    Past,
-    Plan,
-    Setting,
-    Suggestion,
-    TrialState,
-    Try,
-    Wait,
-)
+from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait
 
 BREAKS = "breaks"
 """The name in `without` that disables the knobs' breaks."""
 
 
 def suggest(
-    past: Past,
-    *,
-    within: Callable[[Setting], bool] | None = None,
-    without: Set[str] = frozenset(),
+    past: Past, *, within: Callable[[Setting], bool] | None = None, without: Set[str] = frozenset()
 ) -> Suggestion:
     """Return the next setting to try, or the end of the search.
 
@@ -47,74 +33,66 @@ def suggest(
     """
     if BREAKS in without:
         past = _unbroken(past)
-    study, limits = past.study, past.limits
-    if limits is None:
+    study = past.study
+    if past.limits is None:
         return Wait("the baseline has not been measured yet")
     if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
     if study.space.size == 1:
         return Done(Plan.single(study.baseline), "there is only one setting")
-    search = search_of(past, limits, within)
+    search = search_of(past, within)
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = next_trial(search, without)
-    if chosen is not None and past.memory.siblings:
-        return replace(chosen, why=f"{chosen.why}; {sibling_weight(search)}")
-    if chosen is not None:
-        return chosen
-    return (
-        Wait("waiting for running trials") if past.running else _done(search, "little gain is left")
-    )
+    if chosen is None and past.running:
+        return Wait("waiting for running trials")
+    if chosen is None:
+        return _done(search, "little gain is left")
+    weight = f"; {sibling_weight(search)}" if past.memory.siblings else ""
+    return replace(chosen, why=chosen.why + weight)
 
 
-def search_of(
-    past: Past, limits: tuple[Limit, ...], within: Callable[[Setting], bool] | None = None
-) -> Search:
+def search_of(past: Past, within: Callable[[Setting], bool] | None = None) -> Search:
     """Return the state of a search, over the whole space or, if it is too large, its promising part."""
     study, evidence = past.study, past.evidence
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid, running, memory=past.memory)
-        return Search(past, limits, grid, view, within)
+        view = believe(study, evidence, grid, running, memory=past.memory)
+        return Search(past, grid, view, within)
 
-    if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
-        return look(enumerate_grid(study.space))
-    return searched(study, evidence, look, running)
+    return searched(study, [c.setting for c in evidence.candidates], look, running)
 
 
 def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """Return the setting to measure next, None where no trial is worth it.
 
-    Where siblings see no new setting to try, the study's own hypotheses choose among those that are
-    not unlikely to keep the limits by both: siblings that predicted the first windows may be wrong
-    elsewhere, and must not end a search.
+    Siblings choose where they expect a new setting to cost less than the best so far. Else the
+    study's own hypotheses choose: siblings that predicted the windows so far may be wrong elsewhere,
+    and must not keep a search from a setting, nor end it.
     """
     chosen, alone = explore(search, without), search.view.alone
-    new = chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
-    if new or alone is None:
+    if alone is None or (chosen is not None and _saves(search, chosen.setting)):
         return chosen
-    least, within = even_chance(late_violation(search.caution)), search.within
+    return explore(replace(search, view=alone), without) or chosen
 
-    def likely(setting: Setting) -> bool:
-        row = search.grid.row(setting)
-        kept = row is None or float(search.chance[row]) >= least
-        return kept and (within is None or within(setting))
 
-    return explore(replace(search, view=alone, within=likely), without) or chosen
+def _saves(search: Search, setting: Setting) -> bool:
+    """Return whether a setting is new and expected to cost less than the best so far."""
+    row, cost = search.grid.row(setting), search.view.cost
+    new = row is not None and row not in search.view.measured
+    return new and bool(cost[row] < cost[search.incumbent])
 
 
 def sibling_weight(search: Search) -> str:
     """Return a text with the siblings' weight, and whether a window agrees with them."""
     mixture = search.view.models[0].mixture
-    count = len(search.past.memory.siblings)
+    count, ended = len(search.past.memory.siblings), search.ended
     text = f"{count} sibling{'s' * (count != 1)}, weight {mixture.siblings_prior:.2f}"
-    text += (
-        f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
-    )
+    text += f" -> {mixture.siblings_share:.2f} after {ended} trial{'s' * (ended != 1)}"
     if mixture.siblings_agree:
         return text
-    fading = search.ended > 0 and mixture.siblings_share < mixture.siblings_prior
+    fading = ended > 0 and mixture.siblings_share < mixture.siblings_prior
     return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
 
 
@@ -126,14 +104,11 @@ def _unbroken(past: Past) -> Past:
 
 def _done(search: Search, why: str) -> Done:
     """Propose the best deployable setting, or the baseline."""
-    best = search.deployable[0]
-    broken = search.evidence.broken
-    if best == search.baseline and broken is not None:
+    best, broken = search.deployable[0], search.evidence.broken
+    if best != search.baseline:
+        reason = search.outlook(best)
+    elif broken is None:
+        reason = "no setting is likely better than the baseline"
+    else:
         reason = f"no measured setting is likely to meet every limit; the baseline breaks {broken.in_short}"
-        return Done(Plan.single(search.study.baseline), f"{why}; {reason}")
-    if best == search.baseline:
-        return Done(
-            Plan.single(search.study.baseline),
-            f"{why}; no setting is likely better than the baseline",
-        )
-    return Done(Plan.single(search.grid.settings[best]), f"{why}; {search.outlook(best)}")
+    return Done(Plan.single(search.grid.settings[best]), f"{why}; {reason}")

@@ -37,12 +37,17 @@ class Answer:
     code: int = 1
 
 
-def checked(checks: Iterable[tuple[bool, str, str, str]], nothing: str) -> Iterator[str]:
-    """Yield checks as lines: passed or not, its subject, its result, and below them the next step."""
+def checked(
+    checks: Iterable[tuple[bool, str, str, str]], nothing: str, otherwise: str = "FAILED"
+) -> Iterator[str]:
+    """Yield checks as lines: passed or not, its subject, its result, and below them the next step.
+
+    `otherwise` is the word for one that has not passed.
+    """
     empty = True
     for passed, about, state, hint in checks:
         empty = False
-        yield f"{'ok' if passed else 'FAILED':<8}{about}: {state}"
+        yield f"{'ok' if passed else otherwise:<8}{about}: {state}"
         if hint:
             yield f"{'':<8}next: {hint}"
     if empty:

@@ -17,7 +17,7 @@ from tuner.core.evidence import (
 )
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
-from tuner.core.loads import LoadHistory
+from tuner.core.loads import LoadHistory, load_turns, loads_ahead
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
 from tuner.core.siblings import NO_MEMORY, SiblingMemory
@@ -66,6 +66,27 @@ class Past:
         if key not in self._at:
             self._at[key] = weigh(self.study, self.trials, context)
         return self._at[key]
+
+    def ahead(self, by: str) -> tuple[float, ...]:
+        """Return the loads that a window may meet if it begins now, the likeliest last."""
+        return loads_ahead(self.context.get(by, 0.0), by, self._windows(by))
+
+    def moves(self, by: str) -> bool:
+        """Return whether the load goes up and down from window to window: it turned twice lately."""
+        return load_turns(by, self._windows(by)) > 1
+
+    def _windows(self, by: str) -> list[tuple[Context, float]]:
+        """Return the loads of windows and their seconds; those that requested theirs say nothing."""
+        return [
+            (t.ran_at, t.measurement.seconds)
+            for t in self.trials
+            if t.state.evidence and not t.context and t.measurement and t.ran_at.get(by, 0.0) > 0.0
+        ]
+
+    def expecting(self, by: str) -> Past:
+        """Return the past with the likeliest load of a window as the present one."""
+        ahead = self.ahead(by)
+        return replace(self, context={**self.context, by: ahead[-1]}) if ahead else self
 
     def near(self, context: Context) -> Past:
         """Return the past with the windows of one load alone; the trials of others stay spent."""

@@ -10,9 +10,12 @@ from statistics import fmean
 
 from tuner.core.knobs import SettingKey
 from tuner.core.measurements import PRIOR_WINDOWS, Estimate
+from tuner.core.plans import Context
+from tuner.core.tails import above_bound
 
 __all__ = [
     "BURST",
+    "RISE_WINDOWS",
     "LOAD_NEAR",
     "LOAD_REACH",
     "LOAD_STEP",
@@ -22,8 +25,10 @@ __all__ = [
     "band_edges",
     "burst_names",
     "bursts_of",
+    "loads_ahead",
     "confirms_at",
     "load_band",
+    "load_turns",
     "load_trend",
 ]
 
@@ -52,6 +57,12 @@ Ours.
 BURST_SHARE = 0.02
 """A window is evidence for a burst that at least this share of its requests arrived in: at most half of
 them can be over a limit whose p99 the window kept."""
+
+RISE_WINDOWS = 6
+"""A load that rose within this number of windows may do so again: our choice."""
+
+LOOK_S = 60.0
+"""The time that the present value of a load is taken to last, if it is a burst. Ours."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -100,20 +111,67 @@ def burst_names(signal: str) -> tuple[str, ...]:
     return tuple(f"{signal}{BURST}{rate:g}x" for rate in BURST_RATES)
 
 
-def bursts_of(spans: Sequence[tuple[float, float]], bound: float) -> tuple[float, ...]:
+def bursts_of(
+    spans: Sequence[tuple[float, float]], bound: float, *, requests: bool = False
+) -> tuple[float, ...]:
     """Return the levels of `Bursts` that `BURST_SHARE` of a load arrived at or above.
 
-    `spans` are means with their seconds, in order.
+    `spans` are means with their seconds, in order. Where these are rates of `requests`, the bound of
+    a p99 leaves out fewer of them than 1 %, and none of 299: the share is twice that.
     """
     bursts, reached = Bursts(bound), list[tuple[float, tuple[float, ...]]]()
     for mean, seconds in spans:
         bursts.add(mean, seconds)
         reached.append((mean * seconds, bursts.levels))
-    least = BURST_SHARE * math.fsum(weight for weight, _ in reached)
+    total = math.fsum(weight for weight, _ in reached)
+    above = above_bound(int(total), 0.99) if requests else None
+    least = BURST_SHARE * total if above is None else 2.0 * above
     return tuple(
         _exceeded([(levels[n], weight) for weight, levels in reached], least)
         for n in range(len(BURST_RATES))
     )
+
+
+def loads_ahead(
+    now: float, signal: str, windows: Sequence[tuple[Context, float]]
+) -> tuple[float, ...]:
+    """Return the loads that a window may meet if it begins now: the highest first, the likeliest last.
+
+    `windows` are the loads of windows, in order, with their seconds. The likeliest is that of the
+    last one if a burst as long as one in it explains the present value, and else the present value.
+    If a load rose within the latest windows its highest value may come again.
+    """
+    latest = _whole(windows)
+    if not latest:
+        return (now,) if now > 0.0 else ()
+    last = latest[-1][signal]
+    burst = latest[-1].get(burst_names(signal)[0], 0.0)
+    likely = last if now <= 0.0 or abs(now - last) * LOOK_S <= burst else now
+    low, high = math.inf, 0.0
+    for load in (at[signal] for at in latest):
+        high = max(high, load) if load > low * LOAD_STEP**2 else high
+        low = min(low, load)
+    return (high, likely) if high > likely * LOAD_STEP**2 else (likely,)
+
+
+def load_turns(signal: str, windows: Sequence[tuple[Context, float]]) -> int:
+    """Return how often a load turned within the latest windows: from rising to falling, or the reverse."""
+    turns, direction = 0, 0
+    loads = [at[signal] for at in _whole(windows)]
+    last = loads[0] if loads else 0.0
+    for load in loads:
+        step = (load > last * LOAD_STEP**2) - (load * LOAD_STEP**2 < last)
+        turns += step * direction < 0
+        direction = step or direction
+        last = load if step or (load - last) * direction > 0.0 else last
+    return turns
+
+
+def _whole(windows: Sequence[tuple[Context, float]]) -> list[Context]:
+    """Return the loads of the latest windows without those cut short: theirs are mostly chance."""
+    latest = windows[-RISE_WINDOWS:]
+    longest_s = max((seconds for _, seconds in latest), default=0.0)
+    return [at for at, seconds in latest if seconds >= longest_s / 2.0]
 
 
 def _exceeded(weighted: Sequence[tuple[float, float]], least: float) -> float:

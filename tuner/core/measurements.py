@@ -275,22 +275,34 @@ LEAST_BATCHES = 3
 
 
 def ratio_estimate(
-    steps: Sequence[tuple[float, float]], scale: float, metric: Metric
+    steps: Sequence[tuple[float, float]],
+    scale: float,
+    metric: Metric,
+    seconds: Sequence[float] = (),
 ) -> Estimate | None:
     """Return `scale` × Σ numerators / Σ denominators over batches; None where unknown.
 
     The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
-    batches that make up the window; the bounds use Student's t for that many batches.
+    batches that make up the window; the bounds use Student's t for that many batches. With the
+    `seconds` of the batches it is the error at the window's own rate of the denominator: the part
+    that is linear in the rate is no error (§7.3).
     """
     count = len(steps)
     above = math.fsum(n for n, _ in steps)
     below = math.fsum(d for _, d in steps)
     if count < LEAST_BATCHES or below <= 0.0:
         return None
-    mean = above / below
-    residuals = math.fsum((n - mean * d) ** 2 for n, d in steps)
-    stderr = math.sqrt(residuals * count / (count - 1)) / below
-    reach = student_t95(count - 1) * stderr
+    mean, freedom = above / below, count - 1
+    apart = [n - mean * d for n, d in steps]
+    if seconds:
+        each = math.fsum(seconds) / below
+        slack = [s - each * d for s, (_, d) in zip(seconds, steps, strict=True)]
+        if (spread := math.fsum(s * s for s in slack)) > 0.0:
+            slope = math.fsum(s * a for s, a in zip(slack, apart, strict=True)) / spread
+            apart = [a - slope * s for s, a in zip(slack, apart, strict=True)]
+            freedom -= 1
+    stderr = math.sqrt(math.fsum(a * a for a in apart) * count / freedom) / below
+    reach = student_t95(freedom) * stderr
     return Estimate(
         scale * mean,
         scale * stderr,

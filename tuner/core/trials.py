@@ -14,7 +14,10 @@ from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.plans import Context, Plan
 
-__all__ = ["Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
+__all__ = ["NO_ANSWER", "Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
+
+NO_ANSWER = "does not answer after its restart"
+"""In the reason of a trial that failed since its workload was restarted and did not serve."""
 
 
 class TrialState(StrEnum):

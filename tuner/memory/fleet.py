@@ -156,19 +156,17 @@ class FleetMemory:
         near = self.store.posteriors.near(device, MOST_SIBLINGS, without=name)
         siblings = tuple(Sibling(p, ref.closeness) for ref, p in near)
         posterior = self.work.posterior(past, device, siblings)
-        if posterior is None:
-            return False
-        self.store.posteriors.put(posterior, self.now())
-        return True
+        if posterior is not None:
+            self.store.posteriors.put(posterior, self.now())
+        return posterior is not None
 
 
 def in_words(transfer: Transfer, workload: str) -> str:
     """Return the siblings of a study of a workload as text: how many of each closeness, their weight."""
     counts = Counter(ref.closeness for ref in transfer.siblings)
     parts = (
-        f"{counts[c]} of the {c} (weight {transfer.trust.get(c, 0.0):.2f})"
-        for c in Closeness
-        if counts[c]
+        f"{count} of the {c} (weight {transfer.trust.get(c, 0.0):.2f})"
+        for c, count in counts.items()
     )
     total = len(transfer.siblings)
     return f"used {total} {'study' if total == 1 else 'studies'} for {workload}: {', '.join(parts)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 from tuner.core import (
     Closeness,
@@ -47,12 +46,12 @@ def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     lawful = {m for m in metrics if quantity_of(m, study.quantities).kind is not Kind.OTHER}
     required = varied(study.space)
-    useful = (
+    useful = tuple(
         ref
         for ref, posterior in near
         if lawful <= {*posterior.metrics} and matched(posterior.knobs, required) is not None
     )
-    return tuple(islice(useful, MOST_SIBLINGS))
+    return useful[:MOST_SIBLINGS]
 
 
 def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:

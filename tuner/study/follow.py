@@ -136,6 +136,7 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     loads count, also those of earlier rounds: a row is held up to the highest load that they
     confirm. Above that load another setting confirmed there is held, or else the baseline.
     """
+    past = expecting(past)
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
@@ -170,8 +171,8 @@ def row_duel(past: Past, row: Row) -> Duel | None:
 def _due(column: PlanColumn) -> Row | None:
     """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
-    Nothing is measured for a row above a confirmed one: the present load would not show that row's
-    own.
+    Of a load that moves, see `_begun`. Nothing is measured for a row above a confirmed one: the
+    present load would not show that row's own.
     """
     plan, past = column.plan, column.past
     now = past.context.get(plan.by)
@@ -179,12 +180,26 @@ def _due(column: PlanColumn) -> Row | None:
         return next((row for row in plan.rows if _is_open(column, row)), None)
     if now is None:
         return None
+    if past.moves(plan.by):
+        return _begun(column)
     for row in plan.rows[plan.row({plan.by: now}) :]:
         if _is_open(column, row):
             return row
         if _reach(column, row).result.won:
             return None
     return None
+
+
+def _begun(column: PlanColumn) -> Row | None:
+    """Return the open row to measure where the load moves from window to window: the last, or the highest.
+
+    Its windows meet one load after the other. To measure the row of the last load each time could
+    miss the loads of all rows.
+    """
+    own = [t for t in column.past.trials if t.phase is Phase.CONFIRMING and t.state.evidence]
+    rows = [row for row in reversed(column.plan.rows) if _is_open(column, row)]
+    last = [row for row in rows for t in own[-1:] if t.tries(row.setting)]
+    return next(iter([*last, *rows]), None)
 
 
 def _is_open(column: PlanColumn, row: Row) -> bool:
@@ -276,6 +291,7 @@ def why_grow(past: Past, policy: Policy) -> str:
     different load, and there is something to try or to confirm. Where too few requests arrived to
     measure the baseline, more arrive now.
     """
+    past = expecting(past)
     study = past.study
     now = {by: past.context[by] for by in study.terms.signals if by in past.context}
     if study.plan is None or not now.keys() >= set(study.terms.signals):
@@ -301,6 +317,13 @@ def why_grow(past: Past, policy: Policy) -> str:
     if past.limits is None and by != HOUR and now[by] > before * LOAD_STEP**2:
         return f"the baseline is not measured yet, and the load has risen: {load}"
     return ""
+
+
+def expecting(past: Past) -> Past:
+    """Return the past at the load that a window is likely to meet, if trials cannot request one."""
+    by = past.study.terms.rows_by
+    reported = by != HOUR and by not in past.study.askable and by in past.context
+    return past.expecting(by) if reported else past
 
 
 def _held(plan: Plan, load: Context) -> Row:

@@ -36,7 +36,7 @@ from tuner.core import (
 from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
-from tuner.study.follow import confirming_rows
+from tuner.study.follow import confirming_rows, expecting
 from tuner.study.moves import (
     Assign,
     Move,
@@ -169,7 +169,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
         can = ", ".join(sorted(study.askable)) or "nothing"
         why = f"policy {study.policy} requests {in_words(suggestion.context)}"
         return Move(Phase.PAUSED, f"{why}, but a trial of this workload can only set: {can}")
-    return _attempt(judged, trials, suggestion)
+    return _attempt(expecting(judged), trials, suggestion)
 
 
 def _common_plan(past: Past) -> Move | None:

@@ -15,6 +15,7 @@ from statistics import fmean
 from tuner import guard
 from tuner.core import (
     LOAD_NEAR,
+    LOAD_REACH,
     LOAD_STEP,
     Estimate,
     LoadTrend,
@@ -32,7 +33,15 @@ from tuner.core import (
     quantity_of,
     setting_key,
 )
-from tuner.study.confirm import CONFIRM_WINDOWS, PENDING, ConfirmResult, Duel, compared, lost
+from tuner.study.confirm import (
+    CONFIRM_TRIES,
+    CONFIRM_WINDOWS,
+    PENDING,
+    ConfirmResult,
+    Duel,
+    compared,
+    lost,
+)
 
 Windows = Sequence[tuple[float, Trial]]
 """Windows, each with its measured load."""
@@ -63,19 +72,45 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
     failed = [t for _, t in own if t.state is TrialState.FAILED]
     if len(failed) >= guard.MOST_FAILURES:
         return Reach(0.0, lost(f"trial {failed[-1].number} failed: {failed[-1].reason}"))
+    moving = _moving(past, own)
     result = PENDING
     for load in sorted({x for x, t in own if t.solid}, reverse=True):
-        result, duel = _confirmed(past, setting, load, own)
+        there = [t for x, t in own if t.solid and confirms_at(x, load)]
+        result, duel = _confirmed(past, load, own, there)
+        if not result.won and load == moving:
+            there = [t for _, t in own if t.solid]
+            result, duel = _confirmed(past, load, own, there)
         if result.won:
-            return Reach(load, result, duel, _bursts(past, load, own))
+            as_high = [t for x, t in own if t.solid and x * LOAD_REACH >= load]
+            return Reach(load, result, duel, _bursts(past, as_high))
     # A setting that loses at its lowest load loses at all.
     return Reach(0.0, result)
 
 
-def _bursts(past: Past, load: float, own: Windows) -> tuple[float, ...]:
-    """Return the bursts that enough of a setting's windows at a load had; none where unknown."""
+def _moving(past: Past, own: Windows) -> float:
+    """Return the load up to which a setting is confirmed over whatever load came, 0 for none.
+
+    A load that moves from window to window may not come twice: then the tails of all windows count
+    together, if each of them met the limits, up to the second highest load. Not for limits that are
+    relative to the baseline, which differ from load to load.
+    """
+    whole, limits = [(x, t) for x, t in own if t.solid], past.evidence.limits or ()
+    if len(whole) < CONFIRM_TRIES or any(c.relative for c in past.study.constraints):
+        return 0.0
+    kept = all(
+        limit.metric in t.shown and limit.holds(t.shown[limit.metric].mean)
+        for _, t in whole
+        for limit in limits
+    )
+    load = sorted(x for x, _ in whole)[-CONFIRM_WINDOWS]
+    cut = any(t.censored and x <= load * LOAD_STEP**2 for x, t in own)
+    return load if kept and not cut else 0.0
+
+
+def _bursts(past: Past, windows: Sequence[Trial]) -> tuple[float, ...]:
+    """Return the bursts that enough of a setting's windows had; none where unknown."""
     names = burst_names(past.study.terms.rows_by)
-    there = [t.ran_at for x, t in own if t.solid and confirms_at(x, load)]
+    there = [t.ran_at for t in windows]
     seen = [[at[name] for at in there if name in at] for name in names]
     if min(map(len, seen)) < CONFIRM_WINDOWS:
         return ()
@@ -97,14 +132,14 @@ def baseline_windows(past: Past, load: float) -> Windows:
 
 
 def _confirmed(
-    past: Past, setting: Setting, load: float, own: Windows
+    past: Past, load: float, own: Windows, windows: Sequence[Trial]
 ) -> tuple[ConfirmResult, Duel | None]:
-    """Judge a setting at a load: limits by the windows there, the gain by all windows near it."""
+    """Judge a setting at a load: limits by the windows given, the gain by all of its near the load."""
     study = past.study
     bad = next((t for x, t in own if t.censored and confirms_at(load, x)), None)
     if bad is not None:
         return lost(f"trial {bad.number} {bad.state}: {bad.reason}"), None
-    there = [t.shown for x, t in own if t.solid and confirms_at(x, load)]
+    there = [t.shown for t in windows]
     if len(there) < CONFIRM_WINDOWS:
         return PENDING, None
     evidence, shown = past.at({study.terms.rows_by: load}), pool_windows(there, study.quantities)

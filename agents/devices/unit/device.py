@@ -10,14 +10,19 @@ from pathlib import Path
 from agents.actuator.client import RemoteKnobs, actuator_socket, open_remote
 from agents.devices.unit.knobs import NAME
 from agents.host.host import HostClock
+from agents.host.processes import systemd
 from agents.target.side import NothingToMeasure, Restartable, Serves, Side, WorkloadChanged
-from tuner.core import ActuationError, Clock, InvalidInput, NotFound, Setting
+from tuner.core import NO_ANSWER, ActuationError, Clock, InvalidInput, NotFound, Setting
 
 UNIT = "unit:"
 """The beginning of the actuator's names of services."""
 START_S = 300.0
 """The longest wait for a service's first answer after a restart: a large model is loaded in minutes."""
 LOOK_S = 0.5
+MOST_STARTS = 2
+"""A service that systemd has started so often by itself since our restart does not get ready; ours."""
+NOT_STARTED = ("systemctl restart", "after its restart")
+"""In the actuator's words for a service that systemd could not start."""
 GRANT = (
     "grant its flags in actuator.toml, then restart jouletune-actuator; `jouletune actuator status`"
 )
@@ -88,7 +93,13 @@ class UnitKnobs:
         """
         before = self._remote.read()
         self._starting = self._starting or any(before[k] != v for k, v in setting.items())
-        self._remote.apply(setting)
+        try:
+            self._remote.apply(setting)
+        except ActuationError as error:
+            if not any(words in error.message for words in NOT_STARTED):
+                raise
+            why = f"{self._name} {NO_ANSWER}: {error.message}"
+            raise ActuationError(why, hint=error.hint or self._log) from error
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Keep the flags in force, also while the agent is away. Raises ActuationError."""
@@ -99,16 +110,38 @@ class UnitKnobs:
         self._starting = self._starting or self._remote.read() != self._remote.space.default
         self._remote.release()
 
+    @property
+    def _log(self) -> str:
+        return f"check its log: journalctl -u {self._name}"
+
     def _await_answer(self) -> None:
-        """Return once the workload answers. Raises ActuationError where it does not in time."""
-        end = self._clock.monotonic() + START_S
+        """Return once the workload answers.
+
+        Raises:
+            ActuationError: it does not in time, or systemd shows that it has failed.
+        """
+        end, first = self._clock.monotonic() + START_S, self._starts()[0]
         while silent := self._silent():
-            if self._clock.monotonic() >= end:
+            starts, state = self._starts()
+            first = starts if first is None else first
+            again = 0 if starts is None or first is None else starts - first
+            failed = state in ("failed", "inactive") or again >= MOST_STARTS
+            if failed or self._clock.monotonic() >= end:
+                why = f"systemd shows it {state}, started {again} times more" if failed else silent
+                seconds = self._clock.monotonic() - end + START_S
                 raise ActuationError(
-                    f"{self._name} was restarted and does not answer after {START_S:g} s: {silent}",
-                    hint=f"check its log: journalctl -u {self._name}",
+                    f"{self._name} {NO_ANSWER}: {seconds:.3g} s without an answer; {why}",
+                    hint=self._log,
                 )
             self._clock.sleep(LOOK_S)
+
+    def _starts(self) -> tuple[int | None, str]:
+        """Return how often systemd has started it by itself, and its state; None and empty: unknown."""
+        try:
+            shown = systemd.show(self._name, "NRestarts", "ActiveState")
+            return int(shown["NRestarts"]), shown["ActiveState"]
+        except (ActuationError, ValueError):  # the deadline remains
+            return None, ""
 
     def _silent(self) -> str:
         """Return why the workload does not answer yet; empty if it does. Raises WorkloadChanged."""

@@ -35,6 +35,12 @@ def local_url(url: str, hint: str) -> SplitResult:
     return parts
 
 
+class HttpRefusal(ActuationError):
+    """A program answers, but with a status that is no success. Act by the status."""
+
+    status = 0
+
+
 class ForeignRedirect(httpx.RequestError):
     """A program answers with a redirect to somewhere else."""
 
@@ -74,7 +80,8 @@ class LocalHttp:
 
         Raises:
             DeviceLost: no response.
-            ActuationError: not in time, or with a refusal.
+            HttpRefusal: with a status that is no success.
+            ActuationError: not in time.
         """
         within_s = within_s or self._answer_s
         try:
@@ -94,10 +101,13 @@ class LocalHttp:
         except httpx.RequestError as error:
             raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None
         if not response.is_success:
-            raise ActuationError(
-                f"{self._who} refused {method} {path} with HTTP {response.status_code}: "
-                f"{_reason(response)}"
+            reason = _reason(response)
+            refusal = HttpRefusal(
+                f"{self._who} refused {method} {path} with HTTP {response.status_code}"
+                f"{reason and f': {reason}'}"
             )
+            refusal.status = response.status_code
+            raise refusal
         return response
 
     def parsed(
@@ -117,10 +127,11 @@ class LocalHttp:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Return the message of an error in the workload contract, else the beginning of the body."""
+    """Return the message of an error in the workload contract or as a text, else the body's beginning."""
     if response.has_redirect_location:
         return f"it redirects to {response.url.join(response.headers['location'])}"
     try:
-        return str(response.json()["error"]["message"])
+        error = response.json()["error"]
+        return error if isinstance(error, str) else str(error["message"])
     except (ValueError, LookupError, TypeError):
         return response.text[:300]

@@ -102,14 +102,15 @@ class Exposition:
 
     def counting(self) -> Totals:
         """Start counting the CPU time and the items, if available. Raises MeasurementError."""
-        before = self._totals()
+        start, before = self._totals()
 
         def total() -> Mapping[str, float]:
-            used = {name: value - before[name] for name, value in self._totals().items()}
-            if min(used.values(), default=0.0) < 0.0:
+            started, now = self._totals(before)
+            used = {name: value - before[name] for name, value in now.items()}
+            if started != start or min(used.values(), default=0.0) < 0.0:
                 raise MeasurementError(
-                    f"a counter of {self.url} went backwards",
-                    hint="the service was restarted; measure again",
+                    f"the counters of {self.url} went backwards: the service was restarted in the window",
+                    hint="its log has the cause; measure again",
                 )
             return used
 
@@ -143,13 +144,23 @@ class Exposition:
             raise ActuationError(error.message, hint=error.hint) from None
         return value, _started(text)
 
-    def _totals(self) -> Mapping[str, float]:
-        items, totals = self._exported.items, {}
-        if self.has_cpu_time:
-            totals["cpu_s"] = counter(self._samples(Series(CPU)), CPU, lambda _: True)
-        if items.name:
-            totals["items"] = counter(self._samples(items), items.name, items.keep)
-        return totals
+    def _totals(self, before: Mapping[str, float] | None = None) -> tuple[float, dict[str, float]]:
+        """Return the start time, 0 if none is reported, and the totals; one that is gone is at 0."""
+        items = self._exported.items
+        counters = {"cpu_s": Series(CPU)} if self.has_cpu_time else {}
+        counters |= {"items": items} if items.name else {}
+        started = [Series(STARTED)] if self.has_start_time else []
+        if not counters and not started:
+            return 0.0, {}
+        samples = self._samples(*counters.values(), *started)
+        names = {sample.name for sample in samples}
+        since = sum(sample.value for sample in samples if sample.name == STARTED)
+        return since, {
+            total: 0.0
+            if before and not {one.name, f"{one.name}_total"} & names
+            else counter(samples, one.name, one.keep)
+            for total, one in counters.items()
+        }
 
     def _samples(self, *series: Series) -> Samples:
         return scrape(self._http.client, self.url, [one.name for one in series])

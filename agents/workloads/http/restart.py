@@ -8,9 +8,10 @@ from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
 from agents.host.processes.service_process import ServiceProcess
 from agents.workloads.http.config import RenewalConfig
-from tuner.core import ActuationError, Clock, DeviceLost
+from tuner.core import NO_ANSWER, ActuationError, Clock, DeviceLost
 
 LOOK_S = 0.5
+NOT_RESTARTED = "the service has not restarted"
 
 
 class ServiceRenewal:
@@ -48,8 +49,9 @@ class ServiceRenewal:
         while (missing := self._missing(before)) and self._clock.monotonic() < end:
             self._clock.sleep(LOOK_S)
         if missing:
+            silent = f"the service {NO_ANSWER}: " if anew and missing != NOT_RESTARTED else ""
             raise ActuationError(
-                f"{missing} {self._config.seconds:g} s after {self._config}",
+                f"{silent}{missing} {self._config.seconds:g} s after {self._config}",
                 hint="check its log; if a start takes longer, set seconds in [restart]",
             )
 
@@ -62,7 +64,7 @@ class ServiceRenewal:
         except (ActuationError, DeviceLost) as error:
             return error.message
         if before and now == before:
-            return "the service has not restarted"
+            return NOT_RESTARTED
         return ""
 
     def _when_started(self) -> str:

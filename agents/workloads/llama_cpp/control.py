@@ -18,10 +18,12 @@ from agents.workloads.llama_cpp.launch import (
 )
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import (
+    NO_ANSWER,
     ActuationError,
     Condition,
     Conflict,
     Cost,
+    DeviceLost,
     InvalidInput,
     Knob,
     Part,
@@ -102,7 +104,12 @@ class LengthControl:
         requested = {**self._setting, **setting}
         length = self._longest if self.per_request else int(requested[LENGTH])
         words = flag_words(self._flags, requested)
-        await self.servers.change(ServerSetting(length, str(requested[DRAFT]), words))
+        try:
+            await self.servers.change(ServerSetting(length, str(requested[DRAFT]), words))
+        except DeviceLost as error:
+            raise ActuationError(
+                f"llama-server {NO_ANSWER}: {error.message}", hint=error.hint
+            ) from error
         self._plan = self._row = None
         self._setting = {**requested, LENGTH: int(requested[LENGTH])}
 

@@ -33,7 +33,7 @@ def transfer(
     folder: Annotated[
         Path | None, typer.Option("--surfaces", metavar="DIR", help="Measured surfaces.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which families are made up.")] = 2,
+    seed: Annotated[int, typer.Option(help="Which families are made up.")] = 3,
     kinds: Annotated[str, typer.Option(help="Kinds of made-up surfaces; empty: all.")] = "",
     slack: Annotated[float, typer.Option(help="The limit over the baseline.")] = 1.1,
     noise: Annotated[float, typer.Option(help="A window's noise.")] = 0.02,

@@ -12,11 +12,13 @@ from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol, spread
 from policies.speculation.policy import Speculation
 from tests.bench.rivals import RIVALS, load_tuner
-from tests.builders import CLOCKS, SPACE, asked, baseline, past, window
+from tests.builders import CLOCKS, SPACE, asked, baseline, knob, past, surface, trial, window
 from tests.contracts.policy import PolicyContract
 from tests.errors import raised
 from tuner.core import (
+    NO_ANSWER,
     Condition,
+    Cost,
     InvalidInput,
     Knob,
     Objective,
@@ -27,6 +29,7 @@ from tuner.core import (
     Space,
     Study,
     Suggestion,
+    TrialState,
     Try,
     setting_key,
 )
@@ -62,6 +65,25 @@ class TestSpeculation(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return WithItsRoles()
+
+
+@pytest.mark.parametrize("policy", [Sobol(), Polythrottle()], ids=lambda one: type(one).__name__)
+def test_a_word_with_which_a_service_does_not_start_is_tried_once(policy: Policy) -> None:
+    restart = Cost(restart=True)
+    batch = knob("batch_size", (1, 2, 4, 8), 1, Part.WORKLOAD, restart)
+    at = replace(asked(12), space=Space((knob("gpu.clock_mhz", CLOCKS, 1000), batch)))
+    trials, silent = baseline(at), 1
+    while isinstance(answer := policy.suggest(past(at, trials)), Try):
+        tried = answer.setting
+        if silent == 1:  # the first beside the baseline's
+            silent = int(tried["batch_size"])
+        number = len(trials) + 1
+        if silent == tried["batch_size"] != 1:
+            reason = f"llm.service {NO_ANSWER}: 300 s without an answer"
+            trials.append(trial(number, tried, state=TrialState.FAILED, reason=reason))
+        else:
+            trials.append(trial(number, tried, surface(tried)))
+    assert [t.setting["batch_size"] for t in trials].count(silent) == 1 and len(trials) > 4
 
 
 class TestTwoPhase(PolicyContract):

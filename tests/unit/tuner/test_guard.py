@@ -8,17 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.builders import setting, study, trial, window
+from tests.builders import knob, setting, study, trial, window
 from tuner import guard
 from tuner.core import (
+    NO_ANSWER,
+    Cost,
     Estimate,
     Evidence,
     Limit,
+    Part,
     Phase,
     Prediction,
     Safety,
+    Setting,
+    Space,
     Study,
     Terms,
+    Trial,
     TrialState,
     weigh,
 )
@@ -69,6 +75,45 @@ def test_the_guard_objects_to_what_is_outside_broken_or_failing() -> None:
         say({"gpu.clock_mhz": 600, "batch_size": 1})
     )
     assert say({"gpu.clock_mhz": 800, "batch_size": 1}) is None
+
+
+THREADS, BATCH = "--threads", "--batch"
+FLAGS = Space(
+    (
+        knob("gpu.clock_mhz", (400, 1000), 1000),
+        knob(THREADS, (1, 2, 64), 2, Part.WORKLOAD, Cost(restart=True)),
+        knob(BATCH, (32, 64, 99), 64, Part.WORKLOAD, Cost(restart=True)),
+    )
+)
+
+
+def flags(clock: int, threads: int, batch: int) -> Setting:
+    return {"gpu.clock_mhz": clock, THREADS: threads, BATCH: batch}
+
+
+def test_a_value_alone_at_fault_for_a_start_that_failed_is_not_tried_again() -> None:
+    tuned = study(space=FLAGS)
+    silent = f"llm.service {NO_ANSWER}: 300 s without an answer"
+
+    def failed(number: int, at: Setting, reason: str = silent) -> Trial:
+        return trial(number, at, state=TrialState.FAILED, reason=reason)
+
+    def refused(*trials: Trial) -> set[int | str]:
+        evidence = weigh(tuned, [])
+        tried = [flags(400, 64, 32), flags(400, 1, 99), flags(400, 1, 32)]
+        said = [guard.objection(tuned, evidence, trials, at) for at in tried]
+        assert all(NO_ANSWER in why for why in said if why)
+        return {n for n, why in enumerate(said) if why}
+
+    assert refused(failed(2, flags(1000, 64, 64))) == {0}, "the baseline's batch works"
+    assert refused(failed(2, flags(400, 64, 64))) == {0}, "a clock restarts nothing"
+    assert refused(failed(2, flags(1000, 64, 99))) == set(), "either may be at fault"
+    assert refused(failed(2, flags(1000, 64, 99)), failed(3, flags(1000, 1, 99))) == {1}, "common"
+    works = trial(3, flags(1000, 1, 99), window(5.0, 90.0))
+    assert refused(failed(2, flags(1000, 64, 99)), works) == {0}, "99 works beside another"
+    both = trial(4, flags(400, 64, 32), window(5.0, 90.0))
+    assert refused(failed(2, flags(1000, 64, 99)), works, both) == set(), "only together"
+    assert refused(failed(2, flags(1000, 64, 64), "the clock was refused")) == set()
 
 
 SHYEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)

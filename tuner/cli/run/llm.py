@@ -15,10 +15,10 @@ from agents.host.host import HostClock
 from agents.host.processes.process_table import ProcessTable, service_of
 from agents.target.side import Side
 from agents.workloads import open_workload
-from agents.workloads.http.llm.detection import ServedModel, find_server
+from agents.workloads.http.llm.detection import ServedModel, demand_answer, find_server
 from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
-from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text
+from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text, shown_by
 from tuner import files
 from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 
@@ -28,6 +28,7 @@ STEP_S = 0.5
 GOOD = {"ttft_p99_ms": "ttft_ms", "tpot_p99_ms": "tpot_ms"}
 """Constraints whose limits also say which requests count into the goodput."""
 UNIT = ".service"
+DOCTOR = "`jouletune doctor` gives the reason and the next step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,11 @@ class LlmFiles:
 def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
     """Find out what answers, and write its service file into a folder, by its content if without a name.
 
+    A server under a generated load first answers one request of it, of one token.
+
     Raises:
         InvalidInput: no server is recognised, or it cannot be measured so.
+        ActuationError: it does not answer such a request, or does not count the tokens.
         DeviceLost: nothing answers.
     """
     server, load = find_server(request.url), request.load
@@ -72,7 +76,11 @@ def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
     folder = folder.resolve()
     bodies: Path | None = None
     if load is not None and server.engine.completions:
+        server = server.serving(load.model)
         text = load.bodies(server.model, server.engine.request, request.seed)
+        demand_answer(server, text.partition("\n")[0])
+        if server.fresh:  # now it shows its metrics
+            server = find_server(request.url).serving(load.model)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         bodies = folder / (f"{Path(name).stem}.jsonl" if name else f"llm-{digest}.jsonl")
         files.write(bodies, text, 0o600)
@@ -117,23 +125,21 @@ def demand_traffic(workload: str, clock: Clock) -> None:
 
 
 def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
-    """Yield what was recognised, what would be measured and set, and what is missing; changes nothing."""
+    """Yield what was recognised, what would be measured and set, and what is missing; sets nothing."""
     clock = HostClock()
     with tempfile.TemporaryDirectory(prefix="jouletune-") as name, ExitStack() as stack:
         written = write_files(request, Path(name))
         server = written.server
-        yield (
-            True,
-            "server",
-            f"{server.engine.title} {server.version} at {server.url}, {server.model}",
-            "",
-        )
+        yield from _recognised(server)
         service = open_workload(written.workload, seed=0, state_dir=Path(name), clock=clock)
         stack.callback(service.close)
         yield True, "measured by", service.source, ""
-        yield True, "its metrics", ", ".join(metric.name for metric in service.metrics), ""
+        if not request.generate_load:
+            ends = f"a run ends if no request is answered within {TRAFFIC_S:g} s"
+            yield True, "load", f"the server's own traffic; {ends}", ""
+        yield True, "metrics", ", ".join(metric.name for metric in service.metrics), ""
         for metric, why in service.cannot.items():
-            yield False, metric, why, ""
+            yield False, metric, why, "write the service's file: docs/workloads.md"
         sides = [service]
         for spec in specs_in(request.device):
             side = open_device(spec, seed=0, state_dir=Path(name))
@@ -142,16 +148,30 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
         yield from _settable(sides, server.engine, allow_restart=request.allow_restart)
 
 
+def _recognised(server: ServedModel) -> Iterator[tuple[bool, str, str, str]]:
+    engine = server.engine
+    version = engine.title if server.version == "unknown" else f"{engine.title} {server.version}"
+    several = len(server.models) > 1
+    models = f"model{'s' if several else ''} {server.model}" if server.models else "models unknown"
+    together = "; all are measured together" if several else ""
+    yield True, "server", f"{version} at {server.url}, {models}{together}", ""
+    if server.closed:
+        yield False, "model", server.closed, "none is needed while no load is generated"
+    if server.silent:
+        seen = f"{server.silent}; tokens are counted in the answers"
+        yield False, "server's metrics", seen, shown_by(engine)
+
+
 def _settable(
     sides: Sequence[Side], engine: LlmEngine, *, allow_restart: bool
 ) -> Iterator[tuple[bool, str, str, str]]:
     knobs = [knob for side in sides for knob in side.space.knobs]
     for side in sides[1:]:
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
-        seen = "energy is measured" if energy else "no energy meter: the objective is CPU time"
-        yield energy, side.name, seen, "" if energy else "`jouletune doctor` gives the reason"
+        seen = "energy is measured" if energy else "no energy meter, so the objective is CPU time"
+        yield energy, side.name, seen, "" if energy else DOCTOR
         for names, why in by_reason(side.cannot):
-            yield False, f"{side.name}: {names}", why, ""
+            yield False, f"{side.name}: {names}", why, DOCTOR
     for knob in knobs:
         may = allow_restart or not knob.cost.restart
         hint = "" if may else "a change of it restarts the server: add --allow-restart"
@@ -159,7 +179,7 @@ def _settable(
     if not knobs:
         flags = f"; for flags of {engine.title} start it by `jouletune speculation proxy`"
         hint = "grant the device's knobs in actuator.toml" + (flags if engine.proxied else "")
-        yield False, "would set", "nothing", hint
+        yield False, "would set", "nothing, so a run would tune nothing", hint
 
 
 def _range(knob: Knob) -> str:

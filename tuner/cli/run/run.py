@@ -107,7 +107,7 @@ def run(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="With --llm: list what would be measured and set; change nothing."
+            "--check", help="With --llm: list what would be measured and set; change no setting."
         ),
     ] = False,
     write_config: Annotated[
@@ -284,7 +284,8 @@ def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:
         value: object = {"file": str(written.file), "workload": written.workload}
     else:
         checks = list(examine(request))
-        lines, value = list(checked(checks, "no checks")), {"findings": _documents(checks)}
+        lines = list(checked(checks, "no checks", "missing"))
+        value = {"findings": _documents(checks)}
     if as_json:
         echo_json(value)
     else:

@@ -2,33 +2,118 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from agents.host.http.knob_messages import KnobsReply
-from agents.host.http.local_http import LocalHttp, local_url
-from agents.workloads.http.llm.engines import ENGINES, LlmEngine
+from agents.host.http.local_http import HttpRefusal, LocalHttp, local_url
+from agents.load.streaming import NO_USAGE, USAGE, next_step
+from agents.workloads.http.llm.engines import ENGINES, OPENAI, LlmEngine
 from tuner.core import ActuationError, DeviceLost, InvalidInput, Knob
 
-PROBE_S = 5.0
+PROBE_S, ANSWER_S = 5.0, 300.0
 KNOBS = "/knobs"
 """The route of `jouletune speculation proxy` for the knobs of the llama-server behind it."""
+MODELS = "/v1/models"
+KEY_HINT = (
+    "give an address that needs no key, or describe the server in a file with the key in the headers "
+    "of [load]: --workload service:/PATH/FILE.toml"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A server that answers: its engine, version, model, its Prometheus text, and its knobs if any."""
+    """A server that answers: its engine, version, models, its Prometheus text, and its knobs if any.
+
+    `silent` says why there is no text, `closed` why its models are not listed.
+    """
 
     engine: LlmEngine
     url: str
     version: str
-    model: str
+    models: tuple[str, ...]
     text: str
     knobs: tuple[Knob, ...] = ()
     shows_unload: bool = False
+    silent: str = ""
+    closed: str = ""
+
+    @property
+    def model(self) -> str:
+        """The models it serves, as text."""
+        return ", ".join(self.models)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it shows a metric only after a request, and has answered none."""
+        engine = self.engine
+        names = [name for group in engine.histograms.values() for name in group]
+        return engine.lazy and not any(name in self.text for name in (*names, engine.tokens))
+
+    def serving(self, model: str) -> ServedModel:
+        """Return the server with the one model that requests are sent to; empty: its only one.
+
+        Raises:
+            InvalidInput: it has several, or not that one, or does not list them.
+        """
+        if self.closed:
+            raise InvalidInput(self.closed, hint=KEY_HINT)
+        if model not in self.models and (model or len(self.models) != 1):
+            raise InvalidInput(
+                f"{self.url} ({self.engine.title}) serves {self.model}"
+                + (f", not {model!r}" if model else ""),
+                hint=f"name one: --generate-load model={self.models[0]},rate=2",
+            )
+        return replace(self, models=(model or self.models[0],))
+
+
+class Probes:
+    """The answers of one server to requests that only read; each path is requested once."""
+
+    def __init__(self, http: LocalHttp) -> None:
+        self._http, self.url = http, http.url
+        self._answers: dict[str, Mapping[str, Any]] = {}
+        self.refused: dict[str, HttpRefusal] = {}
+
+    def object(self, path: str) -> Mapping[str, Any]:
+        """Return a JSON object; empty where the path has none. Raises DeviceLost."""
+        if path not in self._answers:
+            self._answers[path] = self._object(path)
+        return self._answers[path]
+
+    def text(self, path: str) -> tuple[str, str]:
+        """Return the Prometheus text, or why there is none."""
+        try:
+            return self._http.call("GET", path).text, ""
+        except HttpRefusal as error:
+            return "", f"{path} is refused with HTTP {error.status}"
+        except DeviceLost:  # Triton has a port of its own for them
+            return "", f"nothing answers at {path}"
+        except ActuationError as error:
+            return "", error.message
+
+    def closed(self, path: str) -> str:
+        """Return that a path needs a key; empty where it does not."""
+        error = self.refused.get(path)
+        if error is None or error.status not in (401, 403):
+            return ""
+        return f"{self.url} needs an API key: it refused {path} with HTTP {error.status}"
+
+    def _object(self, path: str) -> Mapping[str, Any]:
+        try:
+            value = self._http.call("GET", path).json()
+        except HttpRefusal as error:
+            self.refused[path] = error
+            return {}
+        except DeviceLost:
+            raise
+        except (ActuationError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
 
 
 def find_server(url: str) -> ServedModel:
@@ -36,80 +121,120 @@ def find_server(url: str) -> ServedModel:
 
     Raises:
         InvalidInput: the URL is not one, no engine is recognised, or it serves no model.
-        DeviceLost: nothing answers.
+        DeviceLost: nothing answers, or it is not ready.
     """
     parts = local_url(url, "write http://127.0.0.1:8000")
     if parts.path.rstrip("/") not in ("", "/v1"):
         raise InvalidInput(f"--llm {url} has a path", hint="write http://127.0.0.1:8000")
-    address = f"{parts.scheme}://{parts.netloc}"
-    http = LocalHttp(address, "the model server", "start it, or correct the port", PROBE_S)
+    http = _connected(f"{parts.scheme}://{parts.netloc}")
     try:
-        engine, about = _recognised(http)
+        probes = Probes(http)
+        engine, about = _recognised(probes)
+        text, silent = probes.text(engine.metrics) if engine.metrics else ("", "")
+        state, key = engine.unloaded
         return ServedModel(
             engine,
-            address,
+            http.url,
             str(about.get(engine.version_key) or "unknown"),
-            _model(http, engine, about),
-            _text(http, engine.metrics) if engine.metrics else "",
-            _knobs(http) if engine.proxied else (),
-            bool(engine.unloaded[0]) and engine.unloaded[1] in _object(http, engine.unloaded[0]),
+            _models(probes, engine, about),
+            text,
+            _knobs(probes) if engine.proxied else (),
+            bool(state) and key in probes.object(state),
+            silent,
+            probes.closed(MODELS),
         )
     finally:
         http.close()
 
 
-def _recognised(http: LocalHttp) -> tuple[LlmEngine, Mapping[str, Any]]:
+def demand_answer(server: ServedModel, body: str) -> None:
+    """Return once a server has answered one request of a load, cut to one token.
+
+    Raises:
+        ActuationError: it does not, or does not count the tokens.
+        DeviceLost: nothing answers.
+    """
+    path, http = server.engine.completions, _connected(server.url)
+    try:
+        request = {**json.loads(body), "max_tokens": 1}
+        answer = http.call("POST", path, request, within_s=ANSWER_S)
+    except HttpRefusal as error:
+        raise ActuationError(error.message, hint=next_step(f"HTTP {error.status}")) from None
+    finally:
+        http.close()
+    if not USAGE.search(answer.content):
+        raise ActuationError(
+            f"{server.engine.title} at {server.url}: {path} gives {NO_USAGE}",
+            hint=next_step(NO_USAGE),
+        )
+
+
+def _connected(url: str) -> LocalHttp:
+    return LocalHttp(url, "the model server", "start it, or correct the port", PROBE_S)
+
+
+def _recognised(probes: Probes) -> tuple[LlmEngine, Mapping[str, Any]]:
+    """Return the engine by its own routes, else by the names of its metrics, and what it says of itself.
+
+    Its routes may need a key or be hidden by a proxy.
+    """
     for engine in ENGINES:
-        for probe in engine.probes:
-            about = _object(http, probe)
-            if engine.keys <= about.keys() and engine.owner in ("", _first(http).get("owned_by")):
+        for probe in engine.probes if engine is not OPENAI else ():
+            about = probes.object(probe)
+            if engine.keys <= about.keys() and engine.owner in ("", _first(probes).get("owned_by")):
                 return engine, about
+    text, _ = probes.text("/metrics")
+    for engine in ENGINES:
+        if engine.tokens and engine.tokens in text:
+            return engine, {}
+    if OPENAI.keys <= (about := probes.object(MODELS)).keys():
+        return OPENAI, about
+    raise _unknown(probes)
+
+
+def _unknown(probes: Probes) -> InvalidInput | DeviceLost:
+    """Return why no engine is recognised: it needs a key, is not ready, or is another program."""
+    for path, error in probes.refused.items():
+        if closed := probes.closed(path):
+            return InvalidInput(closed, hint=KEY_HINT)
+        if error.status in (429, 502, 503, 504):
+            return DeviceLost(
+                f"{error.message}, so it is not ready",
+                hint="run this again once its model is loaded; its log has the reason",
+            )
     names = ", ".join(engine.title for engine in ENGINES)
-    raise InvalidInput(
-        f"{http.url} answers, but as none of {names}",
-        hint="describe it in a file: --workload service:/PATH/FILE.toml",
+    return InvalidInput(
+        f"{probes.url} answers, but as none of {names}",
+        hint="give the server's own port if a proxy is in front, or describe it in a file: "
+        "--workload service:/PATH/FILE.toml",
     )
 
 
-def _model(http: LocalHttp, engine: LlmEngine, about: Mapping[str, Any]) -> str:
-    """Return the first model that is served; empty for an engine without such a list."""
-    model = str(_first(http).get("id") or about.get("model_id") or "")
-    if engine.completions and not model:
+def _models(probes: Probes, engine: LlmEngine, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that are served; none for an engine without such a list, or behind a key."""
+    listed = [one.get("id") for one in _listed(probes)] or [about.get("model_id")]
+    models = [str(name) for name in listed if name]
+    if engine.completions and not models and not probes.closed(MODELS):
         raise InvalidInput(
-            f"{http.url} ({engine.title}) lists no model at /v1/models",
-            hint="load one, or give access to that path without a key",
+            f"{probes.url} ({engine.title}) lists no model at {MODELS}",
+            hint="load one, or give the server's own port if a proxy is in front",
         )
-    return model
+    return tuple(models)
 
 
-def _knobs(http: LocalHttp) -> tuple[Knob, ...]:
+def _knobs(probes: Probes) -> tuple[Knob, ...]:
     """Return the knobs that our proxy offers; none where the engine itself answers."""
     try:
-        return KnobsReply.model_validate(_object(http, KNOBS)).space().knobs
+        return KnobsReply.model_validate(probes.object(KNOBS)).space().knobs
     except ValidationError:
         return ()
 
 
-def _first(http: LocalHttp) -> Mapping[str, Any]:
+def _listed(probes: Probes) -> list[Mapping[str, Any]]:
+    listed = probes.object(MODELS).get("data")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _first(probes: Probes) -> Mapping[str, Any]:
     """Return the first model that is listed; empty for none."""
-    listed = _object(http, "/v1/models").get("data")
-    return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
-
-
-def _object(http: LocalHttp, path: str) -> Mapping[str, Any]:
-    """Return a JSON object; empty where the path has none. Raises DeviceLost."""
-    try:
-        value = http.call("GET", path).json()
-    except DeviceLost:
-        raise
-    except (ActuationError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _text(http: LocalHttp, path: str) -> str:
-    """Return the Prometheus text; empty where there is none."""
-    try:
-        return http.call("GET", path).text
-    except ActuationError:  # also where the port of the metrics is closed
-        return ""
+    return next(iter(_listed(probes)), {})

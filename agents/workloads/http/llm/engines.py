@@ -1,7 +1,7 @@
 """Engines that serve language models: how each is recognised, and the names of its metrics.
 
-Names are those of each engine's source (files: docs/llm.md); only llama.cpp was run to compare. Of several
-names of one metric the newest comes first.
+Names are those of each engine's source, with its release or commit (docs/llm.md); only llama.cpp was run
+to compare. Of several names of one metric the newest comes first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class LlmEngine:
     An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
     list of models must name that owner, too. `histograms` are the names by metric (`latency`, `ttft`,
     `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that are decoded. `watch`
-    says what a server without a latency histogram needs. `proxied`: our proxy may answer in its place.
+    says why the traffic of an engine without histograms cannot be measured, `enable` what makes a server
+    show its metrics; a `lazy` one shows a metric only after the first request. `proxied`: our proxy may
+    answer in its place.
     """
 
     name: str
@@ -36,6 +38,8 @@ class LlmEngine:
     tokens: str = ""
     running: str = ""
     watch: str = ""
+    enable: str = ""
+    lazy: bool = False
     completions: str = "/v1/completions"
     request: Mapping[str, object] = field(default_factory=dict)
     proxied: bool = False
@@ -48,7 +52,7 @@ class LlmEngine:
 VLLM = LlmEngine(
     name="vllm",
     title="vLLM",
-    version="0.11",
+    version="0.33",
     probes=("/version",),
     keys=frozenset({"version"}),
     owner="vllm",
@@ -62,12 +66,13 @@ VLLM = LlmEngine(
     },
     tokens="vllm:generation_tokens_total",
     running="vllm:num_requests_running",
+    enable="start it without --disable-log-stats",
     request=IGNORE_END,
 )
 SGLANG = LlmEngine(
     name="sglang",
     title="SGLang",
-    version="0.5",
+    version="0.5.23",
     probes=("/server_info", "/get_server_info"),
     keys=frozenset({"model_path", "version"}),
     histograms={
@@ -77,7 +82,8 @@ SGLANG = LlmEngine(
     },
     tokens="sglang:generation_tokens_total",
     running="sglang:num_running_reqs",
-    watch="start it with --enable-metrics",
+    enable="start it with --enable-metrics",
+    lazy=True,
     request=IGNORE_END,
 )
 LLAMA_CPP = LlmEngine(
@@ -90,6 +96,7 @@ LLAMA_CPP = LlmEngine(
     tokens="llamacpp:tokens_predicted_total",
     running="llamacpp:requests_processing",
     watch="llama-server has no histogram of latencies",
+    enable="start it with --metrics",
     request=IGNORE_END,
     proxied=True,
     unloaded=("/props", "is_sleeping"),
@@ -104,7 +111,7 @@ TGI = LlmEngine(
     histograms={"latency": ("tgi_request_duration",)},
     tokens="tgi_request_generated_tokens_sum",
     running="tgi_batch_current_size",
-    watch="TGI shows a metric after the first request",
+    lazy=True,
 )
 OLLAMA = LlmEngine(
     name="ollama",
@@ -125,7 +132,7 @@ TRITON = LlmEngine(
     metrics="http://127.0.0.1:8002/metrics",
     unit="ms",
     histograms={"latency": ("nv_inference_first_response_histogram_ms",)},
-    watch="start it with --metrics-config histogram_latencies=true; only decoupled models have it",
+    enable="start it with --metrics-config histogram_latencies=true; only decoupled models have it",
     completions="",
 )
 OPENAI = LlmEngine(

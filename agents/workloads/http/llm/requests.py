@@ -17,6 +17,7 @@ BODIES = 512
 """Different requests; they are sent in turn, and a server's prefix cache cannot hold their prompts."""
 WORDS = tuple("abcdefghijklmnopqrstuvwxyz")
 """Single letters after a space, which common tokenizers encode as one token each."""
+KEYS = ("rate", "callers", "trace", "prompt", "output", "model")
 FORM = "write rate=2,prompt=64-512,output=32-128, callers=4,prompt=256,output=64 or trace=FILE.csv"
 COLUMNS = ("prompt_tokens", "output_tokens")
 NEEDS = f"it needs the columns arrival_s, {', '.join(COLUMNS)}, in whole tokens"
@@ -45,13 +46,17 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class RequestedLoad:
-    """What `--generate-load` asks for: a rate of arrivals, a number of callers, or a trace."""
+    """What `--generate-load` asks for: a rate of arrivals, a number of callers, or a trace.
+
+    `model` is needed where a server has several.
+    """
 
     rate_per_s: float | None = None
     callers: int | None = None
     trace: Path | None = None
     prompt: Lengths = Lengths(64, 512)
     output: Lengths = Lengths(32, 128)
+    model: str = ""
 
     @classmethod
     def parse(cls, text: str) -> RequestedLoad:
@@ -59,13 +64,13 @@ class RequestedLoad:
         given: dict[str, str] = {}
         for part in text.split(","):
             key, _, value = (word.strip() for word in part.partition("="))
-            if key not in ("rate", "callers", "trace", "prompt", "output") or not value:
+            if key not in KEYS or not value:
                 raise InvalidInput(f"--generate-load cannot read {part.strip()!r}", hint=FORM)
             if key in given:
                 raise InvalidInput(f"--generate-load has {key} twice", hint=FORM)
             given[key] = value
         shape = [key for key in ("rate", "callers", "trace") if key in given]
-        if len(shape) != 1 or ("trace" in given and len(given) > 1):
+        if len(shape) != 1 or ("trace" in given and given.keys() - {"trace", "model"}):
             raise InvalidInput("--generate-load needs a rate, callers or a trace alone", hint=FORM)
         lengths = {k: Lengths.parse(k, given[k]) for k in ("prompt", "output") if k in given}
         try:
@@ -78,7 +83,7 @@ class RequestedLoad:
         if not all(one is None or 0 < one < math.inf for one in (rate, callers)):
             raise InvalidInput(f"--generate-load: {shape[0]} must be positive", hint=FORM)
         trace = Path(given["trace"]).absolute() if "trace" in given else None
-        return cls(rate, callers, trace, **lengths)
+        return cls(rate, callers, trace, model=given.get("model", ""), **lengths)
 
     def lengths(self, seed: int) -> Iterator[tuple[int, int]]:
         """Yield the tokens of prompt and answer of each body.

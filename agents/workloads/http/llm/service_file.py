@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.load.exposition import declared
 from agents.workloads.http.llm.detection import KNOBS, ServedModel
+from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
 from tuner.core import InvalidInput, Knob
 from tuner.typed_toml import to_toml
@@ -48,19 +50,57 @@ def available(server: ServedModel, metric: str) -> str:
     """Return the name of a histogram that the server has; empty if the engine has no such metric.
 
     Raises:
-        InvalidInput: the engine has it by other names than known here.
+        InvalidInput: the server shows it by no known name.
     """
     names = server.engine.histograms.get(metric, ())
     there = declared(server.text, "histogram")
     declared_name = next((name for name in names if name in there), "")
     if names and not declared_name:
-        raise InvalidInput(
-            f"{server.engine.title} {server.version} at {server.url} has no histogram "
-            f"{' or '.join(map(repr, names))}",
-            hint=f"{server.engine.watch or 'it may be renamed'}; "
-            f"available: {', '.join(there) or 'none'}; or {LOAD_HINT}",
-        )
+        raise _without(server, "histogram", names)
     return declared_name
+
+
+def shown_by(engine: LlmEngine) -> str:
+    """Return what to do for a server without metrics."""
+    port = "give the server's own port if a proxy is in front"
+    return f"{engine.enable}, or {port}" if engine.enable else port
+
+
+def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInput:
+    """Return why a server does not show a metric: no metrics, no request yet, or another name."""
+    engine, named = server.engine, " or ".join(map(repr, names))
+    instead = f"; or {LOAD_HINT}" if engine.completions else ""
+    if server.silent:
+        return InvalidInput(
+            f"{engine.title} at {server.url} shows no metrics: {server.silent}",
+            hint=f"{shown_by(engine)}{instead}",
+        )
+    if server.fresh:
+        return InvalidInput(
+            f"{engine.title} at {server.url} shows no {kind} {named} before its first request",
+            hint=f"send it a request, then run this again{instead}",
+        )
+    shown = ", ".join(declared(server.text, kind)) or "none"
+    return InvalidInput(
+        f"{engine.title} {server.version} at {server.url} has no {kind} {named}",
+        hint=f"{engine.enable or 'it may be renamed'}; available: {shown}; or describe the server in "
+        "a file: --workload service:/PATH/FILE.toml",
+    )
+
+
+def _counts(server: ServedModel, kind: str, name: str) -> bool:
+    """Return whether a server shows a metric; False where it shows none at all, or none yet.
+
+    Raises:
+        InvalidInput: it has the metric by another name.
+    """
+    if not name or not server.text:
+        return False
+    if re.search(rf"^{re.escape(name)}[ {{]", server.text, re.MULTILINE):
+        return True
+    if server.fresh:
+        return False
+    raise _without(server, kind, (name,))
 
 
 def _lines(
@@ -83,9 +123,9 @@ def _lines(
         yield from _watched(server)
     else:
         yield from _sent(server, load, bodies, good)
-    if server.text and engine.tokens:
+    if _counts(server, "counter", engine.tokens):
         yield f"\n[items]                      # output tokens\ncounter = {to_toml(engine.tokens)}"
-    if server.text and engine.running:
+    if _counts(server, "gauge", engine.running):
         yield f'\n[signal]\nname = "decoding_requests"\ngauge = {to_toml(engine.running)}'
     for knob in server.knobs:
         yield from _knob(knob)
@@ -115,9 +155,10 @@ def _watched(server: ServedModel) -> Iterator[str]:
     """Yield the tables that measure the server's own traffic."""
     engine = server.engine
     if not engine.histograms:
+        own = "" if engine.version else f"; or {shown_by(engine)}"
         raise InvalidInput(
-            f"the traffic of {engine.title} at {server.url} cannot be watched: {engine.watch}",
-            hint=LOAD_HINT,
+            f"the traffic of {engine.title} at {server.url} cannot be measured: {engine.watch}",
+            hint=f"{LOAD_HINT}{own}",
         )
     yield f"\n[latency]\nhistogram = {to_toml(available(server, 'latency'))}"
     if engine.metrics != "/metrics":

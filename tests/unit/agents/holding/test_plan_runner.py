@@ -614,3 +614,20 @@ def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
         scene.work.in_flight_s += 2.0
         scene.pass_s(0.2, 0.2)
         assert scene.rig.setting == HELD
+
+
+def test_a_lower_row_waits_until_the_queue_of_a_spike_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = TwoSignals(tmp_path)
+    monkeypatch.setattr(scene.work, "signal", Signal("arrival_rate_per_s", "1/s"))
+    monkeypatch.setattr(scene.waiting, "signal", Signal("requests_in_system"))
+    rows = (Row(4.0, HELD, at=3.9, bursts=(9.0, 9.0, 9.0, 9.0)), Row(math.inf, BUSY))
+    scene.holder.take(order(plan=Plan(rows, "arrival_rate_per_s", eager=True)))
+    for rate, inside, seconds, setting in (
+        (2.0, 4.0, 120, HELD), (12.0, 60.0, 30, BUSY), (2.0, 40.0, 60, BUSY), (2.0, 4.0, 30, HELD),
+    ):  # fmt: skip
+        scene.work.depth, scene.waiting.depth = rate, inside
+        scene.pass_s(seconds)
+        assert scene.rig.setting == setting, f"at {rate} requests/s and {inside} in the service"
+    assert scene.runner.context["arrival_rate_per_s"] > 2.1, "the rate of a minute is reported"

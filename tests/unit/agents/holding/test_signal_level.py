@@ -320,7 +320,7 @@ def test_the_levels_of_both_signals_of_a_table_are_known() -> None:
     table = Table()
     assert table.level.next_row(0) is None
     table.feed(5.0, 150.0, 30)
-    assert table.level.smoothed == {
+    assert table.level.reported == {
         TABLE.by: pytest.approx(5.0),
         TABLE.columns_by: pytest.approx(150.0),
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.target.side import HOST_CPU, Side, SignalSample
 from agents.target.target import Target
-from agents.target.window import TargetWindow, Usage
+from agents.target.window import SIZES, TargetWindow, Usage
 from tests.errors import raised
 from tests.fakes import FakeMeter, Rig, steady
 from tuner.core import (
@@ -76,6 +76,48 @@ def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
         assert estimate is not None
         kept += estimate.high >= 2.0
     assert 0.92 <= kept / 400 <= 0.975
+
+
+def test_the_error_at_a_rate_is_what_the_rate_does_not_explain() -> None:
+    """Power of 100 W plus 2 J an item, at rates that change: an item's energy changes by the rate alone."""
+    rng = random.Random(1)
+    kept = 0
+    for _ in range(400):
+        items = [rng.randint(20, 180) for _ in range(10)]
+        steps = [(100.0 * 10.0 + 2.0 * n + rng.gauss(0.0, 20.0), float(n)) for n in items]
+        plain, at_rate = (ratio_estimate(steps, 1.0, ENERGY, s) for s in ((), [10.0] * 10))
+        assert plain is not None and at_rate is not None
+        assert at_rate.mean == plain.mean and at_rate.stderr < 0.3 * plain.stderr
+        kept += at_rate.high >= 2.0 + 100.0 * 100.0 / sum(items)
+    assert 0.92 <= kept / 400 <= 0.98
+
+
+def test_requests_at_the_ends_of_a_followed_window_are_an_error(tmp_path: Path) -> None:
+    def window(arrivals_per_s: float) -> Estimate:
+        rig = Rig(tmp_path, shows=steady(watts=100.0, per_s=50.0))
+        rig.signals = (Arrivals(rig, arrivals_per_s),)
+        opened = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s), follows=Arrivals.NAME)
+        for _ in range(10):
+            rig.time.sleep(1.0)
+            opened.read()
+        return opened.estimates()["energy_j"]
+
+    by_size = SIZES / math.sqrt(500.0)
+    assert window(50.0).stderr == pytest.approx(by_size * window(50.0).mean)
+    assert window(55.0).stderr == pytest.approx(math.hypot(0.1, by_size) * window(55.0).mean)
+
+
+class Arrivals:
+    """A rate of arrivals."""
+
+    NAME = "arrival_rate_per_s"
+    signal = Signal(NAME, "1/s")
+
+    def __init__(self, rig: Rig, per_s: float) -> None:
+        self.rig, self.per_s = rig, per_s
+
+    def read(self) -> SignalSample:
+        return SignalSample(integral=self.per_s * self.rig.time.monotonic())
 
 
 def test_a_ratio_of_few_batches_is_not_told() -> None:

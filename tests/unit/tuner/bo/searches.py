@@ -57,8 +57,8 @@ def seen(
     evidence = weigh(at, trials)
     assert evidence.limits is not None
     grid = enumerate_grid(at.space)
-    view = believe(at, evidence, evidence.limits, grid)
-    return Search(past(at, trials), evidence.limits, grid, view, within)
+    view = believe(at, evidence, grid)
+    return Search(past(at, trials), grid, view, within)
 
 
 def believing(

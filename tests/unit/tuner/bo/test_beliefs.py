@@ -12,6 +12,7 @@ import torch
 from tests.builders import asked, knob, setting, trial, window
 from tuner.bo.beliefs import View, baseline_facts, believe
 from tuner.bo.encoding import Grid, enumerate_grid
+from tuner.bo.physics import BaselineFacts
 from tuner.core import (
     Estimate,
     Kind,
@@ -61,9 +62,8 @@ class Known:
 
 def known(at: Study, trials: Sequence[Trial], running: Sequence[Setting] = ()) -> Known:
     evidence = weigh(at, trials)
-    assert evidence.limits is not None
     grid = enumerate_grid(at.space)
-    return Known(grid, believe(at, evidence, evidence.limits, grid, running))
+    return Known(grid, believe(at, evidence, grid, running))
 
 
 def twice(at: Study, shown: Measurement) -> list[Trial]:
@@ -107,6 +107,45 @@ def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
     alone = drawn(("gpu",), 100.0)
     assert alone == pytest.approx(0.83)
     assert drawn(("a", "b", "c", "d"), 400.0) == alone
+
+
+def facts_of(name: str, size: int, rate: float, latency_ms: float) -> BaselineFacts:
+    """Return the facts where a batch or a ceiling has this size and the baseline this rate."""
+    at = asked(20, space=Space((knob(name, tuple({1, 128, size}), size),)))
+    evidence = weigh(at, twice(at, window(2.0, latency_ms, rate=rate)))
+    return baseline_facts(at, evidence, ["energy_j", LATENCY])
+
+
+@pytest.mark.parametrize(
+    ("size", "latency_ms", "stepwise"),
+    [
+        (32, 320.0, (True,)),
+        (32, 10.0, (False,)),
+        (32, 250.0, (True,)),
+        (32, 12.0, (False,)),
+        (1, 320.0, (False, True)),
+    ],
+)
+def test_whose_time_a_latency_is_follows_from_the_items_in_flight(
+    size: int, latency_ms: float, stepwise: tuple[bool, ...]
+) -> None:
+    assert facts_of("batch_size", size, 100.0, latency_ms).stepwise == stepwise
+
+
+@pytest.mark.parametrize(
+    ("rate", "latency_ms", "full"),
+    [
+        (3200.0, 20.0, True),
+        (10.0, 12_000.0, True),
+        (10.0, 500.0, False),
+        # Tokens of seconds-long requests: more than that is in flight for sure.
+        (3200.0, 5_000.0, True),
+    ],
+)
+def test_a_ceiling_is_full_where_as_much_is_in_flight(
+    rate: float, latency_ms: float, full: bool
+) -> None:
+    assert facts_of("max_num_seqs", 64, rate, latency_ms).full is full
 
 
 def chance_of_a_low_ceiling(rate: float) -> float:
@@ -349,5 +388,5 @@ def test_the_objectives_model_comes_first() -> None:
     shown = window(extra={"accuracy": Estimate.of_mean(0.8, 0.0005, 1000)})
     view = known(at, twice(at, shown)).view
     assert view.where == {"accuracy": (0, 0), LATENCY: (1, 0), "energy_j": (1, 1)}
-    assert [model.has_objective for model in view.models] == [True, False]
+    assert [model.margins.start for model in view.models] == [1, 0]
     assert [len(model.margins) for model in view.models] == [0, 2]

@@ -66,7 +66,7 @@ def test_what_is_tried_beside_running_trials_is_spread() -> None:
     first, second = picks(at, trials, 2)
     grid = enumerate_grid(at.space)
     taken = grid.rows[setting_key(first)]
-    masked = search_of(past(at, trials), past(at, trials).limits or (), lambda s: s != first)
+    masked = search_of(past(at, trials), lambda s: s != first)
     neighbour = explore(masked)
     assert neighbour is not None
     assert apart(at, first, neighbour.setting) < apart(at, first, second)
@@ -78,9 +78,7 @@ def test_a_risk_is_judged_as_if_nothing_ran(measured: int) -> None:
     trials = go_on(fine(), baseline(fine()), measured)
     alone = seen(fine(), trials)
     (first,) = picks(fine(), trials, 1)
-    beside = search_of(
-        past(fine(), [*trials, running(90, first)]), past(fine(), trials).limits or ()
-    )
+    beside = search_of(past(fine(), [*trials, running(90, first)]))
     assert torch.equal(alone.chance, beside.chance)
     assert beside.ended == alone.ended == measured
 
@@ -88,9 +86,7 @@ def test_a_risk_is_judged_as_if_nothing_ran(measured: int) -> None:
 def test_what_runs_is_expected_to_show_what_is_believed_of_it() -> None:
     trials = go_on(fine(), baseline(fine()), 3)
     (first,) = picks(fine(), trials, 1)
-    search = search_of(
-        past(fine(), [*trials, running(90, first)]), past(fine(), trials).limits or ()
-    )
+    search = search_of(past(fine(), [*trials, running(90, first)]))
     row = search.grid.rows[setting_key(first)]
     view, ahead = search.view, search.view.ahead
     assert view.running == (row,)
@@ -107,9 +103,7 @@ def test_without_running_trials_nothing_is_expected() -> None:
 def test_what_the_running_ones_will_tell_is_not_tried_beside_them() -> None:
     trials = baseline(fine())
     settings = picks(fine(), trials, 1)
-    search = search_of(
-        past(fine(), [*trials, running(3, settings[0])]), past(fine(), trials).limits or ()
-    )
+    search = search_of(past(fine(), [*trials, running(3, settings[0])]))
     left = (search.view.ahead.cost_sd / search.view.cost_sd) ** 2
     narrowed = left < 1.0 / MOSTLY_NARROWED
     assert narrowed.any() and not narrowed.all()
@@ -136,5 +130,5 @@ def test_in_a_space_too_large_to_list_what_runs_is_known_too() -> None:
     assert space.size > MOST_ROWS
     trials = baseline(at, surface({"gpu.clock_mhz": 1000, "batch_size": 1}))
     odd = {"gpu.clock_mhz": 777, "batch_size": 2}
-    search = search_of(past(at, [*trials, running(3, odd)]), past(at, trials).limits or ())
+    search = search_of(past(at, [*trials, running(3, odd)]))
     assert search.view.running == (search.grid.rows[setting_key(odd)],)

@@ -24,16 +24,14 @@ from tests.unit.tuner.bo.searches import (
     measured,
     seen,
 )
-from tuner.bo.caution import CAUTION, even_chance
+from tuner.bo.caution import CAUTION, even_chance, last_chance
 from tuner.bo.explore import (
     FIRST,
     FLAT,
     LEAST_GAIN,
     RULES,
     Rules,
-    argmax,
     explore,
-    late_violation,
     worth,
 )
 from tuner.bo.search import Search
@@ -285,7 +283,7 @@ def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(numb
     ladders = {name: sorted(random.sample(range(2, 400), 5)) for name in random.sample(KNOBS, 2)}
     space = Space(tuple(knob(n, tuple(v), random.choice(v)) for n, v in ladders.items()))
     search = seen(at := ladder(space=space), at_baseline(at))
-    likely = search.chance >= even_chance(late_violation(search.caution))
+    likely = search.chance >= last_chance(search.caution)
     likely[search.baseline] = False
     answer, cost = explore(search), search.view.cost
     assert answer is not None
@@ -394,6 +392,7 @@ def test_the_policy_offers_the_rules_that_there_are() -> None:
 
 
 def test_the_argmax_is_allowed_and_highest() -> None:
-    score = torch.tensor([3.0, 9.0, 5.0])
-    assert argmax(score, torch.tensor([True, False, True]), 0) == 2
-    assert argmax(score, torch.zeros(3, dtype=torch.bool), 0) is None
+    at, score = ladder(), torch.tensor([3.0, 9.0, 5.0])
+    rules = Rules(seen(at, at_baseline(at)))
+    assert rules.argmax(score, torch.tensor([True, False, True])) == 2
+    assert rules.argmax(score, torch.zeros(3, dtype=torch.bool)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -248,3 +249,44 @@ def test_a_load_a_little_above_all_windows_has_a_suggestion() -> None:
     low = trial(3, SPACE.default, shown(SPACE.default, 25.0))
     answer = Polythrottle().suggest(past(asked(), [*at_baseline(60.0), low], 30.0))
     assert isinstance(answer, Try) and answer.setting != SPACE.default
+
+
+def test_near_a_measured_load_the_baseline_there_serves() -> None:
+    answer = Polythrottle().suggest(past(asked(), at_baseline(30.0), 42.0))
+    assert isinstance(answer, Try) and answer.setting != SPACE.default
+    relative = Polythrottle().suggest(
+        past(asked(limit="<= 1.6x baseline"), at_baseline(30.0), 42.0)
+    )
+    assert isinstance(relative, Try) and relative.setting == SPACE.default
+
+
+def test_a_setting_whose_load_did_not_come_is_not_asked_for_again_at_once() -> None:
+    """The load goes up and down from window to window: no trial meets the load that it was meant for."""
+    trials, tried = at_baseline(30.0), list[Setting]()
+    for load in (60.0, 30.0) * 8:
+        answer = Polythrottle().suggest(past(asked(), trials, trials[-1].ran_at[BY]))
+        if not isinstance(answer, Try):
+            break
+        tried.append(answer.setting)
+        trials.append(trial(len(trials) + 1, answer.setting, shown(answer.setting, load)))
+    assert tried and max(map(tried.count, tried)) <= 4
+    assert all(a != b for a, b in itertools.pairwise(tried) if a != SPACE.default)
+    assert not isinstance(answer, Try), "it ends"
+
+
+def test_baselines_that_never_meet_a_load_are_not_asked_for_without_end() -> None:
+    trials = at_baseline(30.0)
+    trials += [
+        replace(trial(n, SPACE.default, shown(SPACE.default, 30.0)), number=n) for n in (3, 4)
+    ]
+    answer = Polythrottle().suggest(past(asked(), trials, 90.0))
+    assert not isinstance(answer, Try) or answer.setting != SPACE.default
+
+
+def test_a_load_gets_a_share_of_the_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = [*at_baseline(30.0), trial(3, SPACE.default, shown(SPACE.default, 60.0))]
+    assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Try)
+    monkeypatch.setattr("tuner.bo.load.OF_A_LOAD", 0)
+    monkeypatch.setattr("tuner.bo.load.OF_A_LOAD_S", 0.0)
+    assert isinstance(Polythrottle().suggest(past(asked(), trials, 60.0)), Done)
+    assert isinstance(Polythrottle().suggest(past(asked(askable=True), trials, 60.0)), Try)

@@ -11,7 +11,6 @@ import torch
 
 from tests.builders import asked, knob, past, trial, window
 from tests.unit.tuner.bo.searches import at_baseline, told
-from tuner.bo import suggest as suggesting
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import MOST_ROWS, Grid
 from tuner.bo.nearby import searched
@@ -43,9 +42,9 @@ def found(at: Study, trials: list[Trial]) -> Search:
         model = told(grid.rows[setting_key(at.baseline)], costs[None])
         measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
         view = View([model], {"energy_j": Scale(10.0, True)}, {"energy_j": (0, 0)}, measured)
-        return Search(past(at, trials), (), grid, view)
+        return Search(past(at, trials), grid, view)
 
-    return searched(at, evidence, look)
+    return searched(at, [t.setting for t in trials], look)
 
 
 def test_what_comes_near_the_best_of_a_million_is_found_among_few() -> None:
@@ -153,7 +152,7 @@ def test_what_need_not_be_enumerated_is_found_all_the_same(
     at = free(space)
     trials = played(at, lambda s: 10.0 * (float(s["gpu.clock_mhz"]) / 1000.0) ** 0.5, 2)
     whole = suggest(past(at, trials))
-    monkeypatch.setattr(suggesting, "MOST_ROWS", 10)
+    monkeypatch.setattr("tuner.bo.encoding.MOST_ROWS", 10)
     part = suggest(past(at, trials))
     assert isinstance(whole, Try)
     assert isinstance(part, Try)

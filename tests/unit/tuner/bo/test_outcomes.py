@@ -226,29 +226,31 @@ def test_beside_the_baseline_the_baselines_own_error_does_not_count() -> None:
 def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[ModelOutcome, ...]) -> None:
     """Drawn from: row and baseline together, then one less the other."""
     model = known(0.1, outcomes, RowReading(0, 1, -0.1, 0.05), RowReading(1, 3, 0.5, 0.01))
-    rows = torch.tensor([5, BASELINE, 2])
-    means, covariances = model.joint(rows)
-    mean, covariance = model.mixture.joint(rows, range(len(model.weights)))
-    flat, home = mean.flatten(1), 1
-    for i in range(len(rows)):
+    rows, home = [5, BASELINE, 2], 1
+    mean, covariance = model.mixture.joint(torch.tensor(rows), range(len(model.weights)))
+    for i, row in enumerate(rows):
         for j, o in enumerate(outcomes):
             take = torch.zeros(2, len(rows), dtype=torch.float64)
             take[o.column, i] += o.factor
             take[o.column, home] -= o.factor * o.beside
-            expected = flat @ take.flatten() - o.factor * o.at
-            assert torch.allclose(means[:, i, j], expected)
-            for k, p in enumerate(outcomes):
-                other = torch.zeros(2, len(rows), dtype=torch.float64)
-                other[p.column, 0] += p.factor
-                other[p.column, home] -= p.factor * p.beside
-                width = len(outcomes)
-                between = take.flatten() @ covariance @ other.flatten()
-                assert torch.allclose(covariances[:, i * width + j, k], between, atol=1e-12)
+            expected = mean.flatten(1) @ take.flatten() - o.factor * o.at
+            variance = take.flatten() @ covariance @ take.flatten()
+            assert torch.allclose(model.mean[:, row, j], expected)
+            assert torch.allclose(model.sd[:, row, j], variance.clamp_min(0.0).sqrt(), atol=1e-4)
 
 
-def test_the_joint_distribution_of_outcomes_has_their_marginals() -> None:
-    model = known(0.1, (SAVED, SLOWER), RowReading(1, 3, 0.5, 0.01))
-    means, covariances = model.joint(EVERY)
-    variances = covariances.diagonal(dim1=1, dim2=2).reshape(means.shape)
-    assert torch.allclose(means, model.mean)
-    assert torch.allclose(variances.clamp_min(0.0).sqrt(), model.sd, atol=1e-4)
+def test_all_components_together_are_the_normal_distribution_of_their_moments() -> None:
+    model = known(0.1, (SAVED, ModelOutcome(1, 1.0, 1.0, 0.0)), RowReading(1, 3, 0.5, 0.01))
+    rows = [BASELINE, *(row for row in EVERY.tolist() if row != BASELINE)]
+    mean, covariance = model.mixture.beside_home(rows, len(model.weights))
+    for column in range(2):
+        own = slice(column * len(rows), (column + 1) * len(rows))
+        each, sd = model.mean[:, rows, column], model.sd[:, rows, column]
+        expected = model.weights @ each
+        variance = model.weights @ ((each - expected).square() + sd.square())
+        assert torch.allclose(mean[own], expected)
+        assert torch.allclose(covariance[own, own].diagonal(), variance, atol=1e-8)
+    assert torch.allclose(covariance, covariance.T)
+    few, _ = model.mixture.beside_home(rows, 1)
+    likeliest = int(model.weights.argmax())
+    assert torch.allclose(few, model.mean[likeliest, rows].T.flatten())

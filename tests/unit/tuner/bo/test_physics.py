@@ -17,9 +17,8 @@ from tuner.bo.physics import (
     BaselineFacts,
     Laws,
     draw_laws,
-    fills,
+    items_in_flight,
     share_drawn,
-    waits_for_batch,
 )
 from tuner.core import Kind, Quantity, Role
 
@@ -171,27 +170,26 @@ def test_laws_are_always_the_same_and_nobody_elses_draws_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "waits"),
+    ("shown", "items"),
     [
-        # 200 W at 2 J an item are 100 items/s; in 0.32 s 32 of them are under way, one in 10 ms.
-        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 320.0}, True),
-        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 10.0}, False),
-        ({"throughput_per_s": 100.0, "latency_ms": 250.0}, True),
-        ({"throughput_per_s": 100.0, "power_w": 1.0, "energy_j": 1.0, "latency_ms": 12.0}, False),
-        ({"power_w": 200.0, "latency_ms": 320.0}, None),
-        ({"throughput_per_s": 100.0}, None),
-        ({}, None),
+        # 200 W at 2 J an item are 100 items/s; in 0.32 s 32 of them are in flight, one in 10 ms.
+        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 320.0}, 32.0),
+        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 10.0}, 1.0),
+        ({"throughput_per_s": 100.0, "latency_ms": 250.0}, 25.0),
+        ({"throughput_per_s": 100.0, "power_w": 1.0, "energy_j": 1.0, "latency_ms": 12.0}, 1.2),
+        ({"power_w": 200.0, "latency_ms": 320.0}, 0.0),
+        ({"throughput_per_s": 100.0}, 0.0),
+        ({}, 0.0),
     ],
 )
-def test_whose_time_a_latency_is_follows_from_littles_law(
-    shown: dict[str, float], waits: bool | None
+def test_how_many_items_are_in_flight_follows_from_littles_law(
+    shown: dict[str, float], items: float
 ) -> None:
-    assert waits_for_batch(shown, "latency_ms", 32.0) is waits
+    assert items_in_flight(shown, "latency_ms", {}) == pytest.approx(items)
     in_seconds = {("latency_s" if k == "latency_ms" else k): v for k, v in shown.items()}
     if "latency_ms" in shown:
         in_seconds["latency_s"] /= 1000.0
-    assert waits_for_batch(in_seconds, "latency_s", 32.0, SECONDS) is waits
-    assert waits_for_batch(shown, "latency_ms", 1.0) is None
+    assert items_in_flight(in_seconds, "latency_s", SECONDS) == pytest.approx(items)
 
 
 def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
@@ -269,21 +267,6 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
     full = laws_of(["max_num_seqs"], lower, BaselineFacts(full=True))
     assert torch.equal(full.step, laws_of(["batch_size"], lower).step)
     assert bool((full.step <= 1e-9).all())
-
-
-@pytest.mark.parametrize(
-    ("shown", "full"),
-    [
-        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 20.0}, True),
-        ({"throughput_per_s": 10.0, "latency_ms": 12_000.0}, True),
-        ({"throughput_per_s": 10.0, "latency_ms": 500.0}, False),
-        # Tokens of seconds-long requests: more than that is under way for sure.
-        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 5_000.0}, True),
-        ({"latency_ms": 20.0}, False),
-    ],
-)
-def test_a_ceiling_is_full_where_as_much_is_under_way(shown: dict[str, float], full: bool) -> None:
-    assert fills(shown, "latency_ms", 64.0) is full
 
 
 def test_of_several_cpu_clocks_each_does_its_part_of_the_work() -> None:

@@ -55,8 +55,7 @@ def memory(*posteriors: Posterior, trusted: float = 0.9) -> SiblingMemory:
 
 def viewed(trials: list[Trial], remembered: SiblingMemory) -> View:
     evidence = weigh(study(), trials)
-    assert evidence.limits is not None
-    return believe(study(), evidence, evidence.limits, GRID, memory=remembered)
+    return believe(study(), evidence, GRID, memory=remembered)
 
 
 def test_a_posterior_predicts_its_own_space() -> None:
@@ -120,21 +119,23 @@ def test_siblings_that_a_window_confirms_weigh_more_and_never_raise_a_chance(
     assert (after.chance < cold.chance - 0.02).any()
 
 
-def test_siblings_that_see_no_gain_elsewhere_end_no_search() -> None:
+@pytest.mark.parametrize(
+    "wrong", [told(energy=-3.0), told(latency=5.0)], ids=["no gain", "a limit broken"]
+)
+def test_siblings_that_see_no_saving_elsewhere_end_no_search(wrong: Posterior) -> None:
     known, rule = [study().baseline, setting(800)], {"unmoved"}
     trials = [*baseline(study()), trial(3, known[1], surface(known[1]))]
-    right, wrong = told(), told(energy=-3.0)
-    rows = [GRID.rows[setting_key(study().baseline)]]
+    right, rows = told(), [GRID.rows[setting_key(study().baseline)]]
     rows += [n for n in range(len(GRID.settings)) if n != rows[0]]
-    energy = tuple(
-        (right if GRID.settings[row] in known else wrong).means[0][n] for n, row in enumerate(rows)
+    means = tuple(
+        tuple(near[n] if GRID.settings[row] in known else far[n] for n, row in enumerate(rows))
+        for near, far in zip(right.means, wrong.means, strict=True)
     )
-    led = memory(replace(right, means=(energy, right.means[1])))
-    about = replace(past(study(), trials), memory=led)
-    search = search_of(about, about.limits or ())
-    assert search.view.models[0].mixture.siblings_agree
-    by_siblings = explore(search, rule)
-    assert by_siblings is None or by_siblings.setting in known
+    about = replace(past(study(), trials), memory=memory(replace(right, means=means)))
+    search = search_of(about)
+    alone = search.view.alone
+    assert search.view.models[0].mixture.siblings_agree and alone is not None
+    own = explore(replace(search, view=alone), rule)
     answer = suggest(about, without=rule)
-    assert isinstance(answer, Try) and answer.setting not in known
-    assert "1 sibling, weight" in answer.why
+    assert isinstance(answer, Try) and own is not None and answer.setting == own.setting
+    assert answer.setting not in known and "1 sibling, weight" in answer.why

@@ -11,8 +11,7 @@ from policies.polythrottle.policy import Polythrottle
 from tests.builders import asked, baseline, knob, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
-from tuner.bo.caution import CAUTION, even_chance
-from tuner.bo.explore import late_violation
+from tuner.bo.caution import CAUTION, last_chance
 from tuner.bo.suggest import suggest
 from tuner.core import (
     Condition,
@@ -96,7 +95,7 @@ def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
     """Nothing is tried that its own model calls less likely than the study's caution asks."""
     at = fine()
     at = replace(at, terms=replace(at.terms, safety=safety))
-    least = even_chance(late_violation(CAUTION[safety]))
+    least = last_chance(CAUTION[safety])
     trials = baseline(at)
     for _ in range(6):
         answer = suggest(past(at, trials))

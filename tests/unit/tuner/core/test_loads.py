@@ -13,9 +13,12 @@ from tuner.core import (
     LoadTrend,
     SettingKey,
     band_edges,
+    burst_names,
     bursts_of,
     load_band,
     load_trend,
+    load_turns,
+    loads_ahead,
     setting_key,
 )
 
@@ -86,3 +89,40 @@ def test_a_burst_of_too_few_requests_is_not_counted() -> None:
     assert bursts_of([*calm, (20.0, 1.0)], 1.1)[0] < 1.0, "20 of 1020 requests are below 2 %"
     assert bursts_of([*calm, (30.0, 1.0)], 1.1)[0] == pytest.approx(28.9)
     assert bursts_of([], 1.0) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_of_windows_that_few_requests_bound_the_largest_burst_counts() -> None:
+    spans = [(1.0, 1.0)] * 297 + [(3.0, 1.0)]
+    assert bursts_of(spans, 1.1, requests=True)[0] == pytest.approx(1.9), "299 leave none out"
+    assert bursts_of(spans, 1.1)[0] == 0.0
+    many = [(1.0, 1.0)] * 100_000 + [(300.0, 1.0)]
+    assert bursts_of(many, 1.1, requests=True)[0] < 100.0
+
+
+BY, BURST_BY = "rate", burst_names("rate")[0]
+
+
+def windows(*loads: float, burst: float = 0.0) -> list[tuple[dict[str, float], float]]:
+    return [({BY: load, BURST_BY: burst}, 300.0) for load in loads]
+
+
+def test_the_load_ahead_is_the_present_one_unless_a_burst_explains_it() -> None:
+    assert loads_ahead(3.0, BY, []) == (3.0,) and loads_ahead(0.0, BY, []) == ()
+    assert loads_ahead(3.0, BY, windows(2.0, burst=30.0)) == (3.0,)
+    assert loads_ahead(3.0, BY, windows(2.0, burst=90.0)) == (2.0,)
+    assert loads_ahead(0.0, BY, windows(2.0)) == (2.0,), "nothing arrived since"
+
+
+def test_a_load_that_rose_may_do_so_again_and_one_that_fell_not() -> None:
+    assert loads_ahead(2.0, BY, windows(2.0, 4.0, 2.0)) == (4.0, 2.0)
+    assert loads_ahead(2.0, BY, windows(4.0, 3.0, 2.0)) == (2.0,)
+    assert loads_ahead(2.0, BY, windows(2.0, 4.0, *[2.0] * 6)) == (2.0,), "long ago"
+    short = [*windows(2.0, 2.0), ({BY: 9.0}, 40.0), *windows(2.0)]
+    assert loads_ahead(2.0, BY, short) == (2.0,), "by chance within a short window"
+
+
+def test_a_load_that_rose_for_good_does_not_turn() -> None:
+    assert load_turns(BY, windows(2.0, 4.0, 4.0, 4.0)) == 0
+    assert load_turns(BY, windows(2.0, 4.0, 2.0, 2.0)) == 1
+    assert load_turns(BY, windows(2.0, 4.0, 2.0, 4.0)) == 2
+    assert load_turns(BY, windows(2.0, 2.2, 2.1, 2.3)) == load_turns(BY, []) == 0

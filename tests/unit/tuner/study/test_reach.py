@@ -245,3 +245,42 @@ def test_a_hold_is_not_left_for_a_row_that_was_measured_often_enough() -> None:
         past = confirming(seen, 31.0)
         holding = replace(past, study=replace(past.study, phase=Phase.HOLDING, plan=held))
         assert bool(why_grow(holding, Same())) is grows  # type: ignore[arg-type]
+
+
+def test_under_a_load_that_never_comes_twice_all_windows_confirm_one_setting() -> None:
+    loads = (36.0, 24.0, 16.0, 11.0, 7.0)
+    seen = [*windows(*((FAST, load) for load in loads)), *baselines(26.0, 22.0)]
+    found = reach(seen, FAST)
+    assert found.load == 24.0 and found.result.won, "the second highest"
+    assert reach([*seen[:4], *seen[5:]], FAST).load == 0.0, "too few windows"
+    broke = Limit("latency_p99_ms", "<=", LIMIT_MS)
+    assert reach([*seen[:2], replace(seen[2], broke=broke), *seen[3:]], FAST).load == 0.0
+    relative = confirming(seen, 30.0, "<= 1.6x baseline")
+    assert reach_of(relative, FAST).load == 0.0
+
+
+def test_a_burst_is_no_load_of_its_own_to_confirm() -> None:
+    """The last window had bursts of 900 requests above its load: a minute at 14/s more is one."""
+    measured = baselines(30.0, 31.0)
+    for n, each in enumerate(measured):
+        assert each.measurement is not None
+        load = {**each.measurement.context, burst_names(BY)[0]: 900.0}
+        measured[n] = replace(each, measurement=replace(each.measurement, context=load))
+    step = confirming_rows(confirming(measured, 44.0), measured)
+    assert isinstance(step, Assign) and step.setting == SLOW
+
+
+def test_where_the_load_goes_up_and_down_one_row_is_measured_until_it_met_its_load() -> None:
+    """Measured for the load of the last window, each row would always meet the load of the other."""
+    seen, measured = baselines(30.0, 48.0, 31.0, 49.0), list[Setting]()
+    seen = [replace(t, number=n) for n, t in enumerate(seen, 1)]
+    for load in (30.0, 48.0) * 6:
+        step = confirming_rows(confirming(seen, seen[-1].ran_at[BY]), seen)
+        if isinstance(step, Move):
+            break
+        measured.append(step.setting)
+        (window,) = windows((step.setting, load))
+        seen.append(replace(window, number=len(seen) + 1))
+    assert isinstance(step, Move) and step.plan is not None
+    assert [row.setting for row in step.plan.rows] == [SLOW, FAST, HOME]
+    assert measured == [*[FAST] * 4, *[SLOW] * (len(measured) - 4)]

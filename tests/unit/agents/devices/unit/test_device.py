@@ -16,6 +16,7 @@ from agents.actuator.main import listen
 from agents.config import Attachment
 from agents.devices.unit import device as unit_device
 from agents.devices.unit.device import START_S, open_unit
+from agents.host.processes import systemd
 from agents.main import open_target
 from agents.target.side import Side
 from agents.target.target import Target
@@ -26,7 +27,7 @@ from tests.fake_systemd import COMMAND, NAME, FakeSystemd
 from tests.fakes import FakeActuator, Rig
 from tests.unit.agents.agent.orders import hold, trial
 from tests.unit.agents.devices.unit.test_knobs import BATCH, DRAFT, TERMS, THREADS, Hand, offered
-from tuner.core import ActuationError, DeviceLost, InvalidInput, Part, Plan, Value
+from tuner.core import NO_ANSWER, ActuationError, DeviceLost, InvalidInput, Part, Plan, Value
 from tuner.wire import Release
 
 OWN: dict[str, Value] = {BATCH: 64, DRAFT: 0, THREADS: 2}
@@ -151,8 +152,11 @@ class UnitRig(Rig):
 
 
 @pytest.fixture
-def rig(host: Host, time: Time, tmp_path: Path) -> Iterator[UnitRig]:
+def rig(
+    host: Host, time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[UnitRig]:
     (tmp_path / "agent").mkdir()
+    monkeypatch.setattr(systemd, "call", host.systemd.call)
     rig = UnitRig(tmp_path / "agent", time, host=host)
     yield rig
     rig.target.close()
@@ -220,7 +224,7 @@ def test_a_setting_is_in_force_once_the_service_answers(rig: UnitRig) -> None:
 
 def test_a_service_that_does_not_answer_fails_the_trial_and_all_is_undone(rig: UnitRig) -> None:
     rig.starts_s = START_S + 10.0
-    with raised(ActuationError, f"{NAME} was restarted and does not answer after 300 s"):
+    with raised(ActuationError, f"{NAME} {NO_ANSWER}: 300 s without an answer"):
         rig.target.apply(TRIED)
     assert rig.host.running == COMMAND and rig.device.now == {CLOCK: 1000}
     assert rig.host.systemd.left == []
@@ -228,6 +232,18 @@ def test_a_service_that_does_not_answer_fails_the_trial_and_all_is_undone(rig: U
         rig.host.systemd.goes_wrong(lost=True)
         rig.target.apply(TRIED)
     rig.host.systemd.goes_wrong(lost=False)
+
+
+@pytest.mark.parametrize("how", ["dies", "bad"])
+def test_a_service_that_has_failed_is_not_waited_for(how: str, rig: UnitRig) -> None:
+    """systemd shows that its process ends again and again, or does not start at all."""
+    target, began = rig.target, rig.time.monotonic()
+    rig.host.systemd.goes_wrong(**{how: "4"})
+    with raised(ActuationError, f"{NAME} {NO_ANSWER}") as refused:
+        target.apply(TRIED)
+    assert "journalctl -u" in refused.value.hint
+    assert rig.time.monotonic() - began < 25.0, "20 s of them are the start with its own command"
+    assert rig.host.running == COMMAND and rig.device.now == {CLOCK: 1000}
 
 
 def test_an_agent_tries_holds_and_releases_flags_with_clocks(rig: UnitRig) -> None:

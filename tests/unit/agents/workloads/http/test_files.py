@@ -18,7 +18,7 @@ from tests.contracts.actuator import SettableContract
 from tests.errors import raised
 from tests.integration.spoken import Spoken
 from tests.unit.agents.workloads.http.wall import Wall
-from tuner.core import ActuationError, ConfigError
+from tuner.core import NO_ANSWER, ActuationError, ConfigError
 
 FILE = """
 name = "pool"
@@ -175,8 +175,9 @@ def test_a_service_that_does_not_come_up_anew_in_time_is_an_error(
 ) -> None:
     side = opened(pool, seconds=2.0)
     pool.status, pool.same = status, same
-    with raised(ActuationError, why, "2"):
+    with raised(ActuationError, why, "2") as failed:
         side.actuator.apply({"workers": 2})
+    assert (NO_ANSWER in failed.value.message) is not same, "its values are at fault"
     side.close()
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,11 +55,61 @@ def test_a_check_lists_what_would_be_measured_and_writes_nothing(
     command = ["run", "--llm", vllm.url, "--device", "simulated:orin", "--check"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    for word in ("vLLM 0.11.0", "ttft_p99_ms", "would set gpu.clock_mhz", "energy is measured"):
+    for word in ("vLLM 0.33.0", "ttft_p99_ms", "would set gpu.clock_mhz", "energy is measured"):
         assert word in printed
+    assert "the server's own traffic" in printed and "FAILED" not in printed
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "unkind", "options", "said"),
+    [
+        ("llama.cpp", {"silent": True}, ["--generate-load", LOAD], "HTTP 501"),
+        ("vllm", {"keyed": ("/v1",)}, [], "needs an API key"),
+        ("vllm", {"models": ("adapter",)}, [], "models small, adapter; all are measured together"),
+    ],
+)
+def test_a_check_of_a_server_with_less_has_a_next_step_for_each_part(
+    name: str,
+    unkind: dict[str, Any],
+    options: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = ModelServer(SHOWN[name], **unkind)
+    try:
+        assert main(["run", "--llm", server.url, "--device", "cpu", "--check", *options]) == 0
+    finally:
+        server.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert said in "\n".join(lines)
+    missing = [n for n, line in enumerate(lines) if line.startswith("missing")]
+    assert all(lines[n + 1].strip().startswith("next: ") for n in missing)
+
+
+@pytest.mark.parametrize(
+    ("unkind", "said"),
+    [
+        ({"posted": 429}, "HTTP 429"),
+        ({"posted": 401}, "HTTP 401"),
+        ({"broken": True}, "number of tokens"),
+        ({"models": ("b", "c")}, "small, b, c"),
+        ({"status": 503}, "HTTP 503"),
+    ],
+)
+def test_a_load_that_a_server_does_not_answer_is_refused_before_a_run(
+    unkind: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ModelServer(SHOWN["openai"], **unkind)
+    command = ["run", "--llm", server.url, "--device", "cpu", "--generate-load", LOAD]
+    try:
+        assert main([*command, "--state-dir", str(tmp_path / "state")]) != 0
+    finally:
+        server.close()
+    printed = capsys.readouterr().err
+    assert said in printed and has_a_next_step(printed)
 
 
 def test_a_written_configuration_is_one_that_an_agent_reads(

@@ -1,7 +1,7 @@
 """Servers of language models as far as they are recognised and measured; nothing is computed.
 
-Answers and metrics are written after each engine's source; docs/llm.md names the files. No engine but
-llama.cpp was run to compare.
+Answers are written after each engine's source; docs/llm.md names the files. No engine but llama.cpp was
+run to compare.
 """
 
 from __future__ import annotations
@@ -9,103 +9,119 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.integration.spoken import Spoken
-
-TOKENS = 8
-"""Output tokens of each answer."""
+from tests.unit.agents.workloads.http.llm.metric_texts import (
+    LLAMA_METRICS,
+    SGLANG_METRICS,
+    TGI_METRICS,
+    TOKENS,
+    TRITON_METRICS,
+    VLLM_METRICS,
+    Shown,
+    exposition,
+)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What one engine answers: JSON by path, its histograms, counters and gauges."""
+class Engine:
+    """What one engine answers: JSON by path, its metrics, and the library that writes them."""
 
     answers: Mapping[str, Mapping[str, Any]]
-    histograms: tuple[str, ...] = ()
-    tokens: str = ""
-    running: str = ""
+    metrics: tuple[Shown, ...] = ()
+    style: str = ""
+    off: int = 404
+    """The status of /metrics where no flag or port shows them."""
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The answer of our proxy at `/knobs`, where one is in front; its setting can be changed."""
     usage_last: bool = True
     """Whether the number of tokens comes in an event of its own, after the last token."""
+    zero_usage: bool = False
+    """Whether each event before has a number of tokens, too: zero."""
 
 
-def _models(owner: str) -> dict[str, Any]:
-    return {"object": "list", "data": [{"id": "small", "object": "model", "owned_by": owner}]}
+def _models(owner: str, *more: str) -> dict[str, Any]:
+    listed = [{"id": name, "object": "model", "owned_by": owner} for name in ("small", *more)]
+    return {"object": "list", "data": listed}
 
 
-SHOWN: dict[str, Shown] = {
-    "vllm": Shown(
-        {"/version": {"version": "0.11.0"}, "/v1/models": _models("vllm")},
-        (
-            "vllm:e2e_request_latency_seconds",
-            "vllm:time_to_first_token_seconds",
-            "vllm:request_time_per_output_token_seconds",
-        ),
-        "vllm:generation_tokens_total",
-        "vllm:num_requests_running",
+SHOWN: dict[str, Engine] = {
+    "vllm": Engine(
+        {"/version": {"version": "0.33.0"}, "/v1/models": _models("vllm")}, VLLM_METRICS, "python"
     ),
-    "sglang": Shown(
+    "sglang": Engine(
         {
-            "/get_server_info": {"version": "0.5.3", "model_path": "small", "tp_size": 1},
+            "/server_info": {"version": "0.5.23", "model_path": "small", "tp_size": 1},
             "/v1/models": _models("sglang"),
         },
-        (
-            "sglang:e2e_request_latency_seconds",
-            "sglang:time_to_first_token_seconds",
-            "sglang:inter_token_latency_seconds",
-        ),
-        "sglang:generation_tokens_total",
-        "sglang:num_running_reqs",
+        SGLANG_METRICS,
+        "processes",
     ),
-    "llama.cpp": Shown(
+    "llama.cpp": Engine(
         {
             "/props": {"total_slots": 4, "model_path": "small.gguf", "build_info": "b6000-abc"}
             | {"is_sleeping": False},
             "/v1/models": _models("llamacpp"),
         },
-        (),
-        "llamacpp:tokens_predicted_total",
-        "llamacpp:requests_processing",
+        LLAMA_METRICS,
+        "plain",
+        off=501,
         usage_last=False,
     ),
-    "tgi": Shown(
+    "tgi": Engine(
         {
             "/info": {"model_id": "small", "version": "3.3.0", "max_concurrent_requests": 128},
             "/v1/models": {"object": "list", "data": [{"id": "small", "owned_by": "small"}]},
         },
-        ("tgi_request_duration", "tgi_request_mean_time_per_token_duration"),
-        "tgi_request_generated_tokens_sum",
-        "tgi_batch_current_size",
+        TGI_METRICS,
+        "rust",
+        usage_last=False,
     ),
-    "ollama": Shown(
+    "ollama": Engine(
         {
             "/api/version": {"version": "0.12.3"},
             "/v1/models": _models("library"),
             "/api/ps": {"models": [{"name": "small", "size_vram": 1}]},
-        }
+        },
+        zero_usage=True,
     ),
-    "triton": Shown(
+    "triton": Engine(
         {"/v2": {"name": "triton", "version": "2.60.0", "extensions": ["statistics"]}},
-        ("nv_inference_first_response_histogram_ms",),
+        TRITON_METRICS,
+        "cpp",
     ),
-    "openai": Shown({"/v1/models": _models("somebody")}),
+    "openai": Engine({"/v1/models": _models("somebody")}),
 }
 
 
 @dataclass
 class ModelServer:
-    """One running stand-in; `renamed` replaces names of metrics, `broken` leaves out the usage."""
+    """One running stand-in, and what is unkind about it.
 
-    shown: Shown
+    `renamed` replaces names of metrics; `models` are further ones; `keyed` are the beginnings of paths
+    that need a key; `status` is what every other path answers (0: as it should), `posted` what requests
+    do; `silent` has no /metrics. `broken` leaves out the usage, `empty` sends so many events without text
+    first, `quiet_s` before each, `reasoning` has its text in another field.
+    """
+
+    shown: Engine
     renamed: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
+    status: int = 0
+    posted: int = 0
+    silent: bool = False
     broken: bool = False
+    empty: int = 0
+    quiet_s: float = 0.0
+    reasoning: bool = False
     answered: int = 0
     inside: int = 0
+    started_s: float = 1.7e9
     bodies: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -121,26 +137,41 @@ class ModelServer:
         self.http.shutdown()
         self.http.server_close()
 
+    def restart(self) -> None:
+        """Begin all counters at 0, as a new process does."""
+        self.answered, self.started_s = 0, self.started_s + 60.0
+
     def metrics(self) -> str:
-        lines: list[str] = []
-        for name in self.shown.histograms:
-            named = self.renamed.get(name, name)
-            lines += [f"# TYPE {named} histogram"]
-            lines += [f'{named}_bucket{{le="{le}"}} {self.answered}' for le in ("0.1", "+Inf")]
-        for name, kind, value in (
-            (self.shown.tokens, "counter", self.answered * TOKENS),
-            (self.shown.running, "gauge", self.inside),
-        ):
-            # TGI counts tokens in a histogram alone.
-            lines += [f"# TYPE {name} {kind}"] if name and not name.endswith("_sum") else []
-            lines += [f"{name} {value}"] if name else []
-        return "\n".join([*lines, ""])
+        """Return the text of /metrics."""
+        return exposition(
+            self.shown.metrics,
+            self.shown.style,
+            self.answered,
+            self.inside,
+            self.started_s,
+            self.renamed,
+            self.models,
+        )
+
+    def listed(self, path: str) -> Mapping[str, Any]:
+        """Return the JSON of a path."""
+        answer = self.shown.answers[path]
+        if path != "/v1/models" or not self.models:
+            return answer
+        return _models(answer["data"][0]["owned_by"], *self.models)
 
 
 def _handler(server: ModelServer) -> type[Spoken]:
     class Handler(Spoken):
         def do_GET(self) -> None:
-            if self.path == "/metrics" and server.shown.tokens:
+            if self.refused():
+                return
+            if self.path == "/metrics" and server.shown.style not in ("", "cpp"):
+                if server.silent:
+                    self.answer(
+                        server.shown.off, {"error": {"message": "Start it with `--metrics`"}}
+                    )
+                    return
                 text = server.metrics().encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(text)))
@@ -149,9 +180,18 @@ def _handler(server: ModelServer) -> type[Spoken]:
             elif self.path == "/knobs" and server.shown.knobs:
                 self.answer(200, {**server.shown.knobs, "setting": server.setting})
             elif self.path in server.shown.answers:
-                self.answer(200, server.shown.answers[self.path])
+                self.answer(200, server.listed(self.path))
             else:
                 self.answer(404, {"error": {"message": "not found"}})
+
+        def refused(self) -> bool:
+            """Refuse a request without its key, or all while the model is loaded."""
+            keyed = bool(server.keyed) and self.path.startswith(server.keyed)
+            status = 401 if keyed else server.status or (self.command == "POST" and server.posted)
+            if status:
+                # As SGLang and vLLM: a text, not an object.
+                self.answer(status, {"error": "Unauthorized" if keyed else "Loading model"})
+            return bool(status)
 
         def do_PUT(self) -> None:
             server.changes.append(json.loads(self.body()))
@@ -160,6 +200,8 @@ def _handler(server: ModelServer) -> type[Spoken]:
 
         def do_POST(self) -> None:
             body = json.loads(self.body())
+            if self.refused():
+                return
             with server.lock:
                 server.bodies.append(body)
                 server.inside += 1
@@ -167,20 +209,29 @@ def _handler(server: ModelServer) -> type[Spoken]:
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            usage = {"prompt_tokens": 3, "completion_tokens": TOKENS, "total_tokens": 3 + TOKENS}
-            for n in range(TOKENS):
-                time.sleep(0.001)
-                event: dict[str, Any] = {"choices": [{"text": f" t{n}", "finish_reason": None}]}
-                if n + 1 == TOKENS and not server.shown.usage_last and not server.broken:
-                    event |= {"usage": usage, "timings": {"predicted_n": TOKENS}}
+            for event in self.events():
                 self.event(json.dumps(event))
-            if server.shown.usage_last and not server.broken:
-                self.event(json.dumps({"choices": [], "usage": usage}))
             self.event("[DONE]")
             self.wfile.write(b"0\r\n\r\n")
             with server.lock:
                 server.answered += 1
                 server.inside -= 1
+
+        def events(self) -> Iterator[dict[str, Any]]:
+            usage = {"prompt_tokens": 3, "completion_tokens": TOKENS, "total_tokens": 3 + TOKENS}
+            zero = {"usage": dict.fromkeys(usage, 0)} if server.shown.zero_usage else {}
+            for _ in range(server.empty):
+                yield {"choices": [{"text": "", "delta": {"role": "assistant"}}], **zero}
+                time.sleep(server.quiet_s)
+            for n in range(TOKENS):
+                time.sleep(0.001)
+                text = {"reasoning_content" if server.reasoning else "text": f" t{n}"}
+                event = {"choices": [{**text, "finish_reason": None}], **zero}
+                if n + 1 == TOKENS and not server.shown.usage_last and not server.broken:
+                    event |= {"usage": usage, "timings": {"predicted_n": TOKENS}}
+                yield event
+            if server.shown.usage_last and not server.broken:
+                yield {"choices": [], "usage": usage}
 
         def event(self, text: str) -> None:
             data = f"data: {text}\n\n".encode()

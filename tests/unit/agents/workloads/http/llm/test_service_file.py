@@ -15,19 +15,22 @@ import pytest
 from agents.host.host import HostClock
 from agents.target.side import IdleState, Side
 from agents.workloads import open_workload
-from agents.workloads.http.llm.detection import ServedModel, find_server
-from agents.workloads.http.llm.engines import ENGINES
+from agents.workloads.http.llm.detection import ServedModel, demand_answer, find_server
+from agents.workloads.http.llm.engines import ENGINES, TRITON
 from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LlmProcess, service_text
 from tests.errors import raised
-from tests.unit.agents.workloads.http.llm.servers import SHOWN, TOKENS, ModelServer, Shown
+from tests.unit.agents.workloads.http.llm.metric_texts import LATENCY_S, TOKENS, TTFT_S, exposition
+from tests.unit.agents.workloads.http.llm.servers import SHOWN, Engine, ModelServer
 from tuner.core import (
+    ActuationError,
     Condition,
     DeviceLost,
     InvalidInput,
     MeasurementError,
     Reading,
     Role,
+    TuningError,
 )
 
 WATCHED = ("vllm", "sglang", "tgi")
@@ -39,7 +42,7 @@ Start = Callable[..., ModelServer]
 def start() -> Iterator[Start]:
     running: list[ModelServer] = []
 
-    def begin(shown: Shown, **more: object) -> ModelServer:
+    def begin(shown: Engine, **more: object) -> ModelServer:
         running.append(ModelServer(shown, **more))  # type: ignore[arg-type]
         return running[-1]
 
@@ -51,6 +54,7 @@ def start() -> Iterator[Start]:
 def opened(server: ServedModel, folder: Path, load: RequestedLoad | None = None) -> Side:
     bodies = folder / "bodies.jsonl"
     if load is not None:
+        server = server.serving(load.model)
         bodies.write_text(load.bodies(server.model, server.engine.request, 0))
     file = folder / "llm.toml"
     file.write_text(service_text(server, LlmProcess(), load, bodies, {"ttft_ms": 5000.0}))
@@ -86,9 +90,9 @@ def test_every_engine_is_recognised_by_what_it_says_of_itself(start: Start) -> N
 def test_the_addresses_v1_is_accepted_and_what_is_no_model_server_is_refused(start: Start) -> None:
     assert find_server(f"{start(SHOWN['vllm']).url}/v1").engine.name == "vllm"
     with raised(InvalidInput, "vLLM"):
-        find_server(start(Shown({"/version": {"version": "7"}})).url)
+        find_server(start(Engine({"/version": {"version": "7"}})).url)
     with raised(InvalidInput, "no model"):
-        find_server(start(Shown({"/api/version": {"version": "0.12.3"}})).url)
+        find_server(start(Engine({"/api/version": {"version": "0.12.3"}})).url)
     gone = start(SHOWN["vllm"])
     gone.close()
     with raised(DeviceLost, gone.url):
@@ -171,7 +175,7 @@ def test_an_unload_delay_is_proven_by_the_share_of_a_window_without_the_model(
 def test_its_own_traffic_is_measured_per_output_token(
     name: str, start: Start, tmp_path: Path
 ) -> None:
-    running, stop = start(SHOWN[name]), threading.Event()
+    running, stop = start(SHOWN[name], answered=3), threading.Event()
     sender = threading.Thread(target=traffic, args=(running.url, stop))
     side = opened(find_server(running.url), tmp_path)
     sender.start()
@@ -181,8 +185,11 @@ def test_its_own_traffic_is_measured_per_output_token(
         stop.set()
         sender.join()
     assert reading.totals["items"] % TOKENS == 0
-    shown = reading.estimates.keys()
-    assert {"latency_p50_ms", "latency_p99_ms"} <= shown
+    shown = reading.estimates
+    for metric, value_s in (("latency_p50_ms", LATENCY_S), ("ttft_p50_ms", TTFT_S)):
+        if metric in shown:  # within the bounds of its bucket, in ms
+            assert shown[metric].low <= 1000.0 * value_s <= shown[metric].high
+    assert "latency_p99_ms" in shown
     assert ("ttft_p99_ms" in shown) is ("tpot_p99_ms" in shown) is (name != "tgi")
 
 
@@ -191,6 +198,8 @@ def test_a_generated_load_times_tokens_at_the_client(
     name: str, start: Start, tmp_path: Path
 ) -> None:
     running = start(SHOWN[name])
+    demand_answer(find_server(running.url), LOAD.bodies("small", {}, 0).split("\n")[0])
+    assert running.bodies.pop()["max_tokens"] == 1
     reading = window(opened(find_server(running.url), tmp_path, LOAD), 60)
     metrics = {"ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_per_s"}
     assert metrics <= reading.estimates.keys()
@@ -202,23 +211,54 @@ def test_a_generated_load_times_tokens_at_the_client(
     assert ("ignore_eos" in sent) is (name in ("vllm", "sglang", "llama.cpp"))
 
 
-@pytest.mark.parametrize("name", WATCHED)
-def test_a_renamed_metric_is_refused_by_its_name(name: str, start: Start, tmp_path: Path) -> None:
-    first = SHOWN[name].histograms[0]
-    running = start(SHOWN[name], renamed={first: "another_name"})
-    with raised(InvalidInput, first) as refused:
-        opened(find_server(running.url), tmp_path)
-    assert "another_name" in refused.value.hint
+def test_the_first_responses_of_triton_are_measured_in_its_unit() -> None:
+    metrics, style = SHOWN["triton"].metrics, SHOWN["triton"].style
+    server = ServedModel(TRITON, "http://127.0.0.1:8000", "2.60", (), exposition(metrics, style, 0))
+    text = service_text(server, LlmProcess())
+    assert f'histogram = "{metrics[0].name}"' in text and 'unit = "ms"' in text
+
+
+RENAMED = [
+    (engine.name, name)
+    for engine in ENGINES
+    for name in (*(group[0] for group in engine.histograms.values()), engine.tokens, engine.running)
+    if name and engine is not TRITON
+]
+
+
+@pytest.mark.parametrize(("engine", "name"), RENAMED)
+def test_a_renamed_metric_is_refused_by_its_name(
+    engine: str, name: str, start: Start, tmp_path: Path
+) -> None:
+    running = start(SHOWN[engine], renamed={name: "another_name"}, answered=1)
+    with raised(InvalidInput, name) as refused:
+        opened(find_server(running.url), tmp_path, None if engine in WATCHED else LOAD)
+    assert "available: " in refused.value.hint and "service:/PATH/FILE.toml" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["llama.cpp", "ollama", "openai", "triton"])
 def test_a_server_without_a_histogram_says_how_it_can_be_measured(
     name: str, start: Start, tmp_path: Path
 ) -> None:
-    shown = replace(SHOWN[name], histograms=())
     with raised(InvalidInput) as refused:
-        opened(find_server(start(shown).url), tmp_path)
-    assert "--generate-load" in refused.value.hint
+        opened(find_server(start(SHOWN[name]).url), tmp_path)
+    wanted = "--metrics-config" if name == "triton" else "--generate-load"
+    assert wanted in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["sglang", "tgi"])
+def test_a_server_that_shows_its_metrics_after_the_first_request_is_asked_for_one(
+    name: str, start: Start, tmp_path: Path
+) -> None:
+    running = start(SHOWN[name])
+    with raised(InvalidInput, "before its first request") as refused:
+        opened(find_server(running.url), tmp_path)
+    assert "send it a request" in refused.value.hint
+    opened(find_server(running.url), tmp_path, LOAD).close()
+    assert "[items]" not in (tmp_path / "llm.toml").read_text()
+    running.answered = 1
+    opened(find_server(running.url), tmp_path, LOAD).close()
+    assert "[items]" in (tmp_path / "llm.toml").read_text()
 
 
 def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(
@@ -231,12 +271,127 @@ def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(
     assert older in (tmp_path / "llm.toml").read_text()
 
 
-def test_an_answer_without_its_number_of_tokens_is_a_failure(start: Start, tmp_path: Path) -> None:
-    running = start(SHOWN["ollama"], broken=True)
-    side = opened(find_server(running.url), tmp_path, LOAD)
-    measured = side.meter.start()
-    while not measured.read().totals["failed"]:
-        time.sleep(0.01)
-    reading = measured.stop()
+@pytest.mark.parametrize(
+    ("name", "unkind", "error", "said", "then"),
+    [
+        ("sglang", {"silent": True}, InvalidInput, "HTTP 404", "--enable-metrics"),
+        ("vllm", {"silent": True}, InvalidInput, "HTTP 404", "--generate-load"),
+        ("tgi", {"silent": True}, InvalidInput, "HTTP 404", "own port if a proxy is in front"),
+        ("llama.cpp", {"keyed": ("/",)}, InvalidInput, "needs an API key", "headers"),
+        ("openai", {"keyed": ("/v1",)}, InvalidInput, "needs an API key", "headers"),
+        ("llama.cpp", {"status": 503}, DeviceLost, "503: ", "once its model is loaded"),
+        ("vllm", {"status": 502}, DeviceLost, "HTTP 502", "once its model is loaded"),
+    ],
+)
+def test_a_server_that_shows_nothing_is_refused_with_the_next_step(
+    name: str,
+    unkind: dict[str, Any],
+    error: type[TuningError],
+    said: str,
+    then: str,
+    start: Start,
+    tmp_path: Path,
+) -> None:
+    with raised(error, said) as refused:
+        opened(find_server(start(SHOWN[name], **unkind).url), tmp_path)
+    assert then in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_server_behind_a_key_is_known_by_its_metrics_and_only_watched(
+    name: str, start: Start, tmp_path: Path
+) -> None:
+    """vLLM guards /v1 alone, SGLang all but /health and /metrics."""
+    keyed = ("/v1",) if name == "vllm" else ("/v1", "/server_info", "/get_server_info")
+    running = start(SHOWN[name], keyed=keyed, answered=1)
+    server = find_server(running.url)
+    assert (server.engine.name, server.models) == (name, ())
+    opened(server, tmp_path).close()
+    with raised(InvalidInput, "needs an API key", "/v1/models"):
+        opened(server, tmp_path, LOAD)
+
+
+def test_a_proxy_that_passes_only_the_api_and_the_metrics_hides_no_engine(start: Start) -> None:
+    shown = SHOWN["vllm"]
+    passed = replace(shown, answers={"/v1/models": shown.answers["/v1/models"]})
+    assert find_server(start(passed).url).engine.name == "vllm"
+    assert find_server(start(passed, silent=True).url).engine.name == "openai"
+
+
+def test_of_several_models_one_is_named_for_a_load_and_all_are_watched(
+    start: Start, tmp_path: Path
+) -> None:
+    running = start(SHOWN["vllm"], models=("adapter",), answered=2)
+    server = find_server(running.url)
+    opened(server, tmp_path).close()
+    with raised(InvalidInput, "small, adapter") as refused:
+        opened(server, tmp_path, LOAD)
+    assert "model=small" in refused.value.hint
+    with raised(InvalidInput, "not 'large'"):
+        server.serving("large")
+    side = opened(server, tmp_path, RequestedLoad.parse("callers=1,output=8,model=adapter"))
+    window(side, 2)
+    assert {body["model"] for body in running.bodies} == {"adapter"}
+
+
+@pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
+@pytest.mark.parametrize(("name", "after"), [("vllm", 0), ("vllm", 9), ("sglang", 0), ("tgi", 0)])
+def test_a_restart_within_a_window_is_no_measurement(
+    name: str, after: int, start: Start, tmp_path: Path
+) -> None:
+    """Its counters begin at 0; those of a process with a start time may have passed the old ones."""
+    running = start(SHOWN[name], answered=4)
+    side = opened(find_server(running.url), tmp_path)
+    opened_window = side.meter.start()
+    running.answered = 5
+    assert opened_window.read().totals["items"] == TOKENS
+    running.restart()
+    running.answered = after
+    with raised(MeasurementError, "went backwards"):
+        opened_window.read()
     side.close()
-    assert "ttft_p99_ms" not in reading.estimates
+
+
+@pytest.mark.parametrize(
+    ("unkind", "said", "then"),
+    [
+        ({"broken": True}, "without its number of tokens", "usage"),
+        ({"posted": 429}, "HTTP 429", "lower the rate"),
+        ({"posted": 503}, "HTTP 503", "until the model is loaded"),
+        ({"posted": 401}, "HTTP 401", "API key"),
+    ],
+)
+def test_answers_that_are_no_load_are_refused_before_and_within_a_window(
+    unkind: dict[str, Any], said: str, then: str, start: Start, tmp_path: Path
+) -> None:
+    running = start(SHOWN["openai"], **unkind)
+    server = find_server(running.url)
+    with raised(ActuationError, said) as refused:
+        demand_answer(server, LOAD.bodies("small", {}, 0).split("\n")[0])
+    assert then in refused.value.hint
+    side = opened(server, tmp_path, LOAD)
+    measured = side.meter.start()
+    with raised(MeasurementError, said) as failed:
+        for _ in range(6000):
+            measured.read()
+            time.sleep(0.01)
+    assert then in failed.value.hint
+    side.close()
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_events_without_text_are_no_first_token(
+    reasoning: bool, start: Start, tmp_path: Path
+) -> None:
+    running = start(SHOWN["ollama"], empty=1, quiet_s=0.1, reasoning=reasoning)
+    reading = window(opened(find_server(running.url), tmp_path, LOAD), 4)
+    assert reading.estimates["ttft_p50_ms"].mean >= 100.0
+
+
+def test_every_style_of_a_text_has_its_librarys_lines() -> None:
+    """The orders are those of prometheus_client and of the other libraries' sources."""
+    name = "vllm:generation_tokens_total"
+    text = exposition(SHOWN["vllm"].metrics, "python", 1)
+    assert f'{name}{{engine="0",model_name="small"}} 8.0' in text
+    assert "# TYPE vllm:generation_tokens_created gauge" in text
+    assert exposition(SHOWN["sglang"].metrics, "processes", 0) == ""
