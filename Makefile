@@ -116,7 +116,7 @@ hardware-kit: $(VENV)/.installed-dev
 # The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
 # deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -x -n 2 --dist loadfile --durations=5 tests/systemd
 
 # The pods of deploy/kubernetes by podman, with the users, capabilities and mounts of the rendered example; as
 # root, after `make image chart`. In a network of its own, without the host's: minutes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -127,13 +128,15 @@ def booted(base: Path | None = None) -> Iterator[Machine]:
     Raises CannotRun.
     """
     KEPT.mkdir(parents=True, exist_ok=True)
-    _drop_leftovers()
-    try:
-        bind = [] if base else [f"--bind-ro={_wheels()}:{WHEELS}"]
-        base = base or _base()
-    except BaseException:
+    with (KEPT / "lock").open("w") as lock:  # one process makes the Debian, the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)
         _drop_leftovers()
-        raise
+        try:
+            bind = [] if base else [f"--bind-ro={_wheels()}:{WHEELS}"]
+            base = base or _base()
+        except BaseException:
+            _drop_leftovers()
+            raise
     root = KEPT / f"root-{threading.get_native_id()}-{os.getpid()}"
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
