@@ -146,9 +146,7 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     plan, row = column.plan, _due(column)
     if row is not None and len(of_this_phase(study, trials)) < CONFIRM_MOST:
         at = plan.context(row) if plan.by in study.askable else {plan.by: past.context[plan.by]}
-        few = len(baseline_windows(column.near, at[plan.by])) < CONFIRM_WINDOWS or (
-            column.near.at(at).limits is None
-        )
+        few = _few_baselines(column, row, at[plan.by]) or column.near.at(at).limits is None
         context = at if plan.by in study.askable else ANYWHERE
         where = {**at, **{by: past.context[by] for by in study.terms.signals[1:]}}
         return measuring(study, study.baseline if few else row.setting, where, context)
@@ -157,6 +155,15 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     if all(study.rests(row.setting) for row in kept.rows):
         return hold_baseline(study, past.evidence, f"no row of the plan is confirmed ({why})")
     return Move(Phase.HOLDING, why, kept)
+
+
+def _few_baselines(column: PlanColumn, row: Row, load: float) -> bool:
+    """Return whether the baseline is to be measured: a gain that is open needs as many windows of both."""
+    reach, least = _reach(column, row), CONFIRM_WINDOWS
+    if reach.duel is not None and not reach.result.won:
+        own = own_windows(column.near, row.setting, _low(column.plan, row))
+        least = max(least, sum(t.solid for _, t in own))
+    return len(baseline_windows(column.near, load)) < least
 
 
 def row_duel(past: Past, row: Row) -> Duel | None:

@@ -73,7 +73,7 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
     if len(failed) >= guard.MOST_FAILURES:
         return Reach(0.0, lost(f"trial {failed[-1].number} failed: {failed[-1].reason}"))
     moving = _moving(past, own)
-    result = PENDING
+    result, unproven = PENDING, None
     for load in sorted({x for x, t in own if t.solid}, reverse=True):
         there = [t for x, t in own if t.solid and confirms_at(x, load)]
         result, duel = _confirmed(past, load, own, there)
@@ -83,8 +83,19 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
         if result.won:
             as_high = [t for x, t in own if t.solid and x * LOAD_REACH >= load]
             return Reach(load, result, duel, _bursts(past, as_high))
+        if _may_gain(past, own, result, duel):
+            unproven = duel
+    if unproven is not None:
+        return Reach(0.0, PENDING, unproven)
     # A setting that loses at its lowest load loses at all.
     return Reach(0.0, result)
+
+
+def _may_gain(past: Past, own: Windows, result: ConfirmResult, duel: Duel | None) -> bool:
+    """Return whether further windows may prove a gain that is worth holding."""
+    few = sum(t.solid for _, t in own) < CONFIRM_TRIES
+    gain = Reach(0.0, result, duel).saving(past.study)
+    return few and result.no_gain and gain > past.study.exploration.min_saving
 
 
 def _moving(past: Past, own: Windows) -> float:

@@ -165,6 +165,34 @@ def test_a_gain_that_the_load_alone_explains_confirms_nothing() -> None:
     assert found.load == 0.0 and "not proven" in found.result.why
 
 
+def noisy(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials with an error of 30 % of their energy: a gain of 34 % needs several windows."""
+    made = []
+    for one in trials:
+        assert one.measurement is not None
+        mean = one.measurement.estimates["energy_j"].mean
+        rough = {"energy_j": Estimate.of_mean(mean, 0.3 * mean, 10)}
+        estimates = {**one.measurement.estimates, **rough}
+        made.append(replace(one, measurement=replace(one.measurement, estimates=estimates)))
+    return made
+
+
+def test_a_gain_that_is_not_proven_yet_gets_further_windows_of_both() -> None:
+    slow, home = windows(*[(SLOW, 30.0)] * 5), baselines(*[30.0] * 5)
+    found = reach(noisy([*slow[:2], *home[:2]]))
+    assert not found.result.won and not found.result.lost
+
+    def next_setting(count: int, others: int) -> Setting:
+        seen = noisy([*slow[:count], *home[:others]])
+        step = confirming_rows(confirming(seen, 30.0), seen)
+        assert isinstance(step, Assign)
+        return step.setting
+
+    assert next_setting(2, 2) == SLOW
+    assert next_setting(3, 2) == HOME
+    assert reach(noisy([*slow, *home])).result.won
+
+
 def test_windows_of_much_lower_loads_say_nothing_of_a_row() -> None:
     seen = [*windows((FAST, 20.0), (FAST, 21.0)), *baselines(20.0, 22.0)]
     assert reach(seen, FAST).load == 21.0
