@@ -198,6 +198,7 @@ def measured(folder: Path, share: float) -> dict[str, Any]:
                     "foreign": max(one["foreign"] or 0.0 for one in study["trials"]),
                     "report_s": study["seconds"],
                     "windows": windows,
+                    "why": study["why"],
                 }
             )
         compared = in_turns(bench, arms)
