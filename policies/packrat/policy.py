@@ -29,6 +29,7 @@ from tuner.core import (
     incumbent,
     setting_key,
 )
+from tuner.guard import silencing
 
 DEMAND = "requests_in_system"
 """The load signal of the plan: the number of items that the load requests together."""
@@ -61,7 +62,12 @@ class Packrat:
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last trial is still running")
-        shut = {group for group, at in settings.items() if _given_up(at, past.trials)}
+        silent = silencing(study, past.trials)
+        shut = {
+            group
+            for group, at in settings.items()
+            if _given_up(at, past.trials) or silent & at.items()
+        }
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)

@@ -30,6 +30,7 @@ from tuner.core import (
     Wait,
     incumbent,
 )
+from tuner.guard import silencing
 
 SHARE = 0.25
 """The largest share of the grid's points that is measured."""
@@ -137,11 +138,15 @@ class _GridSearch:
 
     @cached_property
     def closed(self) -> frozenset[Cell]:
-        """The cells that cannot be measured: they failed, or gave no result."""
+        """The cells that cannot be measured: they failed, gave no result, or the engine does not start."""
         trials, settings = self.past.trials, self.settings
+        silent = silencing(self.past.study, trials)
         unknown = [c for c in self.cells if c not in self.measured]
         return frozenset(
-            c for c in unknown if given_up(trials, settings[c.choice], self.context(c.batch))
+            c
+            for c in unknown
+            if given_up(trials, settings[c.choice], self.context(c.batch))
+            or silent & settings[c.choice].items()
         )
 
     @cached_property

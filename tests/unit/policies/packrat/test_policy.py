@@ -14,6 +14,8 @@ from agents.workloads.reference.knobs import knob_space
 from policies.packrat import Packrat
 from tests.builders import START, knob, past, study, trial
 from tuner.core import (
+    NO_ANSWER,
+    Cost,
     Done,
     Estimate,
     InvalidInput,
@@ -364,6 +366,35 @@ def test_a_point_that_fails_or_shows_nothing_is_not_asked_for_again() -> None:
     assert isinstance(answer, Done)
     assert max(map(asked.count, asked)) <= 2, "only a contaminated window is measured once more"
     assert [r.setting for r in answer.plan.rows] == [at.baseline]
+
+
+def test_a_batch_with_which_the_service_does_not_start_is_not_tried_with_other_knobs() -> None:
+    knobs = [
+        replace(k, cost=Cost(restart=True)) if k.name == "batch_size" else k
+        for k in knob_space(4).knobs
+    ]
+    at = study(
+        space=Space(tuple(knobs)), constraints=(), objective=THROUGHPUT, terms=Terms(trials=40)
+    )
+    machine = Machine(4, gpt2)
+    bad = None
+    trials = [
+        trial(n, at.baseline, machine.window(at.baseline), phase=Phase.BASELINE) for n in (1, 2)
+    ]
+    failed = 0
+    while not isinstance(answer := Packrat().suggest(past(at, trials)), Done):
+        assert isinstance(answer, Try)
+        number = len(trials) + 1
+        batch = answer.setting["batch_size"]
+        if bad is None and batch != at.baseline["batch_size"]:
+            bad = batch
+        if batch == bad:
+            failed += 1
+            why = f"the service {NO_ANSWER}: out of memory"
+            trials.append(trial(number, answer.setting, state=TrialState.FAILED, reason=why))
+        else:
+            trials.append(trial(number, answer.setting, machine.window(answer.setting)))
+    assert failed == 1
 
 
 def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> None:

@@ -27,6 +27,8 @@ from tests.unit.policies.speculation.machine import (
     space,
 )
 from tuner.core import (
+    NO_ANSWER,
+    Cost,
     Done,
     Estimate,
     InvalidInput,
@@ -305,6 +307,26 @@ def test_a_batch_whose_plain_windows_fail_is_not_waited_for() -> None:
         seen = machine.window(batch, answer.setting)
         trials.append(trial(number, answer.setting, seen, context=answer.context))
     assert isinstance(answer, Done)
+    assert lengths(answer)[1] >= 5
+
+
+def test_a_draft_with_which_the_engine_does_not_start_is_not_tried_at_other_lengths() -> None:
+    large = Knob(
+        "draft", ("small", "large"), "small", Part.WORKLOAD, Cost(restart=True), Role.DRAFT
+    )
+    at, machine = decoding_study(Space((*space().knobs, large))), memory_bound()
+    trials, failed = baseline(machine, at), 0
+    while not isinstance(answer := Speculation().suggest(past(at, trials)), Done):
+        assert isinstance(answer, Try)
+        number = len(trials) + 1
+        if answer.setting["draft"] == "large":
+            failed += 1
+            why = f"llama-server {NO_ANSWER}: it ended with 1"
+            trials.append(trial(number, answer.setting, state=TrialState.FAILED, reason=why))
+            continue
+        seen = machine.window(int(answer.context[DECODING.name]), answer.setting)
+        trials.append(trial(number, answer.setting, seen, context=answer.context))
+    assert failed == 1
     assert lengths(answer)[1] >= 5
 
 
