@@ -227,10 +227,6 @@ def speculation(told: Told) -> list[str]:
     ]
 
 
-LEAST_POSSIBLE = 0.001
-"""A share of the best single setting's energy; a smaller possible saving is noise."""
-
-
 MOST_ABOVE = 0.05
 """An arm keeps its limits where no larger share of its windows is above one."""
 
@@ -268,7 +264,7 @@ def load(told: Told) -> list[str]:
                 f"{cell['single_mhz']:.0f} MHz",
                 f"{cell['possible']:.2%} ± {cell['possible_stderr']:.2%}",
                 f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}"
-                if cell["possible"] >= LEAST_POSSIBLE
+                if ours["captured"] is not None
                 else "nothing to gain",
                 f"{ours['worst']:.2f} ×",
                 str(len(cell["plan"])),

@@ -109,8 +109,8 @@ class Exposition:
             used = {name: value - before[name] for name, value in now.items()}
             if started != start or min(used.values(), default=0.0) < 0.0:
                 raise MeasurementError(
-                    f"the counters of {self.url} went backwards: the service was restarted in the window",
-                    hint="its log has the cause; measure again",
+                    f"a counter of {self.url} went backwards, or its start time changed: it was restarted",
+                    hint="check its log for the cause, and measure again",
                 )
             return used
 

@@ -10,15 +10,15 @@ class ArmRow:
     """What one arm came to in a cell.
 
     `saving` is the share of the default's energy; `captured` the share of the way from the best single
-    setting to the per-load oracle; `above` the share of windows with a p99 above its limit, of those with
-    a spike in them, too; `worst` the largest p99 over its limit.
+    setting to the per-load oracle, None where that way is noise; `above` the share of windows with a p99
+    above its limit, of those with a spike in them, too; `worst` the largest p99 over its limit.
     """
 
     arm: str
     watts: float
     saving: float
-    captured: float
-    captured_stderr: float
+    captured: float | None
+    captured_stderr: float | None
     above: float
     above_in_spikes: float
     worst: float

@@ -154,7 +154,9 @@ def _show(cells: Sequence[CellRow]) -> None:
             console(), heads, (
                 (
                     arm.arm, f"{arm.watts:.0f}", f"{arm.saving:.1%}",
-                    f"{arm.captured:.2f} ± {arm.captured_stderr:.2f}", f"{arm.above:.1%}",
+                    "nothing to gain"
+                    if arm.captured is None or arm.captured_stderr is None
+                    else f"{arm.captured:.2f} ± {arm.captured_stderr:.2f}", f"{arm.above:.1%}",
                     f"{arm.worst:.2f} ×", "yes" if arm.keeps else "no",
                 )
                 for arm in cell.arms

@@ -56,6 +56,8 @@ MOST_ABOVE, MOST_OVER = 0.05, 1.2
 """An arm keeps its limits where no more windows are above one, and none by more (or than the default's)."""
 KEPT_BY_DEFAULT = 0.95
 """A limit is a slack × what so many of the default's windows of the first half keep."""
+LEAST_WAY = 0.001
+"""A share of the best single setting's energy; a smaller possible saving is noise."""
 GAINS = ((0.2, 0.02), (0.5, 0.05), (1.0, 0.1), (2.0, 0.3))
 """Of the PI controller; the best of them on the first half is judged."""
 
@@ -313,6 +315,7 @@ def _arm(cell: Cell, name: str, way: float) -> ArmRow:
     runs, single = cell.runs[name], cell.runs[SINGLE]
     default = _energy(cell.runs[DEFAULT])
     gains = [s.energy_j - r.energy_j for s, r in zip(single, runs, strict=True)]
+    told = way >= LEAST_WAY * _energy(single)
     seen = ratios(runs, cell.limits)
     above, worst = _above(seen), max(seen, default=0.0)
     lost = sum(r.unanswered for r in runs)
@@ -320,8 +323,8 @@ def _arm(cell: Cell, name: str, way: float) -> ArmRow:
         arm=name,
         watts=fmean(r.watts for r in runs),
         saving=1.0 - _energy(runs) / default,
-        captured=fmean(gains) / way if way > 0.0 else 0.0,
-        captured_stderr=stdev(gains) / len(gains) ** 0.5 / way if way > 0.0 else 0.0,
+        captured=fmean(gains) / way if told else None,
+        captured_stderr=stdev(gains) / len(gains) ** 0.5 / way if told else None,
         above=above,
         above_in_spikes=_in_spikes(cell, runs),
         worst=worst,

@@ -239,7 +239,7 @@ def test_the_command_judges_every_arm(tmp_path: Path, monkeypatch: pytest.Monkey
         "PI on slack", "AGFT", "plan by load",
     }  # fmt: skip
     assert arms["governor"]["saving"] == 0.0
-    assert arms["best single"]["captured"] == 0.0
+    assert arms["best single"]["captured"] in (0.0, None)
     assert arms["per-load oracle"]["keeps"] and arms["best single"]["keeps"]
     assert arms["per-load oracle"]["watts"] <= arms["best single"]["watts"] * 1.01
     assert [row["clock_mhz"] for row in cell["plan"]] == [600.0]
