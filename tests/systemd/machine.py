@@ -12,7 +12,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ KEPT = SOURCE / "build" / "systemd"
 """Where the bare Debian and the wheels are kept for the next time."""
 TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "setpriv", "unshare", "gcc", "git")
 PACKAGES = "systemd,systemd-sysv,dbus,polkitd,python3,python3-venv,procps,iproute2"
+CGROUPS = Path("/sys/fs/cgroup")
 WHEELS = "/wheels"
 MAKE_S = 900.0
 """How long making the Debian, and downloading the wheels, may take each; 40 s and 30 s as a rule.
@@ -35,6 +36,8 @@ AWAIT_S = 900.0
 STEPS_S = 2 * MAKE_S + BOOT_S + 3 * COMMAND_S
 """How long a test may take: more than the deadlines of the first, with making and installing, together."""
 STOP_S = 60.0
+JOIN = 'while [ "$1" != -- ]; do mkdir -p "$1"; echo $$ >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
+"""Machines in one control group share their units' groups: one's stop ends the other's start."""
 TIED = ("setpriv", "--pdeathsig", "TERM")
 """Ends what it starts when the tests are gone, by whatever death; a machine takes 90 s at most."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -79,7 +82,8 @@ class Machine:
     def boot(self) -> None:
         """Boot it. Raises CannotRun."""
         log = self.root.with_suffix(".log")
-        command = [*TIED, "systemd-nspawn", "-D", str(self.root), "-b"]
+        command = ["sh", "-ec", JOIN, "sh", *map(str, _cgroups(self.root)), "--", *TIED]
+        command += ["systemd-nspawn", "-D", str(self.root), "-b"]
         command += ["--register=no", "--keep-unit", "--private-network", "-M", self.root.name]
         with log.open("wb") as written:
             self.process = subprocess.Popen(
@@ -177,6 +181,12 @@ def _await_boot(machine: Machine, nspawn: subprocess.Popen[bytes], log: Path) ->
     )
 
 
+def _cgroups(root: Path) -> list[Path]:
+    """Return a machine's own control groups: in each tree in which its systemd has its units."""
+    trees = [CGROUPS / name for name in ("systemd", "unified", ".")]
+    return [tree / root.name for tree in trees if (tree / "cgroup.procs").exists()]
+
+
 def _stop(nspawn: subprocess.Popen[bytes]) -> None:
     """Shut the machine down; the second time of asking, nspawn kills what is still in it.
 
@@ -194,8 +204,12 @@ def _stop(nspawn: subprocess.Popen[bytes]) -> None:
 
 
 def _drop(root: Path) -> None:
-    """Remove a machine's files: its tree, its log, and the lock that nspawn puts beside it."""
+    """Remove a machine: its tree, its log, the lock that nspawn puts beside it, its control groups."""
     _remove(root)
+    for top in _cgroups(root):
+        with suppress(OSError):  # a machine whose tests were killed may still be shutting down
+            for folder, _, _ in os.walk(top, topdown=False):
+                Path(folder).rmdir()
     root.with_suffix(".log").unlink(missing_ok=True)
     root.with_name(f".#{root.name}.lck").unlink(missing_ok=True)
 
