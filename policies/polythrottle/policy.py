@@ -22,6 +22,7 @@ Left out: the paper's scheduler for fine-tuning beside inference is not part of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from policies.polythrottle.columns import suggest_by_column
@@ -45,6 +46,9 @@ from tuner.core import (
     weigh,
 )
 
+BREAKS = "breaks"
+"""The name in `without` that disables the knobs' breaks."""
+
 CPU_CLOCKS = (Role.HOST_CLOCK, Role.CPU_CLOCK)
 
 CPU_TRIALS = 3
@@ -58,7 +62,7 @@ class Polythrottle:
     its rules, `flat`, the end of a search without a gain, or `breaks`, those of all knobs.
     """
 
-    rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", "breaks")
+    rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", BREAKS)
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._without = without
@@ -75,6 +79,8 @@ class Polythrottle:
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
+        if BREAKS in self._without:
+            past = _unbroken(past)
         if past.study.terms.plan_by == HOUR:
             from tuner.bo.hours import suggest_by_hour
 
@@ -149,6 +155,12 @@ class TwoPhase:
         from tuner.bo.explain import explain  # torch comes with the first suggestion only
 
         return explain(past)
+
+
+def _unbroken(past: Past) -> Past:
+    space = past.study.space
+    knobs = tuple(replace(knob, breaks=()) for knob in space.knobs)
+    return replace(past, study=replace(past.study, space=replace(space, knobs=knobs)))
 
 
 def _failed_just_now(past: Past) -> SettingKey | None:

@@ -255,9 +255,9 @@ class Rules:
 
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
         row = self.argmax(self.priced, rows)
-        if row is None or not float(self.priced[row]) > least:
-            return None
-        return self._attempt(row, also)
+        if row is not None and float(self.priced[row]) > least:
+            return self._attempt(row, also)
+        return None
 
     def _attempt(self, row: int, also: str) -> Try:
         again = "" if self.unmeasured[row] else "; measured again, to narrow its error"

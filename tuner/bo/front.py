@@ -63,9 +63,8 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
         return chosen
     if past.running:
         return Wait("waiting for running trials")
-    if past.left <= 0:
-        return _done(searches, "all trials are used")
-    return _done(searches, "no further trial would move the front enough")
+    why = "no further trial would move the front enough" if past.left > 0 else "all trials are used"
+    return _done(searches, why)
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:
@@ -79,8 +78,9 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     rows = torch.nonzero(open_rows).flatten()
     if len(rows) == 0:
         return None
-    best = _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows)))
-    promising = rows[best.indices]
+    promising = rows[
+        _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
+    ]
     points = [*measured, *first.view.running, *promising.tolist()]
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)

@@ -81,7 +81,5 @@ def _plan(past: Past) -> Plan:
 
 def _best(here: Past) -> Setting:
     """Return the setting that a part of the day is to hold, by what it has measured."""
-    if here.limits is None:
-        return here.study.baseline
     over = suggest(replace(here, withdrawn=here.withdrawn + max(0, here.left)))
     return over.plan.rows[0].setting if isinstance(over, Done) else here.study.baseline

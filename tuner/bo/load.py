@@ -81,15 +81,14 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         return suggest(past, without=without)
     if loads.one:
         return loads.only(suggest(past, without=without), max(loads.due))
-    if past.left <= 0 and past.running:
-        return Wait("the last trial is still running")
-    if past.left <= 0:
-        return loads.done(f"all {study.terms.trials} trials are used")
-    for load in loads.due:
+    for load in loads.due if past.left > 0 else ():
         chosen = loads.next_at(load, without)
         if chosen is not None and not (load > loads.due[-1] and loads.just_tried(chosen)):
             return chosen
-    return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
+    if past.running:
+        return Wait("waiting for running trials")
+    why = "little gain is left" if past.left > 0 else f"all {study.terms.trials} trials are used"
+    return loads.done(why)
 
 
 class _Loads:
@@ -102,11 +101,8 @@ class _Loads:
     @cached_property
     def seen(self) -> tuple[tuple[float, Trial], ...]:
         """The windows that report their load."""
-        return tuple(
-            (load, t)
-            for t in self.past.trials
-            if t.state.evidence and (load := t.ran_at.get(self.by, 0.0)) > 0.0
-        )
+        ran = [(t.ran_at.get(self.by, 0.0), t) for t in self.past.trials if t.state.evidence]
+        return tuple((load, trial) for load, trial in ran if load > 0.0)
 
     @cached_property
     def due(self) -> tuple[float, ...]:
@@ -170,11 +166,10 @@ class _Loads:
 
     def _spent(self, load: float) -> bool:
         """Return whether a load had its share of the trials; those cut short do not count."""
-        study = self.past.study
+        study, knobs = self.past.study, len(self.past.study.space.knobs)
         tuned = [t for at, t in self.seen if t.phase is Phase.TUNING and self._alike(at, load)]
         own = [t for t in tuned if t.solid and not t.tries(study.baseline)]
         spent_s = math.fsum(t.measurement.seconds for t in own if t.measurement)
-        knobs = len(study.space.knobs)
         return len(own) >= OF_A_LOAD * knobs and spent_s >= OF_A_LOAD_S * knobs
 
     def just_tried(self, chosen: Try) -> bool:
@@ -189,14 +184,11 @@ class _Loads:
         own, study = self.past.at({self.by: load}), self.past.study
         if self._judged(own) or any(c.relative for c in study.constraints):
             return own
-        apart = [
-            (abs(math.log(at / load)), at)
-            for at, t in self.seen
-            if t.solid and t.tries(study.baseline)
-        ]
-        if not apart or (min(apart)[0] > math.log(LOAD_NEAR) and not self._missed):
+        loads = [at for at, t in self.seen if t.solid and t.tries(study.baseline)]
+        nearest = min(loads, key=lambda at: abs(math.log(at / load)), default=math.inf)
+        if not (self._missed and loads) and not load <= nearest * LOAD_NEAR <= load * LOAD_NEAR**2:
             return own
-        near = self.past.at({self.by: min(apart)[1]})
+        near = self.past.at({self.by: nearest})
         baseline = near.of(study.baseline)
         measured = own.candidates if baseline is None else (*own.candidates, baseline)
         return replace(own, baseline=near.baseline, limits=near.limits, candidates=measured)
@@ -211,8 +203,7 @@ class _Loads:
 
         Where `measured` is given, over these settings alone.
         """
-        past, study = self.past, self.past.study
-        evidence = self._evidence(load)
+        past, study, evidence = self.past, self.past.study, self._evidence(load)
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
         often = set() if self.askable or measured is not None else self._often(load)
         fresh = (lambda s: setting_key(s) not in often) if often else None
@@ -241,8 +232,7 @@ class _Loads:
     def done(self, why: str) -> Done:
         """Return the plan by load, from the measured settings at each distinct load of whole windows."""
         space = self.past.study.space
-        whole = (load for load, trial in self.seen if trial.solid)
-        loads = self._distinct(sorted(whole, reverse=True))
+        loads = self._distinct(sorted((load for load, t in self.seen if t.solid), reverse=True))
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
         levels = [level for load in loads if (level := self._level(load, grid)) is not None]

@@ -229,10 +229,8 @@ class Mixture:
         self.siblings_prior = float(odds[~own].sum() / odds.sum())
         self.siblings_share = float(by_prior[~own].sum())
         better = by_prior[~own].sum() * odds[own].sum()
-        changed = bool((self.row != self.home).any())
-        self.siblings_agree = changed and bool(
-            better >= AGREED * by_prior[own].sum() * odds[~own].sum()
-        )
+        worse = by_prior[own].sum() * odds[~own].sum()
+        self.siblings_agree = bool((better >= AGREED * worse) & (self.row != self.home).any())
         if self.siblings_agree:
             return weights
         return torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from random import Random
 
 import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View, believe
-from tuner.bo.encoding import Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.encoding import Grid
+from tuner.bo.nearby import sampled
 from tuner.bo.siblings import coordinates, knobs_of
 from tuner.core import (
     NO_MEMORY,
@@ -22,7 +22,6 @@ from tuner.core import (
     Sibling,
     SiblingMemory,
     quantity_of,
-    setting_key,
     versions_of,
 )
 
@@ -34,9 +33,6 @@ DIRECTIONS = 4
 
 COMPONENTS = 6
 """The number of most probable components that deviations are taken from."""
-
-SAMPLE = 1000
-"""The number of random settings that represent a space too large to enumerate."""
 
 EARLY = 5
 """Siblings are worth as much as they help a search of this number of trials."""
@@ -59,7 +55,7 @@ def posterior_of(past: Past, device: Device, siblings: Sequence[Sibling] = ()) -
     if not all(view.scales[m].log for m in metrics):
         return None
     rows = _selected(grid, view.models[0].mixture.home, list(view.measured))
-    means, *directions = map(_rounded, _deviations(view, rows).tolist())
+    means, *directions = [tuple(map(tuple, each)) for each in _deviations(view, rows).tolist()]
     baseline = {metric: shown.mean for metric, shown in past.evidence.baseline.items()}
     columns = [[column[row] for row in rows] for column in coordinates(grid)]
     return Posterior(
@@ -91,36 +87,22 @@ def _worth(past: Past, siblings: Sequence[Sibling]) -> Mapping[Closeness, float]
     None of those whose knobs or metrics do not cover the study.
     """
     tuned = [t.number for t in past.trials if t.phase is Phase.TUNING]
-    last = tuned[:EARLY][-1] if tuned else 0
+    last = max(tuned[:EARLY], default=0)
     early = Past(study=past.study, trials=tuple(t for t in past.trials if t.number <= last))
+    closenesses = dict.fromkeys(s.closeness for s in siblings if tuned and early.limits is not None)
     shares = {}
-    for closeness in Closeness:
+    for closeness in closenesses:
         own = tuple(s for s in siblings if s.closeness is closeness)
-        if not own or not tuned or early.limits is None:
-            continue
         memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
-        view, _ = _cold(early, memory)
-        mixture = view.models[0].mixture
+        mixture = _cold(early, memory)[0].models[0].mixture
         if mixture.siblings_prior:
             shares[closeness] = mixture.siblings_share
     return shares
 
 
 def _cold(past: Past, memory: SiblingMemory = NO_MEMORY) -> tuple[View, Grid]:
-    study, space = past.study, past.study.space
-    if space.size <= most_rows(space):
-        grid = enumerate_grid(space)
-    else:
-        chance = Random(study.seed)
-        drawn = [
-            space.canonical({k.name: chance.choice(k.values) for k in space.knobs})
-            if not space.only
-            else chance.choice(space.only)
-            for _ in range(SAMPLE)
-        ]
-        settings = [study.baseline, *(c.setting for c in past.evidence.candidates), *drawn]
-        grid = grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
-    return believe(study, past.evidence, grid, memory=memory), grid
+    grid = sampled(past.study, [c.setting for c in past.evidence.candidates])
+    return believe(past.study, past.evidence, grid, memory=memory), grid
 
 
 def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:
@@ -144,8 +126,5 @@ def _deviations(view: View, rows: Sequence[int]) -> Tensor:
     mean, covariance = mixture.beside_home(rows, COMPONENTS)
     sizes, vectors = torch.linalg.eigh(covariance)
     largest = vectors[:, -DIRECTIONS:] * sizes[-DIRECTIONS:].clamp_min(0.0).sqrt()
-    return torch.cat([mean[None], largest.T]).reshape(-1, mixture.metrics, len(rows))
-
-
-def _rounded(table: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(round(v, DIGITS) for v in row) for row in table)
+    both = torch.cat([mean[None], largest.T]).round(decimals=DIGITS)
+    return both.reshape(-1, mixture.metrics, len(rows))

@@ -12,9 +12,6 @@ from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait
 
-BREAKS = "breaks"
-"""The name in `without` that disables the knobs' breaks."""
-
 
 def suggest(
     past: Past, *, within: Callable[[Setting], bool] | None = None, without: Set[str] = frozenset()
@@ -25,14 +22,12 @@ def suggest(
     while some setting promises enough. Then it proposes the measured setting of the best predicted
     objective that is likely enough to keep its limits, or the baseline. `within` limits the
     settings to try next, as in one stage of a search in several. All trials remain evidence, and
-    the proposed setting may lie outside it. Rules named in `without`, or `BREAKS`, are left out.
+    the proposed setting may lie outside it. Rules named in `without` are left out.
     Trials that failed, were aborted or contaminated give no value of a metric.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    if BREAKS in without:
-        past = _unbroken(past)
     study = past.study
     if past.limits is None:
         return Wait("the baseline has not been measured yet")
@@ -94,12 +89,6 @@ def sibling_weight(search: Search) -> str:
         return text
     fading = ended > 0 and mixture.siblings_share < mixture.siblings_prior
     return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
-
-
-def _unbroken(past: Past) -> Past:
-    space = past.study.space
-    knobs = tuple(replace(knob, breaks=()) for knob in space.knobs)
-    return replace(past, study=replace(past.study, space=replace(space, knobs=knobs)))
 
 
 def _done(search: Search, why: str) -> Done:

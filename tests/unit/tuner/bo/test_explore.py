@@ -8,7 +8,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from policies.polythrottle.policy import Polythrottle
+from policies.polythrottle.policy import BREAKS, Polythrottle
 from tests.builders import knob, setting, trial
 from tests.unit.tuner.bo.searches import (
     CLOCKS,
@@ -35,7 +35,6 @@ from tuner.bo.explore import (
     worth,
 )
 from tuner.bo.search import Search
-from tuner.bo.suggest import BREAKS
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
