@@ -96,7 +96,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock, around.now)
+        self.runner = PlanRunner(device.id, bench.target, self._holder, bench.clock, around.now)
         self._watch = Watch(
             device.id,
             bench,

@@ -91,7 +91,14 @@ class PlanRunner:
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
         while not stop.wait(self.tick_s):
+            self._pass_time()
             self.tick()
+
+    def _pass_time(self) -> None:
+        """Let time pass on a target with a load and a clock of its own: else only windows advance it."""
+        own = self._target.clock
+        if own is not None and self._target.signals and not self._holder.is_aside:
+            own.sleep(self.tick_s)
 
     @property
     def tick_s(self) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ class LlmServer:
         self.space = Space(
             (Knob(CLOCK, mhz, mhz[-1], cost=Cost(seconds=board.switch_s[1]), role=Role.CORE_CLOCK),)
         )
+        self._lock = threading.RLock()
         self._requests, self._seed = requests, seed
         self._state_file = state_file
         self._set = dict(load_setting(state_file, self.space) if state_file else self.space.default)
@@ -123,14 +125,15 @@ class LlmServer:
         for name, value in setting.items():
             knob = self.space.knob(name)
             setting = {name: knob.values[knob.index(value)]}
-        if setting and setting[CLOCK] != self._set[CLOCK]:
-            self._set[CLOCK] = setting[CLOCK]
-            self._due_s = self._now + self._delays.uniform(*self.board.switch_s)
-            if self._state_file is not None:
-                try:
-                    save_setting(self._state_file, self._set)
-                except StoreError as error:
-                    log.warning("the simulated server's clock is not on the disk: %s", error)
+        with self._lock:
+            if setting and setting[CLOCK] != self._set[CLOCK]:
+                self._set[CLOCK] = setting[CLOCK]
+                self._due_s = self._now + self._delays.uniform(*self.board.switch_s)
+                if self._state_file is not None:
+                    try:
+                        save_setting(self._state_file, self._set)
+                    except StoreError as error:
+                        log.warning("the simulated server's clock is not on the disk: %s", error)
 
     def monotonic(self) -> float:
         """Return the server's own time in seconds since it was opened."""
@@ -138,15 +141,16 @@ class LlmServer:
 
     def sleep(self, seconds: float) -> None:
         """Advance the server's time by `seconds`, in almost no real time."""
-        end = self._now + max(0.0, seconds)
-        while self._now < end:
-            if self._segment is None:
-                self._segment = self._begin(end)
-            stop = min(end, self._segment.end_s)
-            self._pass(stop, self._segment)
-            if stop >= self._segment.end_s:
-                segment, self._segment = self._segment, None
-                self._finish(segment)
+        with self._lock:  # windows and the follower of a plan pass time in threads of their own
+            end = self._now + max(0.0, seconds)
+            while self._now < end:
+                if self._segment is None:
+                    self._segment = self._begin(end)
+                stop = min(end, self._segment.end_s)
+                self._pass(stop, self._segment)
+                if stop >= self._segment.end_s:
+                    segment, self._segment = self._segment, None
+                    self._finish(segment)
 
     def take(self) -> list[ServedRequest]:
         """Return the requests answered since the last call, in the order of their end."""
@@ -155,21 +159,22 @@ class LlmServer:
 
     def counters(self) -> ServerCounters:
         """Return the current counters; `counter_j` is as of `counter_s`, the last tick."""
-        return ServerCounters(
-            self._now,
-            self._energy,
-            self._counter_at,
-            self._counter,
-            self._arrived,
-            self._served,
-            self._tokens,
-            self._busy,
-            self._throttled,
-            self._batch,
-            len(self._waiting),
-            self._decoding_s,
-            self._waiting_s,
-        )
+        with self._lock:
+            return ServerCounters(
+                self._now,
+                self._energy,
+                self._counter_at,
+                self._counter,
+                self._arrived,
+                self._served,
+                self._tokens,
+                self._busy,
+                self._throttled,
+                self._batch,
+                len(self._waiting),
+                self._decoding_s,
+                self._waiting_s,
+            )
 
     def _begin(self, end: float) -> Segment:
         self._arrive()
