@@ -22,7 +22,7 @@ from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
 from tuner.core.siblings import NO_MEMORY, SiblingMemory
 from tuner.core.studies import Study
-from tuner.core.trials import Trial, TrialState
+from tuner.core.trials import Phase, Trial, TrialState
 from tuner.errors import InvalidInput
 
 __all__ = ["Done", "Past", "Prediction", "Suggestion", "Try", "Wait"]
@@ -68,20 +68,27 @@ class Past:
         return self._at[key]
 
     def ahead(self, by: str) -> tuple[float, ...]:
-        """Return the loads that a window may meet if it begins now, the likeliest last."""
-        return loads_ahead(self.context.get(by, 0.0), by, self._windows(by))
+        """Return the loads that a window may meet if it begins now, the likeliest last.
+
+        Windows before the present phase tell nothing of the present load, except the baseline's: a hold
+        may have lasted for days.
+        """
+        own = self._with_load(by)[-1:]
+        recent = any(t.number >= self.study.phase_since or t.phase is Phase.BASELINE for t in own)
+        return loads_ahead(self.context.get(by, 0.0), by, self._windows(by), recent=recent)
 
     def moves(self, by: str) -> bool:
         """Return whether the load goes up and down from window to window: it turned twice lately."""
         return load_turns(by, self._windows(by)) > 1
 
     def _windows(self, by: str) -> list[tuple[Context, float]]:
-        """Return the loads of windows and their seconds; those that requested theirs say nothing."""
-        return [
-            (t.ran_at, t.measurement.seconds)
-            for t in self.trials
-            if t.state.evidence and not t.context and t.measurement and t.ran_at.get(by, 0.0) > 0.0
-        ]
+        """Return the loads of windows and their seconds."""
+        return [(t.ran_at, t.measurement.seconds) for t in self._with_load(by) if t.measurement]
+
+    def _with_load(self, by: str) -> list[Trial]:
+        """Return the trials that show a load; those that requested theirs say nothing."""
+        shown = [t for t in self.trials if t.state.evidence and not t.context and t.measurement]
+        return [t for t in shown if t.ran_at.get(by, 0.0) > 0.0]
 
     def expecting(self, by: str) -> Past:
         """Return the past with the likeliest load of a window as the present one."""

@@ -133,20 +133,21 @@ def bursts_of(
 
 
 def loads_ahead(
-    now: float, signal: str, windows: Sequence[tuple[Context, float]]
+    now: float, signal: str, windows: Sequence[tuple[Context, float]], *, recent: bool = True
 ) -> tuple[float, ...]:
     """Return the loads that a window may meet if it begins now: the highest first, the likeliest last.
 
     `windows` are the loads of windows, in order, with their seconds. The likeliest is that of the
-    last one if a burst as long as one in it explains the present value, and else the present value.
-    If a load rose within the latest windows its highest value may come again.
+    last one if that is `recent` and a burst as long as one in it explains the present value, and else
+    the present value. If a load rose within the latest windows its highest value may come again.
     """
     latest = _whole(windows)
     if not latest:
         return (now,) if now > 0.0 else ()
     last = latest[-1][signal]
     burst = latest[-1].get(burst_names(signal)[0], 0.0)
-    likely = last if now <= 0.0 or abs(now - last) * LOOK_S <= burst else now
+    explained = recent and abs(now - last) * LOOK_S <= burst
+    likely = last if now <= 0.0 or explained else now
     low, high = math.inf, 0.0
     for load in (at[signal] for at in latest):
         high = max(high, load) if load > low * LOAD_STEP**2 else high

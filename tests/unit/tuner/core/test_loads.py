@@ -110,6 +110,7 @@ def test_the_load_ahead_is_the_present_one_unless_a_burst_explains_it() -> None:
     assert loads_ahead(3.0, BY, []) == (3.0,) and loads_ahead(0.0, BY, []) == ()
     assert loads_ahead(3.0, BY, windows(2.0, burst=30.0)) == (3.0,)
     assert loads_ahead(3.0, BY, windows(2.0, burst=90.0)) == (2.0,)
+    assert loads_ahead(3.0, BY, windows(2.0, burst=90.0), recent=False) == (3.0,), "days ago"
     assert loads_ahead(0.0, BY, windows(2.0)) == (2.0,), "nothing arrived since"
 
 
