@@ -70,8 +70,8 @@ class Past:
     def ahead(self, by: str) -> tuple[float, ...]:
         """Return the loads that a window may meet if it begins now, the likeliest last.
 
-        Windows before the present phase tell nothing of the present load, except the baseline's: a hold
-        may have lasted for days.
+        A burst in a window of an earlier phase explains nothing, except the baseline's: a hold between
+        them may have lasted for days.
         """
         own = self._with_load(by)[-1:]
         recent = any(t.number >= self.study.phase_since or t.phase is Phase.BASELINE for t in own)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from policies import load_policy
+from policies.polythrottle.policy import BREAKS, Polythrottle
 from tests.builders import asked, baseline, past, trial
-from tuner.core import TrialState, Try
+from tuner.core import Knob, Past, Signal, Space, Suggestion, TrialState, Try, Wait
 
 
 def test_a_setting_that_failed_is_not_tried_again_in_the_same_breath() -> None:
@@ -16,3 +21,30 @@ def test_a_setting_that_failed_is_not_tried_again_in_the_same_breath() -> None:
     second = policy.suggest(past(at, trials))
     assert isinstance(second, Try)
     assert second.setting != first.setting
+
+
+@pytest.mark.parametrize(
+    ("plan_by", "asks"),
+    [
+        ("", "tuner.bo.suggest.suggest"),
+        ("hour", "tuner.bo.hours.suggest_by_hour"),
+        ("rate", "tuner.bo.load.suggest_by_load"),
+    ],
+)
+@pytest.mark.parametrize("without", [frozenset(), frozenset({BREAKS})])
+def test_no_search_has_breaks_where_they_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, plan_by: str, asks: str, without: frozenset[str]
+) -> None:
+    at = asked(8)
+    broken = tuple(replace(knob, breaks=(2.0,)) for knob in at.space.knobs)
+    terms = replace(at.terms, plan_by=plan_by)
+    study = replace(at, space=Space(broken), terms=terms, signals=(Signal("rate", "1/s"),))
+    seen: list[Knob] = []
+
+    def suggest(given: Past, *_: object, **__: object) -> Suggestion:
+        seen.extend(given.study.space.knobs)
+        return Wait("nothing")
+
+    monkeypatch.setattr(asks, suggest)
+    Polythrottle(without).suggest(past(study, []))
+    assert {knob.breaks for knob in seen} == {() if without else (2.0,)}
