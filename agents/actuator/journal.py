@@ -59,8 +59,8 @@ class KnobState:
 class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
-    `driver` is the driver's name with its argument; empty in records of 0.1.0. `budget` has a member's
-    floor, and its steps, whose times are this boot's. `held` is set only where a change restarts something.
+    `driver` is the driver's name with its argument. `budget` has a member's floor, and its steps, whose
+    times are this boot's. `held` is set only where a change restarts something.
     """
 
     device: str
@@ -142,7 +142,7 @@ class RestoreJournal:
         return left
 
     def drivers(self) -> set[str]:
-        """Return the drivers that whole records name; empty for those of 0.1.0."""
+        """Return the drivers that whole records name."""
         names: set[str] = set()
         for name in self._recorded():
             with suppress(StoreError):

@@ -93,11 +93,6 @@ class Restorer:
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
-            # 0.1.0 took the rest from its configuration and its driver.
-            if not (self.record.driver or self.record.budget.floor):
-                for knob, touched in self.record.knobs.items():
-                    state = self._state(knob, touched.found)
-                    touched.back, touched.lasts = state.back, state.lasts
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -403,18 +401,3 @@ def test_time_that_the_device_takes_extends_the_trial_of_its_owner_alone(bench: 
     for _ in range(4):
         bench.actuator.read(ME, GPU)
     assert bench.actuator.read(ME, GPU)["level"] == "trial"
-
-
-def test_a_record_of_0_1_0_goes_where_the_configuration_says(tmp_path: Path) -> None:
-    bench = capped(tmp_path)
-    bench.trial({LIMIT: 200})
-    for path in bench.copies:
-        record = json.loads(json.loads(path.read_text())["record"])
-        del record["driver"], record["budget"], record["held"]
-        for knob in record["knobs"].values():
-            del knob["back"], knob["lasts"]
-        text = json.dumps(record)
-        sum_ = hashlib.sha256(text.encode()).hexdigest()
-        path.write_text(json.dumps({"sha256": sum_, "record": text}))
-    bench.start().replay()
-    assert (bench.values[LIMIT], bench.record.exists()) == (250, False)

@@ -219,7 +219,6 @@ def test_the_folder_is_where_the_last_serve_had_it_unless_one_is_told(site: Site
 
 
 def test_a_file_in_place_of_the_folder_is_refused_after_all_was_put_back(site: Site) -> None:
-    """As an `ExecStopPost=` of 0.1.0 has it."""
     killed_in_a_trial(site)
     command = [sys.executable, "-m", "agents.actuator.main", "restore", str(site.config)]
     environ = {
