@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 
-from agents.actuator.caps import HostCaps
+from agents.actuator_client.caps import HostCaps
 from agents.agent.power_guard import PowerGuard
 from agents.agent.surroundings import Surroundings
 from agents.holding.holder import Holder

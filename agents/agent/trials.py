@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from agents.actuator.client import named
+from agents.actuator_client.client import named
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
 from agents.target.capping import over_cap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agents.actuator.caps import HostCaps
+from agents.actuator_client.caps import HostCaps
 from agents.target.side import Capped, Side
 from tuner.core import CapKnob, CapSchedule, CapStep, Setting, Value, render_setting
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from agents.actuator.caps import DeviceCaps
+from agents.actuator_client.caps import DeviceCaps
 from agents.host.processes.ownership import WorkloadIdentity
 from tuner.compat import StrEnum
 from tuner.core import (

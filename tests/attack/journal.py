@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.actuator.client import open_remote
+from agents.actuator_client.client import open_remote
 from tests.builders import Time
 from tests.unit.agents.actuator.site import FACTORY, GPU, TRIED, Site
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.actuator.client import RemoteKnobs, open_remote
+from agents.actuator_client.client import RemoteKnobs, open_remote
 from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre

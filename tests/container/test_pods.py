@@ -33,7 +33,7 @@ PYTHON = "/opt/jouletune/current/bin/python"
 HOLD_UP = f"""
 import sys, time
 from pathlib import Path
-from agents.actuator.client import open_remote
+from agents.actuator_client.client import open_remote
 from agents.host.host import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "{A100}", HostClock())
 knobs.apply({{"gpu.clock_mhz": 1005}})

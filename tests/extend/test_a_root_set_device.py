@@ -34,7 +34,7 @@ SET = """
 import signal, subprocess, sys, time
 from pathlib import Path
 
-from agents.actuator.client import open_remote
+from agents.actuator_client.client import open_remote
 from tests.actuation import answers
 from tests.builders import Time
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.actuator.client import open_remote
+from agents.actuator_client.client import open_remote
 from agents.devices.catalogue import known_truth
 from agents.devices.simulated.presets import A100 as PRESET
 from agents.host.host import HostClock

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agents.actuator.client import ActuatorClient, open_remote
+from agents.actuator_client.client import ActuatorClient, open_remote
 from agents.host.host import HostClock
 from tests.actuation import answers
 from tests.nvml.fake import A40, A100, FakeNvml

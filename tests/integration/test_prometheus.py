@@ -300,7 +300,7 @@ def test_a_limit_that_nothing_keeps_raises_an_alert(monitored: Monitored) -> Non
 
 
 def test_a_device_that_another_program_sets_raises_an_alert(monitored: Monitored) -> None:
-    from agents.actuator.client import open_remote
+    from agents.actuator_client.client import open_remote
     from agents.host.host import HostClock
 
     remote = open_remote(monitored.site.socket, GPU, HostClock())

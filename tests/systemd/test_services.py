@@ -67,7 +67,7 @@ match = "cpu"
 SET_AND_DIE = """
 import os
 from pathlib import Path
-from agents.actuator.client import open_remote
+from agents.actuator_client.client import open_remote
 from agents.host.host import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "cpu", HostClock())
 knobs.apply({"cpu.max_mhz": 1500, "cpu.governor": "performance"})

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 
-from agents.actuator.client import RemoteKnobs, actuator_socket, reached
-from agents.actuator.offered import Choose, kind_of
 from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks, numbers
+from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
+from agents.actuator_client.offered import Choose, kind_of
 from agents.devices.cpu.energy import find_energy
 from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE, ZONES
 from agents.host.host import HostClock

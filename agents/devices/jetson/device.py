@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agents.actuator.client import RemoteKnobs, actuator_socket, reached
-from agents.actuator.offered import Choose, kind_of
 from agents.actuator.sysfs import numbers
+from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
+from agents.actuator_client.offered import Choose, kind_of
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import pynvml
 
-from agents.actuator.caps import DeviceCaps
+from agents.actuator_client.caps import DeviceCaps
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pynvml
 
-from agents.actuator.client import DETACHED, RemoteKnobs, actuator_socket
-from agents.actuator.client import reached as remote_knobs
+from agents.actuator_client.client import DETACHED, RemoteKnobs, actuator_socket
+from agents.actuator_client.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, UNNAMED
 from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w

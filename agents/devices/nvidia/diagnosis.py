@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pynvml
 
-from agents.actuator.client import actuator_socket
+from agents.actuator_client.client import actuator_socket
 from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, reached
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover

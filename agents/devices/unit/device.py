@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.actuator.client import RemoteKnobs, actuator_socket, open_remote
+from agents.actuator_client.client import RemoteKnobs, actuator_socket, open_remote
 from agents.devices.unit.knobs import NAME
 from agents.host.host import HostClock
 from agents.host.processes import systemd

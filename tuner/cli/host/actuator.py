@@ -13,8 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from agents.actuator.client import DETACHED, SOCKET, ActuatorClient
 from agents.actuator.grants import ActuatorConfig, load_config
+from agents.actuator_client.client import DETACHED, SOCKET, ActuatorClient
 from tuner import files
 from tuner.cli.answers import Answer, with_json
 from tuner.core import ActuationError, ConfigError, TuningError, render_setting

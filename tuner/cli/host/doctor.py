@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from agents.actuator.client import ActuatorClient, actuator_socket
+from agents.actuator_client.client import ActuatorClient, actuator_socket
 from agents.config import filesystem_root
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import psutil
 import pytest
 
-from agents.actuator.client import DETACHED, open_remote
+from agents.actuator_client.client import DETACHED, open_remote
 from tests.builders import Time
 from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune

@@ -19,8 +19,8 @@ from unittest import mock
 
 import pytest
 
-from agents.actuator.client import ActuatorClient, open_remote
 from agents.actuator.grants import DRIVERS
+from agents.actuator_client.client import ActuatorClient, open_remote
 from agents.devices.fake import knobs as fake
 from agents.host.host import HostClock
 from tests.actuation import answers

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from agents.actuator.client import RemoteKnobs
+from agents.actuator_client.client import RemoteKnobs
 from agents.devices.catalogue import open_device
 from agents.devices.cpu.device import Ceilings
 from agents.target.side import Side

@@ -13,8 +13,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents.actuator.caps import DeviceCaps
-from agents.actuator.client import DETACHED, ActuatorClient
+from agents.actuator_client.caps import DeviceCaps
+from agents.actuator_client.client import DETACHED, ActuatorClient
 from agents.devices.nvidia import device, energy
 from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs

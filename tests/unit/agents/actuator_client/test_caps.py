@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.actuator.caps import DeviceCaps
+from agents.actuator_client.caps import DeviceCaps
 from tests.builders import Time
 from tuner.core import CapKnob, CapSchedule, CapStep, Knob, Role, Space
 

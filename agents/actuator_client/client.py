@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agents.actuator.caps import DeviceCaps
-from agents.actuator.offered import Choose, granted_knobs, kind_of
+from agents.actuator_client.caps import DeviceCaps
+from agents.actuator_client.offered import Choose, granted_knobs, kind_of
 from tuner.core import (
     ActuationError,
     Clock,
