@@ -24,7 +24,7 @@ run: $(VENV)/.installed
 
 # Everything that takes under five seconds, and every kill and fault point: a quarter of an hour on 2 cores.
 test: $(VENV)/.installed-dev
-	$(MAKE) --no-print-directory check
+	began=$$(date +%s); $(MAKE) --no-print-directory check && echo $$(($$(date +%s) - began)) >build/make-test.seconds
 
 # A failed target does not hide what the other finds.
 check: lint types layers
@@ -242,8 +242,12 @@ bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
-# Lines of code, without blank ones, comments and docstrings; the tests apart. Then the numbers, other than
-# 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
+# The sizes in tests/house.toml, written again; prints what rose since the last commit.
+ledger:
+	@python3 -m tests.ledger
+
+# The size of each part, and what has a goal. Then the numbers, other than 0, 1 and 2, that are written into
+# the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 

@@ -1,15 +1,12 @@
-"""How many lines of code there are, a row a room: `python -m tests.lines_of_code`."""
+"""Count lines of code. `python -m tests.lines_of_code` prints the ledger's counts beside their goals."""
 
 from __future__ import annotations
 
 import ast
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("tuner", "agents", "policies", "db")
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -20,47 +17,32 @@ NO_CODE = {
 }
 
 
-def lines_of_code(path: Path) -> int:
+def lines_of_code(text: str) -> int:
     """Count the lines that hold code: not those with comments, docstrings or nothing alone."""
-    text = path.read_text()
-    told: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                told |= set(range(child.lineno, (child.end_lineno or 0) + 1))
+    docs: set[int] = set()
+    for statement in _statements(ast.parse(text)):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            docs |= set(range(statement.lineno, (statement.end_lineno or 0) + 1))
+    rows = [(n, row.strip()) for n, row in enumerate(text.split("\n"), 1) if n not in docs]
+    if not any('"""' in row or "'''" in row for _, row in rows):
+        return sum(bool(row) and row[0] != "#" for _, row in rows)
+    # A string of several lines may have blank ones, and some that look like comments.
     code: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NO_CODE:
             code |= set(range(token.start[0], token.end[0] + 1))
-    return len(code - told)
+    return len(code - docs)
 
 
-def counted(files: Iterable[Path]) -> tuple[int, int]:
-    """Return how many files these are, and their lines of code."""
-    lines = [lines_of_code(path) for path in files]
-    return len(lines), sum(lines)
-
-
-def rooms(root: Path, package: str) -> Iterator[tuple[str, int, int]]:
-    """Yield a package as a whole, then its own files and each of its folders where it has some."""
-    top = root / package
-    yield package, *counted(top.rglob("*.py"))
-    folders = sorted(path for path in top.iterdir() if any(path.rglob("*.py")) and path.is_dir())
-    if folders:
-        yield f"  {package}/*.py", *counted(top.glob("*.py"))
-    for folder in folders:
-        yield f"  {package}/{folder.name}", *counted(folder.rglob("*.py"))
-
-
-def table(root: Path) -> str:
-    """Return the count of each room, of the product, and, apart from it, of the tests."""
-    rows = [row for package in PRODUCT for row in rooms(root, package)]
-    whole = [(files, lines) for room, files, lines in rows if room in PRODUCT]
-    rows.append(("total", sum(files for files, _ in whole), sum(lines for _, lines in whole)))
-    rows.append(("tests", *counted((root / "tests").rglob("*.py"))))
-    head = f"{'':<24}{'files':>7}{'lines of code':>15}"
-    return "\n".join([head, *(f"{room:<24}{files:>7}{lines:>15}" for room, files, lines in rows)])
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, name, ())
+        for child in inner if isinstance(inner, list) else ():
+            yield child
+            yield from _statements(child)
 
 
 if __name__ == "__main__":
-    print(table(ROOT))
+    from tests.ledger import ROOT, counted, table
+
+    print(table(counted(ROOT)))
