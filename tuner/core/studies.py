@@ -280,15 +280,25 @@ class Study:
 
     @property
     def held(self) -> Plan | None:
-        """The held setting, or was when the study was paused or stopped; never a mere proposal."""
+        """The plan in force, or the one in force when the study was paused or stopped."""
         holding = self.phase in HELD | {Phase.STOPPED} or self.paused_from in HELD
         return self.plan if holding else None
 
     @property
     def proposed(self) -> Plan | None:
-        """What waits for an operator's yes, also while the study is paused."""
+        """The plan that waits for an operator's approval, also while the study is paused."""
         waiting = Phase.PROPOSED in (self.phase, self.paused_from)
         return self.plan if waiting else None
+
+    @property
+    def confirmed(self) -> Setting | None:
+        """The setting that won its confirming windows; None where the baseline stays.
+
+        Whether it is applied now is another question: a paused or stopped study keeps it.
+        """
+        plan = self.held or self.proposed
+        chief = None if plan is None else plan.chief(self.baseline)
+        return None if chief is None or self.rests(chief) else chief
 
     @property
     def active(self) -> bool:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core import ConfigError, Improvement, PeriodSaving, Phase
+from tuner.core import ConfigError, Improvement, PeriodSaving
 from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined
-from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.outcomes import StudyOutcome, applied_now
 from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.plans import plan_table
 from tuner.presentation.standing import standing
@@ -84,20 +84,12 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 view.workload,
                 standing(view),
                 str(sum(view.trials.values())),
-                _gained(gain, view)
-                if gain is not None and one.outcome.won and _applied_now(view)
-                else "–",
+                _gained(gain, view) if gain is not None and applied_now(view) else "–",
                 "–" if one.saved is None else figure("energy_j", *one.saved),
                 change(one.outcome.held, view.baseline.setting),
             )
         )
     return rows
-
-
-def _applied_now(view: StudyView) -> bool:
-    """Return whether a study's best is in force: it is held, on a device that is heard of."""
-    online = set(view.devices) - set(view.offline)
-    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(online)
 
 
 def _gained(gain: Improvement, view: StudyView) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
+from tuner.presentation.outcomes import not_applied
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
 from tuner.presentation.texts import (
@@ -58,14 +59,14 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         after = f"the others follow after {view.terms.canary_windows} confirming windows"
         entries.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
-        now = saved.removeprefix("would save ")
-        not_yet = "" if now == saved else "; not applied now"
-        entries.append(("saving", f"{now.removeprefix('saves ')}{not_yet}"))
+        stays = not_applied(view) if view.confirmed else "not confirmed yet"
+        size = saved.removeprefix("would save ").removeprefix("saves ")
+        entries.append(("saving", "; ".join(filter(None, (size, stays)))))
     if view.phase is Phase.PROPOSED:
         entries.append(
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
-    entries.append(("bill", billed(report.bill, won=bool(saved))))
+    entries.append(("bill", billed(report.bill, view)))
     entries += [("idle", text) for text in idle_texts(view)]
     entries += [
         ("saved", f"{name}: {saved} ({basis})") for name, saved, basis in saved_by_period(report)

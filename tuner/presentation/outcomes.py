@@ -1,4 +1,7 @@
-"""How a study ended, or stands: what it holds, whether that won, and why."""
+"""How a study ended, or is going. Three questions, answered here alone for every report, page and list:
+
+was a setting confirmed, is it applied now, and (`texts.billed`) does the exploring pay.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.core import Phase, Setting, setting_key
-from tuner.wire import RevisionView, StudyReport, TrialView
+from tuner.core import HELD, Phase, Setting, setting_key
+from tuner.wire import RevisionView, StudyReport, StudyView, TrialView
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+def applied_now(view: StudyView) -> bool:
+    """Return whether the confirmed setting is in force on at least one device that reports."""
+    online = set(view.devices) - set(view.offline)
+    in_force = view.phase in HELD and not (view.stopped or view.unable)
+    return view.confirmed is not None and in_force and bool(online)
+
+
+def not_applied(view: StudyView) -> str:
+    """Return that a confirmed setting is not applied now, with the reason; empty where it is applied."""
+    if view.confirmed is None or applied_now(view):
+        return ""
+    if view.phase not in HELD:
+        why = "awaiting approval" if view.phase is Phase.PROPOSED else f"the study is {view.phase}"
+    elif view.stopped:
+        why = "all devices are stopped"
+    elif view.unable:
+        why = view.unable
+    else:  # its agent holds it without the tuner, too
+        return f"not known to be applied now: no message from {', '.join(view.offline)}"
+    return f"not applied now: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +65,14 @@ class StudyOutcome:
 
     @property
     def held(self) -> Setting:
-        """The setting the study ended with: the confirmed one (its plan's chief), else the baseline."""
+        """The setting the study ended with: the confirmed one, else the baseline."""
         study = self.report.study
-        if study.plan is None or study.phase is Phase.PAUSED:  # what was proposed is not held
-            return study.baseline.setting
-        return study.plan.chief(study.baseline.setting)
+        return study.baseline.setting if study.confirmed is None else study.confirmed
 
     @property
     def won(self) -> bool:
-        """Whether a setting other than the baseline was confirmed and is held."""
-        return setting_key(self.held) != setting_key(self.report.study.baseline.setting)
+        """Whether a setting other than the baseline was confirmed, applied now or not."""
+        return self.report.study.confirmed is not None
 
     @property
     def tuned(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tuner.core import FOREIGN_SHARE, Verdict, called, render_setting
 from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
-from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.outcomes import StudyOutcome, not_applied
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.texts import (
     billed,
@@ -64,6 +64,8 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         yield from _limits(report, report.baseline, " by the baseline")
         return
     yield f"best      {render_setting(main.held)}"
+    if why_not := not_applied(report.study):
+        yield f"applied   {why_not}"
     plan = report.study.plan
     if plan is not None and len(plan.rows) > 1:
         rows = iter([*plan_lines(report)] or [*plan_rows(plan, report.baseline.setting)])
@@ -127,7 +129,7 @@ def account(main: StudyOutcome) -> Iterator[str]:
     more = len(main.report.failures) - MOST_FAILURES
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
-    yield f"bill      {billed(main.report.bill, won=main.won)}"
+    yield f"bill      {billed(main.report.bill, main.report.study)}"
     for text in idle_texts(main.report.study):
         yield f"idle      {text}"
     if main.report.bill.saved_j is not None:

@@ -37,6 +37,7 @@ from tuner.presentation.figures import (
     percent,
     shown,
 )
+from tuner.presentation.outcomes import applied_now
 from tuner.study.moves import in_words
 from tuner.wire import (
     ConstraintPreview,
@@ -95,7 +96,7 @@ def gained(report: StudyReport) -> str:
         return f"{metric} {size} {way}, {how}{beside}"
     if gain.amount.mean < 0.0:
         return f"costs {size} more {metric}, {how}{beside}"
-    saves = "saves" if view.phase is Phase.HOLDING and not view.stopped else "would save"
+    saves = "saves" if applied_now(view) else "would save"
     return f"{saves} {size} of {metric}, {how}{beside}"
 
 
@@ -209,10 +210,10 @@ def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tup
     return (name, *numbers, percent(point.chance), remark)
 
 
-def billed(bill: Bill, *, won: bool) -> str:
-    """Return what exploring cost, when it pays, and what was saved since.
+def billed(bill: Bill, view: StudyView) -> str:
+    """Return the cost of exploring, the time until it has paid, and the saving so far.
 
-    `won` says whether there is a setting better than the baseline.
+    A confirmed setting that is not applied now pays only once it is applied again.
     """
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.granted > 0:
@@ -223,15 +224,18 @@ def billed(bill: Bill, *, won: bool) -> str:
     if bill.share != 1.0:
         origin += f", {percent(bill.share)} of the measured energy, by the operator's energy_share"
     text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
-    if not won:
-        return f"{text}; it does not pay off: nothing beats the baseline"
+    if view.confirmed is None:
+        searching = view.phase not in HELD and view.phase is not Phase.STOPPED
+        none = "no setting is confirmed yet" if searching else "nothing beats the baseline"
+        return f"{text}; it does not pay off{' yet' if searching else ''}: {none}"
     if bill.saving_w is None:
         return f"{text}; payback unknown: no throughput was measured"
     if bill.break_even_s is None:
         return f"{text}; it does not pay off: the best saves no energy"
+    saves, pays = ("saves", "pays") if applied_now(view) else ("would save", "would pay")
     return (
-        f"{text}; at the baseline's throughput it saves {figure('power_w', bill.saving_w)}; "
-        f"exploring pays off after {duration(bill.break_even_s)}{_saved_since(bill)}"
+        f"{text}; at the baseline's throughput it {saves} {figure('power_w', bill.saving_w)}; "
+        f"exploring {pays} off after {duration(bill.break_even_s)}{_saved_since(bill)}"
     )
 
 

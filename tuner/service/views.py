@@ -34,7 +34,7 @@ from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
-    """Return the held setting or proposed, where that was measured, else the best feasible candidate."""
+    """Return the held or proposed setting if it was measured, else the best feasible candidate."""
     plan = study.held or study.proposed
     if plan is not None:
         candidate = evidence.of(plan.chief(study.baseline))
@@ -81,6 +81,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         best=candidate_view(best) if best else None,
         violations=violations(past),
         plan=study.plan,
+        confirmed=study.confirmed,
         unmet=unmet(past),
         quantities=dict(study.quantities),
         signals=study.signals,
@@ -111,6 +112,7 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         trials={},
         baseline=SettingView(setting=study.baseline, metrics={}),
         plan=study.plan,
+        confirmed=study.confirmed,
         error=why,
         quantities=dict(study.quantities),
         signals=study.signals,

@@ -177,7 +177,8 @@ class StudyView(OperatorView):
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
     window that it waits for; it holds meanwhile. `capped` says which budget leaves a device too few watts
-    for its limits.
+    for its limits. `confirmed` is the setting that won its confirming windows, whether or not it is
+    applied now; None where the baseline stays.
     """
 
     id: str
@@ -203,6 +204,7 @@ class StudyView(OperatorView):
     best: SettingView | None = None
     violations: Violations = Violations()
     plan: SentPlan | None = None
+    confirmed: Setting | None = None
     unmet: Limit | None = None
     offline: tuple[str, ...] = ()
     unable: str = ""

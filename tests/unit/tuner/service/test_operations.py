@@ -442,9 +442,9 @@ def test_where_no_trials_are_left_a_change_grants_half_of_them_and_the_bill_says
     assert verbs.study(name).terms.trials == 8
     assert limited(verbs, name, "latency_p99_ms <= 120") is Phase.TUNING, "the same: no change"
     assert verbs.study(name).terms.trials == 8
-    bill = verbs.report(name).bill
-    assert bill.granted == 3
-    assert "3 trials granted by changed constraints" in billed(bill, won=False)
+    report = verbs.report(name)
+    assert report.bill.granted == 3
+    assert "3 trials granted by changed constraints" in billed(report.bill, report.study)
 
 
 def test_a_paused_study_whose_limit_is_loosened_searches_when_it_is_resumed() -> None:

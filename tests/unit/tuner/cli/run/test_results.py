@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 
 import pytest
 from rich.console import Console
@@ -45,7 +46,7 @@ from tuner.moments import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
 from tuner.presentation.true_score import Score, score
-from tuner.wire import Change, Release, StudyDraft, StudyReport
+from tuner.wire import Change, Release, StudyDraft, StudyReport, StudyView
 
 
 def true_values(at: Setting) -> Mapping[str, float]:
@@ -57,6 +58,12 @@ def true_values(at: Setting) -> Mapping[str, float]:
 def scored(chosen: Setting) -> Score:
     limit = (Constraint.parse(worlds.LIMIT),)
     return score(device().space, true_values, Objective("energy_j"), limit, chosen)
+
+
+@cache
+def held_view() -> StudyView:
+    verbs, study = worlds.held()
+    return verbs.study(study)
 
 
 def result(
@@ -246,15 +253,15 @@ def test_a_study_that_an_operator_paused_may_go_on() -> None:
 
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
-    line = billed(Bill(trials=3, seconds=90.0), won=True)
+    line = billed(Bill(trials=3, seconds=90.0), held_view())
     assert line == "exploring took 1.5 min; its energy is unknown: not all of it was measured"
 
 
 def test_what_was_saved_since_is_on_the_bill() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
-    assert billed(bill, won=True).endswith("exploring pays off after 3.33 min")
+    assert billed(bill, held_view()).endswith("exploring pays off after 3.33 min")
     bill = replace(bill, saved_j=5e3, saved_since=START)
-    assert billed(bill, won=True).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
+    assert billed(bill, held_view()).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
 
 
 def test_a_bill_says_on_which_baseline_it_rests() -> None:
@@ -262,14 +269,14 @@ def test_a_bill_says_on_which_baseline_it_rests() -> None:
     bill = replace(bill, saved_j=5e3, saved_stderr_j=120.0, saved_since=START)
     saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ", START + timedelta(days=2)
     old = replace(bill, extrapolated_since=START)
-    assert billed(old, won=True).endswith(
+    assert billed(old, held_view()).endswith(
         f"{saved}, estimated; baseline not re-measured since {when(START)}"
     )
     again = replace(bill, controls=1, measured_again_at=then)
     measured = f"{saved}, baseline re-measured at {when(then)}, "
-    assert billed(again, won=True).endswith(f"{measured}1 control window")
+    assert billed(again, held_view()).endswith(f"{measured}1 control window")
     partly = replace(again, controls=12, extrapolated_since=START)
-    assert billed(partly, won=True).endswith(
+    assert billed(partly, held_view()).endswith(
         f"{measured}12 control windows; partly estimated since {when(START)}, where no control "
         "window is near"
     )
@@ -286,17 +293,18 @@ def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted()
 
 
 @pytest.mark.parametrize(
-    ("saving_w", "won", "words"),
+    ("saving_w", "confirmed", "words"),
     [
-        (None, True, "payback unknown: no throughput was measured"),
-        (-3.0, True, "it does not pay off: the best saves no energy"),
-        (None, False, "it does not pay off: nothing beats the baseline"),
+        (None, worlds.BEST, "payback unknown: no throughput was measured"),
+        (-3.0, worlds.BEST, "it does not pay off: the best saves no energy"),
+        (None, None, "it does not pay off: nothing beats the baseline"),
     ],
 )
 def test_a_bill_that_is_not_paid_back_says_why(
-    saving_w: float | None, won: bool, words: str
+    saving_w: float | None, confirmed: Setting | None, words: str
 ) -> None:
-    assert billed(Bill(explored_j=2e3, saving_w=saving_w), won=won).endswith(words)
+    view = held_view().model_copy(update={"confirmed": confirmed})
+    assert billed(Bill(explored_j=2e3, saving_w=saving_w), view).endswith(words)
 
 
 def test_what_to_type_next_leads_to_the_same_database() -> None:
