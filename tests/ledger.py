@@ -41,7 +41,9 @@ GOALS = {
     "make_test_seconds": 720,
 }
 SECTIONS = ("product", "tests", "documentation", "root_process", "longest_file", "other")
-SLACK = {"lines": 50, "by_hand": 4_000, "generated": 4_000}
+UNHELD = ("goals", "longest_file")
+"""What the test does not compare: it follows from the entries, or from a clock."""
+SLACK = {"lines": 50, "now": 50, "by_hand": 4_000, "generated": 4_000}
 """How far below its entry a count may be; 50 lines of a page have about 4,000 bytes."""
 HEAD = """\
 # The size of each part, and the goals. Written by `make ledger`, which also settles a merge conflict in it.
@@ -176,11 +178,11 @@ def written(counts: Counts) -> str:
 
 
 def wrong(counts: Counts, ledger: Counts) -> list[str]:
-    """Return each count that is above its entry or far below it. The goals follow from the others."""
+    """Return each count that is above its entry or far below it."""
     return [
         f"{section} {key}: {count} {measure}, the ledger says {stated}; run `make ledger`"
         for section, key, measure in sorted(counts.keys() | ledger.keys())
-        if section != "goals"
+        if section not in UNHELD or key == "lines_a_file"
         for count in [counts.get((section, key, measure), 0)]
         for stated in [ledger.get((section, key, measure), 0)]
         if not stated - SLACK.get(measure, 0) <= count <= stated
@@ -192,7 +194,7 @@ def risen(before: Mapping[tuple[str, str, str], int], after: Counts) -> list[str
     return [
         f"  {' '.join(place)}: {before.get(place, 0)} → {count} (+{count - before.get(place, 0)})"
         for place, count in after.items()
-        if count > before.get(place, 0) and place[1] != "make_test_seconds" and place[2] != "goal"
+        if count > before.get(place, 0) and place[0] != "longest_file"
     ]
 
 
