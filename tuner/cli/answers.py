@@ -16,6 +16,7 @@ from tuner.cli.options import AsJson, ListFormat
 from tuner.cli.output import echo_json, list_width
 from tuner.cli.reach import reaching
 from tuner.core import ConfigError
+from tuner.presentation.figures import how_many
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def lists(verb: Verb) -> Callable[..., None]:
     """Give a verb the options `-o` and `--json` of lists, and print its result."""
 
     def run(*, form: str, as_json: bool, **given: object) -> None:
-        show(called(verb, as_json, given), chosen(form, as_json))
+        show(called(verb, as_json, given), chosen(form, as_json), wider="-o wide")
 
     return typed(run, verb, LISTS)
 
@@ -96,10 +97,13 @@ def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) 
     return verb(*first, **given)
 
 
-def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
+def show(
+    answer: Answer | None, form: str = "table", options: str = "", wider: str = "--json"
+) -> None:
     """Print a result as `table`, `wide`, `name` or `json`. Raises Exit for one that failed.
 
-    `options` complete the commands in it: see `tuner.cli.reach`.
+    `options` complete the commands in it: see `tuner.cli.reach`. `wider` is the option that shows the
+    columns for which the terminal is too narrow.
     """
     if answer is None:
         return
@@ -108,12 +112,12 @@ def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
     else:
         parts = [answer.lines] if isinstance(answer.lines, str | Rows) else answer.lines
         for part in parts:
-            _print(part, form, options)
+            _print(part, form, options, wider)
     if answer.failed:
         raise typer.Exit(answer.code)
 
 
-def _print(part: str | Rows, form: str, options: str) -> None:
+def _print(part: str | Rows, form: str, options: str, wider: str) -> None:
     """Print a line or a list; of a list with `name` its first column, and nothing besides lists."""
     if isinstance(part, str):
         if form != "name":
@@ -127,10 +131,12 @@ def _print(part: str | Rows, form: str, options: str) -> None:
         typer.echo(part.nothing)
     else:
         width = None if form == "wide" else list_width()
-        head, *body = listing.lines(part.columns, rows, width)
-        typer.echo(typer.style(head, bold=True))
-        for line in body:
+        made = listing.listing(part.columns, rows, width)
+        typer.echo(typer.style(made.head, bold=True))
+        for line in made.body:
             typer.echo(line)
+        if made.hidden:
+            typer.echo(f"{how_many(made.hidden, 'column')} hidden: {wider}")
 
 
 def typed(

@@ -49,7 +49,12 @@ def with_api(
             options = options_of(tuner, token_file, db)
             with open_api(tuner, token_file, db, quiet=quiet) as api:
                 for _ in looks(api, again):
-                    show(called(verb, form == "json", given, api), form, options)
+                    show(
+                        called(verb, form == "json", given, api),
+                        form,
+                        options,
+                        "-o wide" if lists else "--json",
+                    )
 
         added = (*([WATCH] if watch else []), *PLACE, *(LISTS if lists else [JSON]))
         return typed(asking, verb, added, skip=1)

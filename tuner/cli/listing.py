@@ -1,8 +1,10 @@
-"""Lists on a terminal: one line a thing, whatever the width; no value is split.
+"""Lists on a terminal: one line a thing, whatever the width; no value is cut without a mark.
 
-A column's name may begin with marks: `>` aligns it to the right; `+` shows it only where every value of the
-list fits in full; `~` shortens its values, at the end of a word. What does not fit even so is left out,
-except for the first column: it has the name to type.
+Columns stand in the order of their importance. A column's name may begin with marks: `>` aligns it to the
+right; `+` shows it only where every value of the list fits in full; `~` shortens its values, at the end of
+a word; `=` is for ids, which are shortened in the middle; `!` is for values that only help whole, such as a
+command: where they do not fit, they stand below their row. Other columns that do not fit are hidden, and
+`Listing.hidden` counts them; the first column never is.
 """
 
 from __future__ import annotations
@@ -15,9 +17,23 @@ from rich.cells import cell_len
 from tuner.bounds import visible
 
 GAP = "  "
-SHORTEST = 10
-"""A shortened column keeps this width."""
+SHORTEST = 12
+"""A column shortened at the end of a word keeps this width: `the baseline` stays whole."""
+SHORTEST_ID = 20
+"""A column of ids keeps this width: both ends of a host name tell hosts apart."""
 CUT = "…"
+NOTHING = ("", "–")
+BELOW = "    "
+"""Before a value that stands below its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list as text: its heading, an entry a row, and how many columns with values are not shown."""
+
+    head: str
+    body: tuple[str, ...]
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,8 @@ class Column:
     right: bool
     optional: bool
     short: bool
+    id: bool
+    whole: bool
     values: tuple[str, ...]
 
     @property
@@ -38,11 +56,19 @@ class Column:
     @property
     def filled(self) -> bool:
         """Whether it has a value."""
-        return any(value not in ("", "–") for value in self.values)
+        return any(value not in NOTHING for value in self.values)
+
+    @property
+    def least(self) -> int:
+        """The width it can be shortened to."""
+        if self.short or self.id:
+            return self.narrowed(SHORTEST_ID if self.id else SHORTEST).width
+        return self.width
 
     def narrowed(self, width: int) -> Column:
         """Return the column with its values shortened to a width."""
-        return replace(self, values=tuple(shortened(value, width) for value in self.values))
+        cut = middle if self.id else shortened
+        return replace(self, values=tuple(cut(value, width) for value in self.values))
 
     def lines(self) -> list[str]:
         """Return its name and values, padded to one width."""
@@ -57,12 +83,27 @@ class Column:
 def lines(
     names: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
 ) -> list[str]:
-    """Return the heading and a line for each row; None for the width shows every value in full."""
+    """Return the heading and an entry for each row; None for the width shows every value in full."""
+    made = listing(names, rows, width)
+    return [made.head, *made.body]
+
+
+def listing(
+    names: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
+) -> Listing:
+    """Return a list of rows as text; None for the width shows every value in full."""
     values = zip(*(map(visible, row) for row in rows), strict=True)
     columns = [_column(name, tuple(of)) for name, of in zip(names, values, strict=True)]
-    if width is not None:
-        columns = _fitted(columns, width)
-    return [GAP.join(cells).rstrip() for cells in zip(*(c.lines() for c in columns), strict=True)]
+    shown = columns if width is None else _fitted(columns, width)
+    below = () if width is None else [c for c in columns if c.whole and c not in shown and c.filled]
+    head, *body = (
+        GAP.join(cells).rstrip() for cells in zip(*(c.lines() for c in shown), strict=True)
+    )
+    for column in below:
+        added = (f"\n{BELOW}{column.name}: {v}" if v not in NOTHING else "" for v in column.values)
+        body = [entry + more for entry, more in zip(body, added, strict=True)]
+    kept = {column.name for column in (*shown, *below)}
+    return Listing(head, tuple(body), sum(c.filled and c.name not in kept for c in columns))
 
 
 def shortened(text: str, width: int) -> str:
@@ -78,16 +119,26 @@ def shortened(text: str, width: int) -> str:
     return f"{short} {CUT}" if short != text else text
 
 
+def middle(text: str, width: int) -> str:
+    """Return a text of at most this width, without its middle: names differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}{CUT}{text[len(text) - end :]}"
+
+
 def _column(name: str, values: tuple[str, ...]) -> Column:
-    bare = name.lstrip(">+~")
+    bare = name.lstrip(">+~=!")
     marks = name[: len(name) - len(bare)]
-    return Column(bare, ">" in marks, "+" in marks, "~" in marks, values)
+    right, optional, short, id_, whole = (mark in marks for mark in ">+~=!")
+    return Column(bare, right, optional, short, id_, whole, values)
 
 
 def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
     """Return the columns that fit: the first, then as many others as there is room for, in order.
 
-    Optional ones come last, only where every value stays whole, and not where all are empty.
+    Optional ones come last, only where every value stays whole, and not where all are empty. What is over
+    the width is taken from the last columns first.
     """
     shown = [columns[0]]
     for column in columns[1:]:
@@ -99,15 +150,15 @@ def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
     fitting = [column for column in columns if column in shown]
     for place in reversed(range(len(fitting))):
         over = _total(fitting) - width
-        if over > 0 and fitting[place].short:
-            room = max(SHORTEST, len(fitting[place].name), fitting[place].width - over)
-            fitting[place] = fitting[place].narrowed(room)
+        if over > 0:
+            least = fitting[place].least
+            fitting[place] = fitting[place].narrowed(max(least, fitting[place].width - over))
     return fitting
 
 
 def _least(columns: Sequence[Column]) -> int:
     """Return the width of columns that are shortened as far as they may be."""
-    return _total([one.narrowed(SHORTEST) if one.short else one for one in columns])
+    return sum(column.least for column in columns) + len(GAP) * (len(columns) - 1)
 
 
 def _total(columns: Sequence[Column]) -> int:

@@ -22,7 +22,7 @@ from tuner.wire import BudgetDraft, BudgetMemberView, BudgetView, Change, GridDr
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the group.")]
 Watts = Annotated[float | None, typer.Option(min=0.0, help="Watts for the whole group.")]
 COLUMNS = ("budget", "watts", "may draw", "missing", "members", "next", "+source")
-MEMBERS = ("device", "status", "priority", "floor", "cap", "may draw", "limits", "+front")
+MEMBERS = ("=device", "status", "priority", "floor", "cap", "may draw", "limits", "+front")
 
 
 @with_api(watch=True, lists=True)

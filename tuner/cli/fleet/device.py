@@ -41,7 +41,7 @@ SavedSince = Annotated[
 SHOWN_VALUES = 6
 """A knob with more values is shown as its range."""
 COLUMNS = (
-    "device", "status", "study", "~applied", "+workload", "+board", "+labels", "+last report", "+reason",
+    "=device", "status", "study", "~applied", "+workload", "+board", "+labels", "+last report", "+reason",
     "+knobs", "+metrics",
 )  # fmt: skip
 

@@ -31,10 +31,10 @@ def status(api: Api) -> Answer:
         f"nothing needs you: {how_many(len(devices), 'device')}, "
         f"{how_many(held, 'study', 'studies')} holding"
     )
-    columns = ("device or study", "status", "~next step", "~reason")
+    columns = ("=device or study", "status", "~reason", "!next step")
     names = ("name", "status", "next_step", "reason")
     value = [dict(zip(names, (*row[:2], row[2].strip("`"), row[3]), strict=True)) for row in rows]
-    return Answer(value, Rows(columns, rows, nothing))
+    return Answer(value, Rows(columns, ((a, b, why, step) for a, b, step, why in rows), nothing))
 
 
 def _study(view: StudyView) -> Iterator[Row]:

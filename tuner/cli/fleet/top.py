@@ -34,7 +34,7 @@ STYLES = {
 }
 WRONG_FIRST = tuple(reversed(STYLES))
 COLUMNS = (
-    "device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
+    "=device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
     "+reason",
 )  # fmt: skip
 

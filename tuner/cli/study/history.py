@@ -86,7 +86,7 @@ def history(
     if group and not rows:
         of_group(api.studies(), group)  # refuses a group without studies
     if listed:
-        show(Answer(rows, _table(rows)), str(form))
+        show(Answer(rows, _table(rows)), str(form), wider="-o wide")
         return
     _write(rows, form, output)
 

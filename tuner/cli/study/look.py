@@ -14,7 +14,7 @@ from tuner.presentation.texts import believed_rows, requested_metrics
 from tuner.wire import StudyView
 
 COLUMNS = (
-    "study", "status", "device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
+    "study", "status", "=device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
     "+group", "+reason",
 )  # fmt: skip
 
@@ -61,9 +61,10 @@ def explain(api: Api, study: StudyId) -> Answer:
     beliefs = api.explain(study)
     lines: list[str | Rows] = [f"{beliefs.policy}: {beliefs.explanation.text}"]
     if beliefs.explained:
-        columns = ("setting", *(f">{m}" for m in beliefs.metrics), ">keeps every limit", "remark")
-        nothing = "no predictions before the baseline is measured"
-        lines.append(Rows(columns, believed_rows(beliefs), nothing))
+        first, *others = (f">{metric}" for metric in beliefs.metrics)
+        columns = ("setting", first, ">keeps every limit", "!remark", *others)
+        rows = ((row[0], row[1], *row[-2:], *row[2:-2]) for row in believed_rows(beliefs))
+        lines.append(Rows(columns, rows, "no predictions before the baseline is measured"))
     if beliefs.correlations:
         each = ", ".join(f"{name} {value:+.2f}" for name, value in beliefs.correlations.items())
         lines.append(f"rank correlation with {beliefs.metrics[0]} over the trials: {each}")

@@ -30,7 +30,7 @@ from tuner.wire import StudyView
 
 SINCE = "7d"
 MARKS = {
-    "device": "+device",
+    "device": "+=device",
     "workload": "+workload",
     "status": "~status",
     ">trials": "+>trials",
@@ -160,8 +160,11 @@ def _as_text(reported: Sequence[ReportedStudy], heading: str) -> str:
     page.print(f"{heading}: {summed(reported)}", soft_wrap=True)
     if len(reported) > 1:
         names = [MARKS.get(name, name) for name in COLUMNS]
-        for line in listing.lines(names, overview(reported), list_width()):
+        made = listing.listing(names, overview(reported), list_width())
+        for line in (made.head, *made.body):
             page.print(line, soft_wrap=True)
+        if made.hidden:
+            page.print(f"{how_many(made.hidden, 'column')} hidden: --format html")
     for one in reported:
         print_outcome(page, one.outcome)
     return out.getvalue()

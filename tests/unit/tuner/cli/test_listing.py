@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tuner.cli.listing import lines, shortened
+from tuner.cli.listing import CUT, lines, listing, middle, shortened
 
 NAMES = ("device", ">n", "~setting", "+reason")
 ROWS = [("gpu0@a", "3", "gpu.clock_mhz=624 batch_size=8", "it is hot"), ("b", "12", "a=1", "–")]
@@ -32,6 +32,28 @@ def test_a_marked_column_is_cut_at_the_end_of_a_word() -> None:
         "gpu0@a   3  gpu.clock_mhz=624 …",
         "b       12  a=1",
     ]
+
+
+def test_columns_that_are_not_shown_are_counted_and_empty_ones_are_not() -> None:
+    assert listing(NAMES, ROWS, 35).hidden == 1
+    assert listing(NAMES, [(*row[:3], "–") for row in ROWS], 35).hidden == 0
+    assert listing(NAMES, ROWS).hidden == 0
+
+
+def test_an_id_keeps_both_ends_and_a_command_stands_whole_below_its_row() -> None:
+    host = f"ip-10-0-{'1' * 40}.example.internal"
+    made = listing(("=device", "~reason", "!next step"), [(host, "it is hot", f"show {host}")], 60)
+    (entry,) = made.body
+    row, below = entry.splitlines()
+    assert row.startswith("ip-10-0-1") and CUT in row and "internal" in row and "it is hot" in row
+    assert below == f"    next step: show {host}"
+    assert made.hidden == 0
+
+
+@given(st.text(min_size=1, max_size=120), st.integers(3, 80))
+def test_a_name_cut_in_the_middle_keeps_its_ends_and_its_mark(text: str, width: int) -> None:
+    cut = middle(text, width)
+    assert cut == text or (CUT in cut and (cut[0], cut[-1]) == (text[0], text[-1]))
 
 
 def test_a_value_that_is_wider_than_the_terminal_stays_whole() -> None:
