@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from tests.boards.kernel import Counter, Limits, Node, fixed
+from tests.boards.cpufreq import Cpus
+from tests.boards.kernel import Counter, Limits, Node
 from tests.boards.machine import Machine
-
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 
 
 @dataclass
@@ -35,14 +33,33 @@ class Board:
         self.begin = self.snapshot()
 
     def snapshot(self) -> dict[str, bytes]:
-        """Return what the files say that can be written."""
-        return {path: node.read() for path, node in self.nodes.items() if node.take}
+        """Return what the files say that can be written, or would say if they answered."""
+        return {path: node.kept for path, node in self.nodes.items() if node.take}
 
     def cap(self, most: int) -> None:
         """Clamp every clock of a CPU without a word, as heat or the BIOS does; 0: no more."""
         for limits in self.state:
             if isinstance(limits, Limits):
                 limits.cap = most
+
+    @property
+    def loads(self) -> int:
+        """How often the cpufreq driver was loaded."""
+        return sum(cpus.loads for cpus in self.state if isinstance(cpus, Cpus))
+
+    def reload(self) -> None:
+        """Unload the cpufreq driver and load it again: every policy is a new one, at its defaults."""
+        for cpus in self.state:
+            if isinstance(cpus, Cpus):
+                cpus.load()
+                self._begin_anew(cpus.driven)
+
+    def resume(self) -> None:
+        """Wake up: ceilings of CPU clocks are at their maximum, as users report; counters begin anew."""
+        for cpus in self.state:
+            if isinstance(cpus, Cpus):
+                self._begin_anew([one for one in cpus.driven if isinstance(one, Limits)])
+        self.restart_counters()
 
     def restart_counters(self) -> None:
         """Let every energy counter begin anew at 0, as after a resume."""
@@ -52,8 +69,15 @@ class Board:
 
     def reset(self) -> None:
         self.faults.clear()
-        for limits in self.state:
-            vars(limits).update(self.originals[id(limits)])
+        loads = self.loads
+        self._begin_anew(self.state)
+        for cpus in self.state:
+            if isinstance(cpus, Cpus):
+                cpus.loads = loads
+
+    def _begin_anew(self, state: Iterable[object]) -> None:
+        for one in state:
+            vars(one).update(self.originals[id(one)])
 
     def keep(self, *state: object) -> Board:
         """Note what holds the state of the files, as it is now."""
@@ -66,32 +90,3 @@ class Board:
         """What differs from how it began."""
         now = self.snapshot()
         return {p: now[p].decode().strip() for p in now if now[p] != self.begin[p]}
-
-
-def policies(
-    limits: Sequence[Limits],
-    cpus: int,
-    extra: Callable[[Limits], Mapping[str, Node]],
-    driver: str = "fake",
-) -> dict[str, Node]:
-    """Return the cpufreq folders of CPUs that share policies evenly."""
-    nodes: dict[str, Node] = {}
-    each = cpus // len(limits)
-    for number, limit in enumerate(limits):
-        folder = f"{CPUFREQ}/policy{number * each}"
-        names = " ".join(str(number * each + n) for n in range(each))
-        nodes |= limit.nodes(folder, "scaling_min_freq", "scaling_max_freq")
-        nodes |= {f"{folder}/{name}": node for name, node in extra(limit).items()}
-        nodes |= {
-            f"{folder}/scaling_driver": fixed(driver),
-            f"{folder}/affected_cpus": fixed(names),
-            f"{folder}/related_cpus": fixed(names),
-            f"{folder}/cpuinfo_min_freq": fixed(limit.least),
-            f"{folder}/cpuinfo_max_freq": Node(partial(getattr, limit, "top")),
-            f"{folder}/scaling_cur_freq": Node(partial(getattr, limit, "runs")),
-        }
-        if limit.table:
-            nodes[f"{folder}/scaling_available_frequencies"] = fixed(
-                " ".join(map(str, limit.table))
-            )
-    return nodes

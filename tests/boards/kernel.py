@@ -24,19 +24,33 @@ class Refused(OSError):
 
 @dataclass
 class Node:
-    """One file: what it tells, and what it does with what is written; None: read-only."""
+    """One file: what it tells, and what it does with what is written; None: read-only.
+
+    `refusal` is what reads and writes answer now; 0: they are answered. `kept` is what it would say.
+    """
 
     tell: Tell
     take: Take | None = None
     mode: int = 0o644
+    refusal: Callable[[], int] = int
 
-    def read(self) -> bytes:
+    @property
+    def kept(self) -> bytes:
         return f"{self.tell()}\n".encode()
 
+    def read(self) -> bytes:
+        self._answer()
+        return self.kept
+
     def write(self, text: str) -> None:
+        self._answer()
         if self.take is None:
             raise Refused(errno.EACCES)
         self.take(text.strip())
+
+    def _answer(self) -> None:
+        if number := self.refusal():
+            raise Refused(number)
 
 
 def fixed(value: object, mode: int = 0o444) -> Node:

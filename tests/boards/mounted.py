@@ -17,6 +17,8 @@ import pytest
 
 HERE = Path(__file__).parents[2]
 START_S, STOP_S = 60.0, 20.0
+CACHED_S = 0.1
+"""For so long the mount may tell what a file was."""
 
 
 @dataclass
@@ -30,9 +32,11 @@ class MountedBoard:
 
     def do(self, **what: object) -> None:
         """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`, `cap`,
-        `restart_counters`.
+        `restart_counters`, `reload` of the cpufreq driver, `resume`.
         """
         assert self.http.post(f"{self.url}/board", json=what).status_code == 200
+        if what.get("reload"):
+            time.sleep(CACHED_S)
 
     @property
     def told(self) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 import time
+import zlib
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from typing import Any
 import mfusepy
 
 from tests.boards.board import Board
+from tests.boards.cpufreq import CPUFREQ
 from tests.boards.kernel import Node, Refused
 from tests.boards.machine import BATCHES
+from tests.boards.mounted import CACHED_S
 from tests.boards.trees import LAYOUTS, board
 from tests.integration.spoken import Spoken
 
+MODULES = "/sys/module/"
 REFUSALS = {
     "refuse": errno.EIO,
     "readonly": errno.EROFS,
@@ -55,7 +59,8 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         """Return the file there; None where there is none, or not yet."""
         if self.late(path):
             return None
-        return None if self.board.faults.get(path) == "gone" else self.board.nodes.get(path)
+        node = None if self.board.faults.get(path) == "gone" else self.board.nodes.get(path)
+        return None if node and node.refusal() == errno.ENOENT else node
 
     def folder(self, path: str) -> set[str]:
         """Return the names in a folder."""
@@ -73,17 +78,30 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._alone:
+            about = {"st_ino": self.number(path), "st_nlink": 1, "st_size": 4096}
             if node := self.node(path):
-                return {"st_mode": stat.S_IFREG | node.mode, "st_nlink": 1, "st_size": 4096}
+                return {**about, "st_mode": stat.S_IFREG | node.mode}
             if self.leads(path):
-                return {"st_mode": stat.S_IFLNK | 0o777, "st_nlink": 1, "st_size": 4096}
+                return {**about, "st_mode": stat.S_IFLNK | 0o777}
             if path == "/" or self.folder(path):
-                return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
+                return {**about, "st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
         raise mfusepy.FuseOSError(errno.ENOENT)
 
-    def readdir(self, path: str, fh: int) -> list[str]:
+    def number(self, path: str) -> int:
+        """Return a file's number: that of a policy is another one in every load of its driver."""
+        load = self.board.loads if path.startswith((CPUFREQ, MODULES)) else 0
+        return zlib.crc32(path.encode()) + (load << 32) + 1
+
+    def init_with_config(self, conn: object, config: Any) -> None:  # noqa: ANN401
+        config.use_ino, config.attr_timeout, config.entry_timeout = 1, CACHED_S, CACHED_S
+
+    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
         with self._alone:
-            return [".", "..", *sorted(self.folder(path))]
+            names = [".", "..", *sorted(self.folder(path))]
+            # glibc passes over a name whose number is 0.
+            return [
+                (name, {"st_ino": self.number(f"{path}/{name}"), "st_mode": 0}, 0) for name in names
+            ]
 
     def readlink(self, path: str) -> str:
         with self._alone:
@@ -110,7 +128,10 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         if str(fault) in ("refuse", "nodata"):
             raise mfusepy.FuseOSError(REFUSALS[str(fault)])
         self.board.machine.advance()
-        return f"{fault['stuck']}\n".encode() if isinstance(fault, dict) else node.read()
+        try:
+            return f"{fault['stuck']}\n".encode() if isinstance(fault, dict) else node.read()
+        except Refused as refused:
+            raise mfusepy.FuseOSError(refused.errno or errno.EINVAL) from None
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         with self._alone:
@@ -177,8 +198,9 @@ class Handler(Spoken):
                 board.reset()
             if "cap" in request:
                 board.cap(request["cap"])
-            if request.get("restart_counters"):
-                board.restart_counters()
+            for deed in ("restart_counters", "reload", "resume"):
+                if request.get(deed):
+                    getattr(board, deed)()
             if request.get("manual"):
                 machine.take_by_hand()
             for path, text in request.get("write", {}).items():

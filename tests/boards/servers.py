@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from agents.devices.simulated.physics import Chip, Curve, Thermal, Unit, Work
-from tests.boards.board import CPUFREQ, Board, policies
+from tests.boards.board import Board
+from tests.boards.cpufreq import CPUFREQ, Cpus, Preference, Scaling, policies, scaling, still
 from tests.boards.kernel import Boost, Counter, Limits, Node, PowerLimit, Words, fixed
 from tests.boards.machine import Machine
 
@@ -81,10 +83,13 @@ def server(
                 if file == "scaling_governor"
                 else "energy_performance_available_preferences"
             )
-            extra_nodes |= {file: choice.node(), plural: fixed(" ".join(choice.offered))}
+            listed = partial(getattr, choice, "listed") if isinstance(choice, Preference) else None
+            listing = Node(listed) if listed else fixed(" ".join(choice.offered))
+            extra_nodes |= {file: choice.node(), plural: listing}
         return extra_nodes
 
-    nodes, counters = policies(limits, cpus, extra, driver), list[Counter]()
+    online = Cpus(cpus)
+    nodes, counters = policies(limits, online, extra, driver), list[Counter]()
     if boost is not None:
         nodes[boost.path] = boost.node()
     for p in range(packages):
@@ -125,21 +130,13 @@ def server(
     board = Board(name, machine, nodes)
     boosts = [boost] if boost else []
     words_of = [word for choice in chosen for word in choice.values()]
-    return board.keep(*limits, *caps, *mesh, *counters, *boosts, *words_of)
+    online.driven += [*boosts, *words_of]
+    return board.keep(online, *limits, *caps, *mesh, *counters, *boosts, *words_of)
 
 
-def xeon() -> Board:
+def xeon(scaled: Scaling = still) -> Board:
     """Return two sockets of intel_pstate: a range, one policy per CPU, RAPL limits, uncore."""
-
-    def words() -> Mapping[str, Words]:
-        return {
-            "scaling_governor": Words(("performance", "powersave"), "powersave"),
-            "energy_performance_preference": Words(
-                ("default", "performance", "balance_performance", "balance_power", "power"),
-                "balance_performance",
-            ),
-        }
-
+    words = partial(scaled, "powersave", "balance_performance", amd=False)
     limits = [Limits(800_000, 3_800_000, nominal=2_400_000) for _ in range(4)]
     board = server(
         "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True,
@@ -149,17 +146,12 @@ def xeon() -> Board:
     return board
 
 
-def epyc() -> Board:
-    """Return amd-pstate: a range with a least efficient clock; energy, no limits."""
+def epyc(scaled: Scaling = still) -> Board:
+    """Return amd-pstate: a range with a least efficient clock; energy, no limits.
 
-    def words() -> Mapping[str, Words]:
-        return {
-            "scaling_governor": Words(("performance", "powersave"), "performance"),
-            "energy_performance_preference": Words(
-                ("default", "performance", "power"), "performance"
-            ),
-        }
-
+    A server's governor is `performance` by default (amd_pstate_epp_cpu_init), so its preference is, too.
+    """
+    words = partial(scaled, "performance", "performance", amd=True)
     limits = [Limits(400_000, 3_700_000, nominal=2_600_000) for _ in range(4)]
     board = server(
         "epyc", "AMD EPYC (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
@@ -205,12 +197,13 @@ def zen() -> Board:
     )  # fmt: skip
 
 
-def ryzen() -> Board:
+def ryzen(scaled: Scaling = still) -> Board:
     """Return amd-pstate with preferred cores: like cores, each with a maximum of its own (tvm 8370)."""
     tops = (5_759_000, 5_759_000, 5_684_000, 5_609_000, 5_534_000, 5_459_000, 5_383_000, 5_308_000)
     limits = [Limits(400_000, top, nominal=4_500_000) for top in tops]
+    words = partial(scaled, "powersave", "balance_performance", amd=True)
     board = server(
-        "ryzen", "AMD Ryzen 9 (fake)", limits, 8, governed, packages=1, limited=False, uncore=False,
+        "ryzen", "AMD Ryzen 9 (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
         driver="amd-pstate-epp", boost=Boost(BOOST, limits),
     )  # fmt: skip
     for number, top in enumerate(tops):
@@ -244,3 +237,10 @@ def sixteen() -> Board:
 SERVERS: Mapping[str, Callable[[], Board]] = {
     made.__name__: made for made in (xeon, epyc, arm, zen, ryzen, hybrid, sixteen)
 }
+
+MOVING: Mapping[str, Callable[[], Board]] = {
+    "intel": partial(xeon, scaling),
+    "amd": partial(ryzen, scaling),
+    "amd-server": partial(epyc, scaling),
+}
+"""The same with the kernel's rule that a governor moves the preference."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
-from tests.boards.board import Board, policies
+from tests.boards.board import Board
+from tests.boards.cpufreq import Cpus, policies
 from tests.boards.kernel import Limits, MemoryClock, Node, Words, fixed
 from tests.boards.machine import Machine, faster
-from tests.boards.servers import SERVERS
+from tests.boards.servers import MOVING, SERVERS
 
 BPMP = "/sys/kernel/debug/bpmp/debug"
 SPEED = 8.0
@@ -80,9 +81,10 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
     hot = layout.gpu_hz[len(layout.gpu_hz) // 2] / 1e6
     machine = Machine(chip, work, clocks, hot_mhz=hot, trip_c=trip_c)
     node = f"{layout.device}/{layout.gpu}/devfreq/{layout.gpu}"
+    cpus = Cpus(layout.cpus)
     nodes: dict[str, Node] = policies(
         clusters,
-        layout.cpus,
+        cpus,
         lambda limit: {
             "scaling_governor": by_limit[id(limit)].node(),
             "scaling_available_governors": fixed("performance schedutil"),
@@ -113,7 +115,8 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
         f"/sys/class/devfreq/{layout.gpu}": f"../..{node.removeprefix('/sys')}",
         f"{node}/device": f"../../../{layout.gpu}",
     }
-    board = Board(name, machine, nodes, links).keep(gpu, memory, *clusters, *governors)
+    cpus.driven += governors
+    board = Board(name, machine, nodes, links).keep(cpus, gpu, memory, *clusters, *governors)
     for path, tell in _rails(layout, machine, board).items():
         nodes[path] = tell
     return board
@@ -294,8 +297,8 @@ def _odd() -> Board:
 
 def board(name: str) -> Board:
     """Return a fresh board of a name in `NAMES`."""
-    if name in SERVERS:
-        return SERVERS[name]()
+    if made := {**SERVERS, **MOVING}.get(name):
+        return made()
     if name == "odd":
         return _odd()
     preset = TX2 if name == "tx2" else ORIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,9 @@ def test_a_jetson_is_left_to_its_own_driver(mount: Mount) -> None:
     assert discover(str(mount("orin").root)) == []
 
 
+CPUS = "/sys/devices/system/cpu"
 POLICY0 = "sys/devices/system/cpu/cpufreq/policy0"
+EPP = "energy_performance_preference"
 
 
 class TestUnkindServers:
@@ -122,6 +125,68 @@ class TestUnkindServers:
         with pytest.raises(OSError) as refused:
             limit.write_text("60000000")
         assert refused.value.errno == number
+
+    def test_every_file_of_a_policy_without_a_cpu_is_busy_and_keeps_its_limits(
+        self, mount: Mount
+    ) -> None:
+        """drivers/cpufreq/cpufreq.c, show and store: policy_is_inactive; commit 1608f023 for the limit."""
+        board = mount("zen")
+        ceiling, governor = (board.file(f"{POLICY0}/scaling_{f}") for f in ("max_freq", "governor"))
+        sibling = board.file(f"{POLICY0}/affected_cpus")
+        ceiling.write_text("1200000")
+        board.do(write={f"{CPUS}/cpu1/online": "0"})
+        assert sibling.read_text() == "0\n" and ceiling.read_text() == "1200000\n"
+        other = board.file("sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq")
+        other.write_text("1700000")
+        board.do(write={f"{CPUS}/cpu{n}/online": "0" for n in (2, 3)})
+        assert board.file("sys/devices/system/cpu/online").read_text() == "0\n"
+        for file in other.parent.iterdir():
+            for answer in (file.read_text, lambda file=file: file.write_text("1200000")):
+                with pytest.raises(OSError) as busy:
+                    answer()
+                assert busy.value.errno == errno.EBUSY or not os.access(file, os.W_OK)
+        board.do(write={f"{CPUS}/cpu3/online": "1"})
+        assert other.read_text() == "1700000\n" and governor.read_text() == "ondemand\n"
+
+    def test_a_policy_of_a_driver_that_is_loaded_anew_is_a_new_one(self, mount: Mount) -> None:
+        """drivers/cpufreq/cpufreq.c: cpufreq_policy_free; an absent CPU's comes with the CPU."""
+        board = mount("zen")
+        folder = board.root / POLICY0
+        folder.joinpath("scaling_max_freq").write_text("1200000")
+        number = folder.stat().st_ino
+        board.do(write={f"{CPUS}/cpu{n}/online": "0" for n in (2, 3)})
+        board.do(reload=True)
+        assert folder.joinpath("scaling_max_freq").read_text() == "2300000\n"
+        assert folder.stat().st_ino != number
+        assert not folder.with_name("policy2").exists()
+        board.do(write={f"{CPUS}/cpu2/online": "1"})
+        assert folder.with_name("policy2").joinpath("scaling_max_freq").read_text() == "2300000\n"
+
+    @pytest.mark.parametrize(("name", "stays"), [("amd", True), ("intel", False)])
+    def test_the_governor_performance_takes_the_preference_along(
+        self, mount: Mount, name: str, stays: bool
+    ) -> None:
+        """amd-pstate keeps it when the governor goes back; intel_pstate has the earlier one again."""
+        board = mount(name)
+        words = {f: board.file(f"{POLICY0}/{f}") for f in ("scaling_governor", EPP)}
+        listed = board.file(f"{POLICY0}/energy_performance_available_preferences")
+        words[EPP].write_text("power")
+        words["scaling_governor"].write_text("performance")
+        assert words[EPP].read_text() == "performance\n"
+        assert (listed.read_text() == "performance\n") is stays
+        with pytest.raises(OSError) as busy:
+            words[EPP].write_text("power")
+        assert busy.value.errno == errno.EBUSY
+        words["scaling_governor"].write_text("powersave")
+        assert words[EPP].read_text() == ("performance\n" if stays else "power\n")
+
+    def test_a_resume_opens_ceilings(self, mount: Mount) -> None:
+        """linrunner/TLP 265 and 775."""
+        board = mount("xeon")
+        ceiling = board.file(f"{POLICY0}/scaling_max_freq")
+        ceiling.write_text("1200000")
+        board.do(resume=True)
+        assert ceiling.read_text() == "3800000\n"
 
     def test_counters_begin_anew_after_a_resume(self, mount: Mount) -> None:
         """joular/powerjoular 87, mlco2/codecarbon 1321."""
