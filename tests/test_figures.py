@@ -115,6 +115,7 @@ def test_the_packages_table_tells_sizes_seconds_and_why_a_step_was_not_run(tmp_p
 def test_without_a_page_the_one_that_has_the_section_is_written(tmp_path: Path) -> None:
     script = tmp_path / "figures.py"
     script.write_text(SCRIPT.read_text())
+    script.with_suffix(".txt").write_text(SCRIPT.with_suffix(".txt").read_text())
     (tmp_path / "figures.md").write_text("nothing here\n")
     page = tmp_path / "other.md"
     page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
