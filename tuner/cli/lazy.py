@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from tuner.cli.table import NOUNS, VERBS
+from tuner.cli.table import NOUNS, SECTIONS, VERBS
 
 
 class LazyGroup(TyperGroup):
@@ -27,9 +27,17 @@ class LazyGroup(TyperGroup):
             of, _, name = path.rpartition(" ")
             if of == noun:
                 self.commands[name] = Unloaded(name, module, line)
-        order = [path.partition(" ")[0] for path, _, _ in VERBS]
+        self.sections = {} if noun else SECTIONS
         if not noun:
-            self.commands = {name: self.commands[name] for name in dict.fromkeys(order)}
+            self.commands = {name: self.commands[name] for of in SECTIONS.values() for name in of}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Click's, or Typer's own
+        """Write the commands by section; those of a noun as one list."""
+        if not self.sections:
+            super().format_commands(ctx, formatter)
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{n:<12}", self.commands[n].help or "") for n in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
         """Return the command that is called, imported."""

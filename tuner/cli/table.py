@@ -26,6 +26,17 @@ NOUNS = {
 }
 """Groups of verbs."""
 
+SECTIONS = {
+    "Tune": ("run", "doctor", "status", "report", "study"),
+    "Look": ("fleet", "top", "best", "trial", "history", "events", "audit", "export"),
+    "Change": (
+        "constraint", "device", "stop-all", "diff", "apply", "budget", "token", "notification", "db"
+    ),
+    "Run the services": ("tuner", "agent", "actuator", "workload", "completion"),
+    "Plan": ("packrat", "finetune", "speculation"),
+}  # fmt: skip
+"""The sections of `jouletune --help`; the first has the commands of a first day."""
+
 VERBS = (
     ("run", "run.run", "Tune this machine and report the saving."),
     ("status", "fleet.status", "Show what needs you, and the command to run next."),

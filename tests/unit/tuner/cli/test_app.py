@@ -14,7 +14,7 @@ import pytest
 from tuner.cli import app
 from tuner.cli.host.completion import option_names
 from tuner.cli.lazy import function, load
-from tuner.cli.table import NOUNS, VERBS
+from tuner.cli.table import NOUNS, SECTIONS, VERBS
 from tuner.core import (
     ActuationError,
     ConfigError,
@@ -56,6 +56,11 @@ def test_every_row_has_the_line_that_its_noun_shows_and_a_function() -> None:
         assert not noun or noun in NOUNS
         assert line.endswith(".") and len(line) <= 64
         assert load(name, module).name == name
+
+
+def test_every_command_stands_in_one_section_of_the_help() -> None:
+    shown = [name for names in SECTIONS.values() for name in names]
+    assert sorted(shown) == sorted({path.partition(" ")[0] for path, _, _ in VERBS})
 
 
 @pytest.mark.parametrize("command", ["study list", "run", "actuator status"])
@@ -115,7 +120,7 @@ def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
 
 def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main([]) == 0
-    assert "Commands:" in capsys.readouterr().out
+    assert "Tune:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
