@@ -1,14 +1,21 @@
-"""How long texts, lists and mappings may be that come from another machine, whatever their field is.
+"""How large numbers, texts, lists and mappings may be that come from another machine.
 
-Pure checks of plain data, before anything is made of it: a description of a million knobs costs no more
+`bounded` checks plain data before anything is made of it: a description of a million knobs costs no more
 than counting them. Nothing is looked up by a field's name but the sentences, which people read: they are
-shortened, as an agent must not lose a trial for a long error message.
+shortened, as an agent must not lose a trial for a long error message. `tightened` gives every field of a
+message or a table its bound, also those that declare none: no schema can be without.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pydantic_core import PydanticCustomError
 
 MOST_TEXT = 1_000
 MOST_SENTENCE = 2_000
@@ -94,3 +101,113 @@ def _encodable(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{ascii(text)[:80]} is not valid Unicode") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a field may have that declares no bound; with `once` no list has the same text twice."""
+
+    text: int = MOST_SENTENCE
+    items: int = MOST_SETTINGS
+    keys: int = MOST_KEYS
+    number: float = 1e18
+    once: bool = True
+
+
+RECEIVED = Sizes()
+"""Of what another machine or an operator sends."""
+ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e30, once=False)
+"""Of what the tuner answers: as long as the fleet is large, with sums of what was received."""
+MOST_INTEGER = 2**63 - 1
+UNSEEN = frozenset(
+    {"cls", "config", "default", "expected", "function", "metadata", "serialization"}
+)
+
+
+def tightened(schema: Any, resolve: Callable[[Any], Any], sizes: Sizes = RECEIVED) -> Any:  # noqa: ANN401  a core schema of pydantic
+    """Return a core schema after each number, text, list and mapping in it has got a finite bound.
+
+    A `Range` that a type of `tuner.core.units` has left in its metadata counts, then what the field
+    declares, then `sizes`. `resolve` returns what a reference is to.
+    """
+    node = resolve(schema)
+    marks = node.setdefault("metadata", {})
+    if not marks.get("tightened"):
+        marks["tightened"] = True
+        for key, inner in list(node.items()):
+            if key not in UNSEEN:
+                _each(inner, resolve, sizes)
+        _tighten(node, marks, sizes)
+    return schema
+
+
+def _each(inner: object, resolve: Callable[[Any], Any], sizes: Sizes) -> None:
+    if isinstance(inner, dict) and isinstance(inner.get("type"), str):
+        tightened(inner, resolve, sizes)
+    elif isinstance(inner, dict | list | tuple):
+        for one in inner.values() if isinstance(inner, dict) else inner:
+            _each(one, resolve, sizes)
+
+
+def _tighten(node: dict[str, Any], marks: dict[str, Any], sizes: Sizes) -> None:
+    kind = node["type"]
+    if kind in ("float", "int"):
+        _tighten_number(node, marks.get("range"), sizes)
+    elif kind == "str":
+        node.setdefault("max_length", sizes.text)
+    elif kind == "dict":
+        node.setdefault("max_length", sizes.keys)
+    elif kind in ("list", "set", "frozenset") or "variadic_item_index" in node:
+        node.setdefault("max_length", sizes.items)
+        items = node.get("items_schema", {})
+        texts = (items[0] if isinstance(items, list) else items).get("type") == "str"
+        if sizes.once and texts and kind in ("list", "tuple") and not marks.get("repeated"):
+            _checked(node, _once, {"uniqueItems": True})
+
+
+def _tighten_number(node: dict[str, Any], given: Any, sizes: Sizes) -> None:  # noqa: ANN401
+    """Give a number its range; `given` is a `tuner.core.units.Range` or None."""
+    whole = node["type"] == "int"
+    most = MOST_INTEGER if whole else sizes.number
+    if given is None:
+        if not {"ge", "gt"} & node.keys():
+            node["ge"] = -most
+        if not {"le", "lt"} & node.keys():
+            node["le"] = most
+    elif given.open_ended:
+        limits = {"minimum": given.low, "maximum": given.high}
+        _checked(node, partial(_within, given.low, given.high), limits)
+        return
+    else:
+        kind = int if whole else float
+        node["gt" if given.above else "ge"], node["le"] = kind(given.low), kind(given.high)
+    if not whole:
+        node["allow_inf_nan"] = False
+
+
+def _checked(
+    node: dict[str, Any], check: Callable[..., object], shown: Mapping[str, object]
+) -> None:
+    """Make a node one whose value is checked; `shown` is that in the words of JSON Schema."""
+    inner = {**node}
+    node.clear()
+    node["type"], node["schema"] = "function-after", inner
+    node["function"] = {"type": "no-info", "function": check}
+    node["metadata"] = {"tightened": True, "pydantic_js_updates": dict(shown)}
+
+
+def _within(low: float, high: float, value: float) -> float:
+    """Return the end of an interval, infinite or in its range."""
+    if not (math.isinf(value) or low <= value <= high):
+        raise PydanticCustomError(
+            "out_of_range", "Input should be infinite or at most {high}", {"high": high}
+        )
+    return value
+
+
+def _once(values: Sequence[str]) -> Sequence[str]:
+    """Return texts of which none comes twice."""
+    if len(set(values)) < len(values):
+        twice = next(v for v in values if values.count(v) > 1)
+        raise PydanticCustomError("listed_twice", "{twice} is listed twice", {"twice": repr(twice)})
+    return values

@@ -9,8 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
+from tuner.bounds import tightened
 from tuner.errors import ConfigError, InvalidInput
 from tuner.toml import loads, parsed
 
@@ -39,6 +46,11 @@ class Table:
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> Any:  # noqa: ANN401
+        """Return its schema with a bound for every key."""
+        return tightened(handler(source), handler.resolve_ref_schema)
 
 
 def load(path: Path, kind: type[T]) -> T:

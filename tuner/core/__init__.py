@@ -38,3 +38,4 @@ from tuner.core.siblings import *
 from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *
+from tuner.core.units import *

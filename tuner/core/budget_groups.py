@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from tuner.core.budgets import LATE_S, CapKnob, CapSchedule, CapStep, MemberPower
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
+from tuner.core.units import Share, Watts
 from tuner.errors import InvalidInput
 
 __all__ = ["CEILING_MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
@@ -35,8 +36,8 @@ class GridEvent:
         InvalidInput: it has both or neither, a number is out of range, or it ends before it begins.
     """
 
-    watts: float | None = None
-    share: float | None = None
+    watts: Watts | None = None
+    share: Share | None = None
     effective_at: datetime
     expires_at: datetime
     who: str = ""
@@ -94,6 +95,11 @@ class BudgetGroup:
             raise InvalidInput(
                 f"the group {self.name} needs watts or a series", hint="give one of the two"
             )
+        rows = (
+            (self.watts.constant or 0.0, *(r.value for r in self.watts.rows)) if self.watts else ()
+        )
+        if min(rows, default=0.0) < 0.0:
+            raise InvalidInput(f"watts cannot be {min(rows):g}", hint="give 0 or more")
         if not LEAST_REBOOT_S <= self.reboot_after_s < math.inf:
             raise InvalidInput(
                 f"reboot_after_s cannot be {self.reboot_after_s:g}",
@@ -146,7 +152,7 @@ class BudgetGroup:
 
     def _watts(self, source: TimeSeries | None, at: datetime) -> float:
         series = self.watts or source
-        own = (series.at(at) if series is not None else None) or 0.0
+        own = max(0.0, (series.at(at) if series is not None else None) or 0.0)
         return min((event.limit_w(at, own) for event in self.events), default=own)
 
 

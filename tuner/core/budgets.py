@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tuner.core.units import Finite, Watts
 from tuner.errors import InvalidInput
 
 __all__ = ["LATE_S", "NO_CAPS", "POWER_CAP", "CapKnob", "CapSchedule", "CapStep", "MemberPower"]
@@ -26,10 +27,10 @@ class CapKnob:
     """
 
     name: str
-    floor: float
-    floor_w: float | None = None
-    default_w: float | None = None
-    default: float | None = None
+    floor: Finite
+    floor_w: Watts | None = None
+    default_w: Watts | None = None
+    default: Finite | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tuner.core.units import Share
 from tuner.errors import InvalidInput
 
 __all__ = ["Exploration", "MaintenanceWindow"]
@@ -48,9 +49,9 @@ class Exploration:
     windows: tuple[MaintenanceWindow, ...] = ()
     time_zone: str = "UTC"
     frozen: str = ""
-    max_time_share: float = 1.0
-    max_energy_share: float = 1.0
-    min_saving: float = 0.0
+    max_time_share: Share = 1.0
+    max_energy_share: Share = 1.0
+    min_saving: Share = 0.0
 
     def __post_init__(self) -> None:
         for name in ("max_time_share", "max_energy_share"):

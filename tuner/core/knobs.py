@@ -10,6 +10,7 @@ from operator import lt
 
 from tuner.compat import StrEnum
 from tuner.core.conditions import Condition
+from tuner.core.units import Finite, Span
 from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
 __all__ = [
@@ -85,7 +86,7 @@ class Role(StrEnum):
 class Cost:
     """What it takes to change a knob: seconds until it is in force, and whether the workload restarts."""
 
-    seconds: float = 0.0
+    seconds: Span = 0.0
     restart: bool = False
 
 
@@ -111,7 +112,7 @@ class Knob:
     role: Role = Role.UNKNOWN
     by_choice: bool = False
     condition: Condition | None = None
-    breaks: tuple[float, ...] = ()
+    breaks: tuple[Finite, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name or not self.values:

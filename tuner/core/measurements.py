@@ -11,6 +11,7 @@ from tuner.compat import StrEnum
 from tuner.core.errors import MeasurementError
 from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
+from tuner.core.units import Boundary, Count, Finite, Seconds, Span
 from tuner.errors import InvalidInput
 
 __all__ = [
@@ -97,11 +98,11 @@ class Estimate:
             the mean.
     """
 
-    mean: float
-    stderr: float = 0.0
-    n: int = 1
-    low: float = -math.inf
-    high: float = math.inf
+    mean: Finite
+    stderr: Finite = 0.0
+    n: Count = 1
+    low: Boundary = -math.inf
+    high: Boundary = math.inf
     origin: Origin = Origin.MEASURED
     scope: Scope = Scope.BOARD
 
@@ -142,8 +143,8 @@ class Load:
         MeasurementError: a share that is not finite, or anything negative.
     """
 
-    completed: int = 0
-    failed: int = 0
+    completed: Count = 0
+    failed: Count = 0
     utilisation: float | None = None
 
     def __post_init__(self) -> None:
@@ -169,8 +170,8 @@ class Measurement:
 
     estimates: Mapping[str, Estimate]
     started_at: datetime
-    seconds: float
-    overhead_s: float = 0.0
+    seconds: Seconds
+    overhead_s: Span = 0.0
     load: Load = Load()
     context: Context = field(default_factory=dict)
     throttled: tuple[str, ...] = ()

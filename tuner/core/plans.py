@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.core.knobs import Setting, setting_key
+from tuner.core.units import Boundary, Share
 from tuner.errors import InvalidInput
 
 __all__ = [
@@ -74,11 +75,11 @@ class Row:
     it holds the row while the load is below `below`.
     """
 
-    below: float
+    below: Boundary
     setting: Setting
-    gain: float = 1.0
+    gain: Share = 1.0
     at: float | None = None
-    column_below: float | None = None
+    column_below: Boundary | None = None
     column_at: float | None = None
     bursts: tuple[float, ...] = ()
 
@@ -102,7 +103,7 @@ class Plan:
 
     rows: tuple[Row, ...]
     by: str = ""
-    hysteresis: float = 0.1
+    hysteresis: Share = 0.1
     eager: bool = False
     columns_by: str = ""
 

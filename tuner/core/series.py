@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from tuner.core.hours import ALL_DAY, parse_hours
+from tuner.core.units import Finite
 from tuner.errors import InvalidInput
 
 __all__ = ["HourRow", "TimeSeries"]
@@ -29,10 +30,10 @@ class HourRow:
     A row over midnight belongs to the day on which each of its hours lies.
 
     Raises:
-        InvalidInput: the hours or a day cannot be read, or the value is negative or not finite.
+        InvalidInput: the hours or a day cannot be read, or the value is not finite.
     """
 
-    value: float
+    value: Finite
     hours: str = ALL_DAY
     days: tuple[str, ...] = ()
 
@@ -57,10 +58,10 @@ class TimeSeries:
 
     `name` says what it rests on. The first row that covers a time has its value, by the clocks of
     `time_zone`. A point (seconds since 1970, value) is in force until the next, the last one for as long
-    as the one before it.
+    as the one before it. Prices may be negative.
 
     Raises:
-        InvalidInput: a value is negative or not finite, or the time zone is unknown.
+        InvalidInput: a value is not finite, or the time zone is unknown.
     """
 
     name: str = ""
@@ -140,5 +141,5 @@ class TimeSeries:
 
 
 def _check(value: float) -> None:
-    if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidInput(f"value cannot be {value}", hint="give 0 or more")
+    if not math.isfinite(value):
+        raise InvalidInput(f"value cannot be {value}", hint="give a finite number")

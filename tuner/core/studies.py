@@ -17,13 +17,13 @@ from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
 from tuner.core.siblings import Transfer
 from tuner.core.trials import Phase
+from tuner.core.units import LONGEST_S, Count, Share, Span
 from tuner.errors import InvalidInput
 
 __all__ = [
     "ACTIVE",
     "EDGES",
     "HELD",
-    "LONGEST_S",
     "MOST_WINDOWS",
     "Mode",
     "PLANNED",
@@ -65,10 +65,6 @@ have one."""
 
 MOST_CONTROL = 0.2
 """More control windows would cost more of what a hold saves than they are worth: our choice."""
-
-
-LONGEST_S = 10 * 366 * 86_400.0
-"""No window and no hold is longer: agents refuse what is."""
 
 
 MOST_WINDOWS = 6.0
@@ -124,19 +120,19 @@ class Terms:
             above 0 and at most 1.
     """
 
-    trials: int = 20
-    window_s: float = 10.0
-    max_window_s: float = 0.0
-    valid_for_s: float = 7 * 86400.0
+    trials: Count = 20
+    window_s: Span = 10.0
+    max_window_s: Span = 0.0
+    valid_for_s: Span = 7 * 86400.0
     allow_estimated: bool = False
     allow_restart: bool = True
     safety: Safety = Safety.BALANCED
     mode: Mode = Mode.SEARCH
     canary: str = ""
-    canary_windows: int = 5
-    control_share: float = 0.0
+    canary_windows: Count = 5
+    control_share: Share = 0.0
     control_hours: str = ALL_DAY
-    energy_share: float | None = None
+    energy_share: Share | None = None
     plan_by: str = ""
     transfer: bool = True
 

@@ -8,17 +8,21 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from tuner.core import (
-    LONGEST_S,
     Applied,
     CapKnob,
     Device,
+    Finite,
     Limit,
     Measurement,
+    Ordinal,
     Outcome,
     Phase,
+    Seconds,
     Setting,
+    Span,
+    Watts,
 )
-from tuner.wire.message import Finite, Message, Seconds, SentPlan
+from tuner.wire.message import Message, SentPlan
 
 __all__ = [
     "Assignment",
@@ -88,7 +92,7 @@ class Poll(Message):
     agent: str
     applied: Applied
     holding: str = ""
-    revision: int = 0
+    revision: Ordinal = 0
     context: dict[str, Finite] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
     unable: str = ""
@@ -107,10 +111,10 @@ class Assignment(Message):
 
     kind: Literal["trial"] = "trial"
     study: str
-    revision: int
-    trial: int
-    attempt: int
-    token: int
+    revision: Ordinal
+    trial: Ordinal
+    attempt: Ordinal
+    token: Ordinal
     nonce: str
     lease_s: Seconds
     phase: Phase
@@ -136,7 +140,7 @@ class HoldOrder(Message):
 
     kind: Literal["hold"] = "hold"
     study: str
-    revision: int
+    revision: Ordinal
     plan: SentPlan
     baseline: Setting
     limits: tuple[tuple[Limit, ...], ...]
@@ -144,7 +148,7 @@ class HoldOrder(Message):
     valid_for_s: Seconds
     observe_s: Seconds
     window_s: Seconds
-    report_s: float = Field(default=0.0, ge=0.0, le=LONGEST_S, allow_inf_nan=False)
+    report_s: Span = 0.0
     follows: str = ""
 
     @model_validator(mode="after")
@@ -186,10 +190,10 @@ class BudgetReport(Message):
     agent: str
     knobs: tuple[CapKnob, ...]
     group: str = ""
-    revision: int = 0
+    revision: Ordinal = 0
     at_most: dict[str, Finite] = Field(default_factory=dict)
-    most_w: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    above_w: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    most_w: Watts = 0.0
+    above_w: Watts = 0.0
     above_at: dict[str, Finite] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
     unable: str = ""
@@ -198,8 +202,8 @@ class BudgetReport(Message):
 class CapOrder(Message):
     """From `in_s` seconds after its receipt on, no cap knob is above `at_most`; that counts as `cap_w`."""
 
-    in_s: float = Field(ge=0.0, le=LONGEST_S, allow_inf_nan=False)
-    cap_w: float = Field(ge=0.0, allow_inf_nan=False)
+    in_s: Span
+    cap_w: Watts
     at_most: dict[str, Finite]
 
 
@@ -213,7 +217,7 @@ class BudgetOrder(Message):
 
     kind: Literal["none", "caps", "release"] = "none"
     group: str = ""
-    revision: int = Field(default=0, ge=0)
+    revision: Ordinal = 0
     steps: tuple[CapOrder, ...] = ()
 
     @model_validator(mode="after")
@@ -232,7 +236,7 @@ class Renewal(Message):
     """An agent is still at work on a trial."""
 
     device: str
-    token: int
+    token: Ordinal
     nonce: str
 
 
@@ -241,9 +245,9 @@ class TrialReport(Message):
 
     device: str
     study: str
-    trial: int
-    attempt: int
-    token: int
+    trial: Ordinal
+    attempt: Ordinal
+    token: Ordinal
     nonce: str
     outcome: Outcome
 
@@ -272,7 +276,7 @@ class HoldReport(Message):
 
     device: str
     study: str
-    revision: int
+    revision: Ordinal
     setting: Setting
     measurement: Measurement | None = None
     ended: str = ""

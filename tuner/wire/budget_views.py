@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from tuner.core import GridEvent, HourRow
+from tuner.core import GridEvent, HourRow, Priority, Share, Span, Watts
 from tuner.wire.message import OperatorView
 from tuner.wire.operators import Change
 
 __all__ = ["BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
-
-Watts = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class BudgetDraft(Change):
@@ -30,8 +28,8 @@ class BudgetDraft(Change):
     rows: tuple[HourRow, ...] = ()
     time_zone: str = "UTC"
     series: str = ""
-    reboot_after_s: float = 120.0
-    priorities: dict[str, int] = Field(default_factory=dict)
+    reboot_after_s: Span = 120.0
+    priorities: dict[str, Priority] = Field(default_factory=dict)
     measure: bool = True
 
 
@@ -45,7 +43,7 @@ class GridDraft(Change):
 
     groups: tuple[str, ...] = ()
     watts: Watts | None = None
-    share: float | None = None
+    share: Share | None = None
     effective_at: AwareDatetime | None = None
     expires_at: AwareDatetime
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
+    GetCoreSchemaHandler,
     SerializerFunctionWrapHandler,
     WrapSerializer,
     model_validator,
 )
 
-from tuner.bounds import bounded
-from tuner.core import LONGEST_S, Plan, ProtocolMismatch, as_before
+from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, tightened
+from tuner.core import Plan, ProtocolMismatch, as_before
 
 __all__ = [
-    "Finite",
     "Message",
     "OperatorView",
     "PROTOCOL",
     "Problem",
     "SERVED",
-    "Seconds",
     "SentPlan",
     "check_protocol",
 ]
@@ -31,7 +29,6 @@ __all__ = [
 PROTOCOL = 1
 SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -40,8 +37,6 @@ def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
 
 SentPlan = Annotated[Plan, WrapSerializer(_sent)]
 """A plan. Services and agents that follow one signal get one as they did before there were tables."""
-Seconds = Annotated[float, Field(gt=0.0, le=LONGEST_S, allow_inf_nan=False)]
-"""A length that a device is instructed to keep: NaN compares with nothing, so a wait for it never ends."""
 
 
 def check_protocol(protocol: int) -> None:
@@ -59,11 +54,22 @@ def check_protocol(protocol: int) -> None:
 
 
 class Message(BaseModel):
-    """What every message has in common. Infinities travel as strings: JSON has none."""
+    """What every message has in common. Infinities travel as strings: JSON has none.
+
+    A field that declares no bound has that of `sizes`.
+    """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="ignore")
+    sizes: ClassVar[Sizes] = RECEIVED
 
     protocol: int = PROTOCOL
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> Any:  # noqa: ANN401  a core schema
+        """Return its schema with a bound for every field."""
+        return tightened(handler(source), handler.resolve_ref_schema, cls.sizes)
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +80,8 @@ class Message(BaseModel):
 
 class OperatorView(Message):
     """What the tuner answers operators: as long as the fleet is large."""
+
+    sizes: ClassVar[Sizes] = ANSWERED
 
     @model_validator(mode="before")
     @classmethod

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.core import AccessRole, Exploration, Terms, Value
+from tuner.core import REPEATED, AccessRole, Exploration, Ordinal, Terms, Value
 from tuner.wire.message import Message
 
 __all__ = [
@@ -79,7 +79,7 @@ class FleetDraft(Change):
     the fingerprint of the changes that were seen; empty: whatever they are now.
     """
 
-    lines: tuple[str, ...] = Field(max_length=MOST_LINES)
+    lines: Annotated[tuple[str, ...], REPEATED] = Field(max_length=MOST_LINES)
     name: str = "fleet.toml"
     prune: bool = False
     expects: str = ""
@@ -92,8 +92,8 @@ class Decision(Change):
     setting is to be held in place of what is proposed; it must be proven to keep all limits.
     """
 
-    revision: int | None = None
-    trial: int | None = None
+    revision: Ordinal | None = None
+    trial: Ordinal | None = None
 
 
 class TokenDraft(Message):

@@ -9,13 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from agents.config import AgentConfig
 from tests.builders import completed
 from tests.frozen.messages import MESSAGES
 from tuner import wire
 from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bounded, visible
+from tuner.config import TunerConfig
 from tuner.core import CapKnob, Exploration, HourRow
+from tuner.service.declared.file import FleetFile
+from tuner.service.http import access_routes, bodies
 from tuner.wire import (
     ORDER,
     BudgetDraft,
@@ -185,6 +189,81 @@ def test_an_order_whose_length_is_no_length_is_refused(field: str, value: str) -
             )
             with pytest.raises(ValidationError, match=field):
                 ORDER.validate_json(content)
+
+
+MODELS = [
+    kind
+    for room in (wire, bodies, access_routes)
+    for kind in vars(room).values()
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
+]
+TABLES = [FleetFile, TunerConfig, AgentConfig]
+
+
+def unbounded(node: Any, where: str, *, once: bool) -> Iterator[str]:  # noqa: ANN401
+    """Yield where a JSON schema has a number, text, list or mapping without a finite bound."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from unbounded(inner, where, once=once)
+    if not isinstance(node, dict):
+        return
+    needs: dict[str, tuple[set[str], ...]] = {
+        "number": ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}),
+        "integer": ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}),
+        "string": ({"maxLength", "pattern", "enum", "const", "format"},),
+        "array": ({"maxItems"},),
+        "object": ({"maxProperties", "properties"},),
+    }
+    kind = node.get("type")
+    if isinstance(kind, str) and not ({"const", "enum"} & node.keys()):
+        missing = [keys for keys in needs.get(kind, ()) if not keys & node.keys()]
+        if missing and node.get("additionalProperties") is not False:
+            yield f"{where}: {kind} without {missing}"
+        words = kind == "array" and node.get("items", {}).get("type") == "string"
+        if once and words and not node.get("uniqueItems") and "lines" not in where:
+            yield f"{where}: a list of names that may repeat"
+    for key, inner in node.items():
+        if key in ("properties", "$defs"):
+            for name, field in inner.items():
+                yield from unbounded(field, f"{where}.{name}", once=once)
+        elif key not in ("default", "enum", "const", "examples"):
+            yield from unbounded(inner, where, once=once)
+
+
+@pytest.mark.parametrize("kind", [*MODELS, *TABLES], ids=lambda kind: kind.__name__)
+def test_no_number_text_list_or_mapping_of_a_schema_is_without_a_bound(kind: type[Any]) -> None:
+    schema = TypeAdapter(kind).json_schema()
+    once = not issubclass(kind, OperatorView)
+    assert not list(unbounded(schema, kind.__name__, once=once))
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "1e19", "NaN", "Infinity"])
+@pytest.mark.parametrize("field", ["floor", "floor_w", "default_w", "default"])
+def test_no_cap_of_a_hostile_host_is_beyond_what_is_summed(field: str, value: str) -> None:
+    report = BUDGETS["report"].model_dump(mode="json")
+    report["knobs"][0][field] = 0.5
+    content = json.dumps(report).replace("0.5", value)
+    with pytest.raises(ValidationError, match=field):
+        BudgetReport.model_validate_json(content)
+
+
+def test_a_group_that_is_named_twice_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match="'rack' is listed twice"):
+        GridDraft(
+            groups=("rack", "a", "rack"), watts=1.0, expires_at=datetime(2026, 1, 1, tzinfo=UTC)
+        )
+
+
+@pytest.mark.parametrize(("low", "right"), [("-Infinity", True), ("NaN", False), ("-1e300", False)])
+def test_only_an_open_end_is_infinite(low: str, right: bool) -> None:
+    estimate = {"mean": 1.0, "low": low, "high": "Infinity"}
+    report = MESSAGES["hold-report"].model_dump(mode="json")
+    report["measurement"]["estimates"] = {"energy_j": estimate}
+    if right:
+        type(MESSAGES["hold-report"]).model_validate_json(json.dumps(report))
+        return
+    with pytest.raises(ValidationError, match="low"):
+        type(MESSAGES["hold-report"]).model_validate_json(json.dumps(report))
 
 
 def test_what_is_nested_deeply_is_refused() -> None:

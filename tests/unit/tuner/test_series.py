@@ -40,7 +40,7 @@ def test_hours_are_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("price_per_kwh = -1", "price_per_kwh.*-1"),
+        ("price_per_kwh = inf", "price_per_kwh.*inf"),
         ("[price_per_kwh]", "none of constant, rows, csv, url"),
         ('[price_per_kwh]\ncsv = "a"\nurl = "https://b"', "csv and url"),
         ('[price_per_kwh]\nurl = "http://example.org"', "http://example.org"),
@@ -82,7 +82,7 @@ def test_an_answer_is_read_by_its_paths() -> None:
         ('{"data": {"list": []}}', "0 values"),
         ('{"data": {"list": [{"time": "then", "value": 1}]}}', "time"),
         ('{"data": {"list": [{"time": 5, "value": "much"}]}}', "much"),
-        ('{"data": {"list": [{"time": 5, "value": -1}]}}', "-1"),
+        ('{"data": {"list": [{"time": 5, "value": 1e999}]}}', "inf"),
     ],
 )
 def test_an_answer_that_does_not_fit_names_what_is_missing(answer: str, names: str) -> None:

@@ -8,11 +8,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tuner.core import Device, Exploration, HourRow, MaintenanceWindow, Terms, Value
+from tuner.core import (
+    Device,
+    Exploration,
+    HourRow,
+    MaintenanceWindow,
+    Priority,
+    Share,
+    Span,
+    Terms,
+    Value,
+    Watts,
+)
 from tuner.typed_toml import Filled, Table
 from tuner.wire import BudgetDraft
-
-Watts = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +34,9 @@ class ExplorationTable(Table):
     windows: tuple[MaintenanceWindow, ...] | None = None
     time_zone: str | None = None
     frozen: str | None = None
-    max_time_share: float | None = None
-    max_energy_share: float | None = None
-    min_saving: float | None = None
+    max_time_share: Share | None = None
+    max_energy_share: Share | None = None
+    min_saving: Share | None = None
     fixed: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -101,8 +110,8 @@ class BudgetTable(Table):
     rows: tuple[HourRow, ...] = ()
     time_zone: str = "UTC"
     series: str = ""
-    reboot_after_s: float = 120.0
-    priorities: dict[str, int] = field(default_factory=dict)
+    reboot_after_s: Span = 120.0
+    priorities: dict[str, Priority] = field(default_factory=dict)
     measure: bool = True
 
     def draft(self) -> BudgetDraft:

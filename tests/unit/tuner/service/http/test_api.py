@@ -288,9 +288,9 @@ def test_infinite_bounds_travel_both_ways(client: TestClient, study: StudyView) 
 @pytest.mark.parametrize(
     ("find", "put", "code"),
     [
-        ('"mean":10.0', '"mean":"NaN"', "measurement"),
+        ('"mean":10.0', '"mean":"NaN"', "invalid_input"),
         ('"mean":10.0', '"mean":-3.0', "measurement"),
-        ('"seconds":10.0', '"seconds":0.0', "measurement"),
+        ('"seconds":10.0', '"seconds":0.0', "invalid_input"),
         ('"state":"completed"', '"state":"splendid"', "invalid_input"),
         ('"state":"completed"', '"state":"running"', "illegal_transition"),
         ('"token":', '"tocken":', "invalid_input"),
