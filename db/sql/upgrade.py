@@ -15,6 +15,8 @@ from tuner.core import StoreError
 
 log = logging.getLogger(__name__)
 
+OLDEST = "0006"
+"""The schema of 0.2.0, the first release. Those before it lead here, but no database of theirs is read."""
 _ALEMBIC = threading.Lock()
 """Alembic's context is one per process."""
 
@@ -27,7 +29,8 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
 
     Raises:
         StoreError: it has no tables of ours and `create` is False, it was written by a newer
-            program, it does not answer, or the copy cannot be made; nothing is migrated then.
+            program or before 0.2.0, it does not answer, or the copy cannot be made; nothing is
+            migrated then.
     """
     with database.spoken(), database.engine.connect() as connection:
         schema = revision(connection)
@@ -58,30 +61,38 @@ def revision(connection: Connection) -> str | None:
     return schema
 
 
+def refuse_unreadable(name: str, schema: str) -> None:
+    """Refuse what a newer program wrote, or one before the first release. Raises StoreError."""
+    if schema < OLDEST:
+        raise StoreError(
+            f"{name} was written by a jouletune before 0.2.0 "
+            f"(schema {schema}, this program reads {OLDEST} to {SCHEMA})",
+            hint="set `db` in tuner.toml to a new database; nothing was changed in this one",
+        )
+    if schema > SCHEMA:
+        raise StoreError(
+            f"{name} was written by a newer jouletune (schema {schema}, this program has {SCHEMA})",
+            hint="upgrade jouletune",
+        )
+
+
 def _upgrade(
     connection: Connection, schema: str | None, database: Database, *, keep: bool
 ) -> Path | None:
     """Upgrade, and return the copy of what it was before, if any."""
     from alembic import command
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
-    name = database.name
+    if schema is not None:
+        refuse_unreadable(f"database {database.name}", schema)
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "db:migrations")
-    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if schema is not None and schema not in revisions:
-        raise StoreError(
-            f"database {name} was written by a newer jouletune "
-            f"(schema {schema}, this program has {SCHEMA})",
-            hint="upgrade jouletune",
-        )
     copy = keep_copy(database.path, schema) if keep and schema and database.path else None
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise StoreError(f"database {name} cannot be upgraded: {error}") from error
+        raise StoreError(f"database {database.name} cannot be upgraded: {error}") from error
     return copy
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
-from db import SCHEMA
 from db.sql import copies
 from db.sql.address import existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
 from db.sql.database import Database
-from db.sql.upgrade import bring_up, revision
+from db.sql.upgrade import bring_up, refuse_unreadable, revision
 from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError
 
@@ -85,7 +84,7 @@ def restore(url_text: str, file: Path) -> Path | None:
         ConfigError: the URL is wrong.
         Conflict: a tuner is at work on the database, or its schema is another.
         InvalidInput: the file is no backup of this kind of database, or is damaged.
-        StoreError: the backup is of a newer program, or the database does not answer.
+        StoreError: the backup is of a newer program or before 0.2.0, or the database does not answer.
     """
     url = read_url(url_text)
     kind = POSTGRES if url.get_backend_name() == "postgresql" else SQLITE
@@ -157,8 +156,7 @@ def _restore_postgres(url: URL, file: Path) -> None:
                     f"{shown(url)} has schema {present}, the backup {of_backup}",
                     hint="restore it into an empty database and set `db` to that database in tuner.toml",
                 )
-            if of_backup > SCHEMA:
-                raise _newer(file, of_backup)
+            refuse_unreadable(f"the backup {file}", of_backup)
             options = ["--clean", "--if-exists", "--no-owner", "--single-transaction"]
             _pg("pg_restore", [*options, f"--dbname={_plain(url)}", str(file)], url)
         bring_up(database, create=True)
@@ -176,15 +174,9 @@ def _prove(part: Path, file: Path) -> None:
         raise InvalidInput(f"{file} is not a backup or is damaged: {error}") from None
     if integrity != "ok":
         raise InvalidInput(f"the backup {file} is damaged: {integrity}", hint="use an older backup")
-    if schema is None or schema[0] > SCHEMA:
-        raise _newer(file, schema[0] if schema else "none")
-
-
-def _newer(file: Path, schema: str) -> StoreError:
-    return StoreError(
-        f"the backup {file} was written by a newer jouletune (schema {schema}, this program has {SCHEMA})",
-        hint="upgrade jouletune",
-    )
+    if schema is None:
+        raise InvalidInput(f"{file} is not a backup: it has no schema")
+    refuse_unreadable(f"the backup {file}", schema[0])
 
 
 def _at_work(name: str) -> Conflict:

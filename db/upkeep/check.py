@@ -14,8 +14,8 @@ from db.schema import EventRow
 from db.sql.address import command, existing, shown
 from db.sql.database import Database
 from db.sql.studies import SqlStudies
-from db.sql.upgrade import revision
-from tuner.core import Now, UnreadableStudy
+from db.sql.upgrade import refuse_unreadable, revision
+from tuner.core import Now, StoreError, UnreadableStudy
 
 LEAST_FREE_BYTES = 1 << 30
 MOST_DAYS = 7.0
@@ -60,7 +60,11 @@ def check(url_text: str, now: Now) -> list[Checked]:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
             current = schema == SCHEMA
-            hint = "" if current else "start a tuner of this release on it, or upgrade jouletune"
+            hint = "" if current else "start a tuner of this release on it"
+            try:
+                refuse_unreadable(shown(url), schema or SCHEMA)
+            except StoreError as error:
+                hint = error.hint
             checks = [Checked("schema", current, f"{schema}, this program's is {SCHEMA}", hint)]
             if current:
                 checks += [

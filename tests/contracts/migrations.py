@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -38,10 +39,9 @@ def engine(url: str) -> Iterator[Engine]:
 def migrate(connection: Connection, to: str) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "db:migrations")
-    if to == "base":
-        command.downgrade(config, to)
-    else:
-        command.upgrade(config, to)
+    present = revision(connection)
+    down = to == "base" or (to != "head" and present is not None and to < present)
+    (command.downgrade if down else command.upgrade)(config, to)
 
 
 def predicate(index: ReflectedIndex) -> str:
@@ -110,16 +110,21 @@ class MigrationsContract:
         with engine(url) as opened, opened.connect() as connection:
             assert revision(connection) == SCHEMA
 
-    def test_a_database_of_a_newer_program_is_left_alone(self, empty: Callable[[], str]) -> None:
+    @pytest.mark.parametrize(("schema", "why"), [("0005", "before 0.2.0"), ("9999", "newer")])
+    def test_a_database_of_a_newer_program_or_before_0_2_0_is_left_alone(
+        self, empty: Callable[[], str], schema: str, why: str
+    ) -> None:
         url = empty()
-        open_store(url).close()
         with engine(url) as opened:
             with opened.begin() as connection:
-                connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-            with raised(StoreError, "9999"):
+                migrate(connection, min(schema, SCHEMA))
+                connection.execute(text(f"UPDATE alembic_version SET version_num = '{schema}'"))
+                tables = inspect(connection).get_table_names()
+            with raised(StoreError, f"{why} jouletune" if why == "newer" else why):
                 open_store(url)
             with opened.connect() as connection:
-                assert revision(connection) == "9999"
+                assert revision(connection) == schema
+                assert inspect(connection).get_table_names() == tables
 
     def test_without_create_an_empty_database_stays_empty(self, empty: Callable[[], str]) -> None:
         url = empty()

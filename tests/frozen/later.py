@@ -1,4 +1,4 @@
-"""What 0.2.0 leaves behind beside what 0.1.0 did: groups, labels, budgets, posteriors, an audit log."""
+"""More that 0.2.0 leaves behind: groups, labels, budgets, posteriors, an audit log."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _grouped(store: Store) -> None:
 
 
 def _later_messages() -> dict[str, Message]:
-    """Return messages with the fields that 0.1.0 did not have."""
+    """Return messages with the fields that the others leave out."""
     assignment, order = MESSAGES["assignment"], MESSAGES["hold-order"]
     assert isinstance(assignment, Assignment)
     assert isinstance(order, HoldOrder)

@@ -21,9 +21,8 @@ import pytest
 
 from db import open_store
 from tests import postgres
-from tests.frozen.content import fill
 from tests.frozen.later import LATER_MESSAGES, fill_later
-from tests.frozen.messages import MESSAGES, write_files
+from tests.frozen.messages import write_files
 from tuner.core import Store
 from tuner.wire import Message
 
@@ -71,9 +70,9 @@ class Release:
         return self.folder / "agent"
 
 
-RELEASES = (Release("0.1.0", fill, MESSAGES), Release("0.2.0", fill_later, LATER_MESSAGES))
+RELEASES = (Release("0.2.0", fill_later, LATER_MESSAGES),)
 """Those that are frozen, and the next; content and messages of the next may still grow."""
-FIRST, NEXT = RELEASES[0], RELEASES[-1]
+NEXT = RELEASES[-1]
 ALWAYS_EMPTY = {"write_checks"}
 """Tables that have no rows between two statements."""
 

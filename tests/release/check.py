@@ -1,6 +1,6 @@
 """Try the packages as they are installed: `python -m tests.release.check --output FILE.json`; as root.
 
-In fresh roots of Debian 12 and 13: wheel and .deb, the main job, an upgrade from 0.1.0's database and from
+In fresh roots of Debian 12 and 13: wheel and .deb, the main job, an upgrade from 0.2.0's database and from
 a package of the version before, built from this tree; a downgrade, removing, purging, in a booted machine.
 What cannot be tried here is in the file with its reason, never left out. Exits with 1 where a step failed.
 """
@@ -242,7 +242,7 @@ def smoked(root: Path, binaries: str) -> dict[str, Any]:
     """Take the steps of the smoke test in a root."""
     trial = root / "smoke"
     trial.mkdir()
-    for file in ("tests/release/smoke.py", "tests/frozen/0.1.0/sqlite.sql"):
+    for file in ("tests/release/smoke.py", "tests/frozen/0.2.0/sqlite.sql"):
         run("cp", file, str(trial))
     (noted,) = root.glob("environment/lib/python3.*/site-packages/tuner/commit.txt")
     commit = noted.read_text().strip()

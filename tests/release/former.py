@@ -1,4 +1,4 @@
-"""The files of 0.1.0 as a host with the fake GPU has them: the frozen ones, under that host's names.
+"""The files of 0.2.0 as a host with the fake GPU has them: the frozen ones, under that host's names.
 
 What is put in their place: the names of device, driver, workload and its sides, the boot and the time, and
 clocks that this GPU has. Reports that end the hold are left out.
@@ -21,7 +21,7 @@ from tests.nvml.fake import A100
 from tests.systemd.machine import SOURCE, Machine
 from tests.systemd.test_services import ACTUATOR, FAKE
 
-FROZEN = SOURCE / "tests/frozen/0.1.0"
+FROZEN = SOURCE / "tests/frozen/0.2.0"
 DEVICE, ENTRY = "nvidia-0@edge", f"nvidia:{A100}"
 CLOCKS = {400: 405, 600: 600, 800: 795, 1000: 1005}
 """The frozen clocks, and those nearest to them on this GPU."""
@@ -36,11 +36,11 @@ spec = "nvidia:0"
 workload = "simulated"
 """
 GRANTED = ACTUATOR.replace('"gpu.power_limit_w" = { min = 100, max = 400 }\n', "")
-"""0.1.0's hold sets the clock and no power limit."""
+"""0.2.0's hold sets the clock and no power limit."""
 
 
 def place(machine: Machine) -> None:
-    """Put database, configuration, hold, journals and tokens where 0.1.0 had them, with their owners."""
+    """Put database, configuration, hold, journals and tokens where 0.2.0 had them, with their owners."""
     sysusers = SOURCE / "deploy/jouletune.sysusers"
     machine.write("/root/jouletune.sysusers", sysusers.read_text())
     machine.run("systemd-sysusers", "/root/jouletune.sysusers")

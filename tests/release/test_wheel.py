@@ -15,7 +15,7 @@ import pytest
 from tests.release import smoke
 
 SOURCE = Path(__file__).parents[2]
-FROZEN = SOURCE / "tests/frozen/0.1.0/sqlite.sql"
+FROZEN = SOURCE / "tests/frozen/0.2.0/sqlite.sql"
 PACKAGES = ("agents", "db", "policies", "tuner")
 
 

@@ -5,9 +5,9 @@ The next release is tried, too, by what its maker would write now: it can be fro
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
-import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 
 from agents.actuator.journal import RestoreJournal
+from agents.devices.fake import knobs as fake
 from agents.tuner_link import client as agents_client
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report
@@ -30,9 +28,10 @@ from db import open_store
 from tests.builders import Time, policies
 from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything
-from tests.frozen.make import FIRST, NEXT, RELEASES, Release, schema_sums, write
+from tests.frozen.make import NEXT, RELEASES, Release, schema_sums, write
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
 from tests.stores import memory_store
+from tests.unit.agents.actuator.site import FACTORY, GPU, LIMIT, Site
 from tuner.core import Store, TrialState
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
@@ -95,40 +94,11 @@ def test_all_that_a_release_stored_reads_back_as_it_was_put_in(
         assert found[what] == expected[what], what
 
 
-def test_from_0_1_0_by_way_of_0_2_0_is_as_from_0_1_0_at_once(made: Release, tmp_path: Path) -> None:
-    later = NEXT if NEXT.folder.exists() else made
-    schemas = []
-    for name, stops in (("at-once", ()), ("by-way", (revision_of(later),)), ("0.2.0", None)):
-        path = restored(later if stops is None else FIRST, tmp_path / name)
-        for stop in stops or ():
-            upgraded(path, stop)
-            assert columns(path) == columns(restored(later, tmp_path / "as-it-left")), "0.2.0"
-        opened = open_store(f"sqlite:///{path}", create=False)
-        if stops is not None:
-            written = memory_store()
-            FIRST.fill(written)
-            assert everything(opened) == everything(written)
-        opened.close()
-        schemas.append(columns(path))
-    assert schemas[0] == schemas[1] == schemas[2]
-
-
-def revision_of(release: Release) -> str:
-    """Return the schema that a release's database has."""
-    (found,) = re.findall(
-        r"INSERT INTO \"alembic_version\" VALUES\('(\w+)'\)", release.sqlite.read_text()
-    )
-    return str(found)
-
-
-def upgraded(path: Path, revision: str) -> None:
-    """Bring a file to the schema of a release, as that release's tuner does."""
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", "db:migrations")
-        command.upgrade(config, revision)
-    engine.dispose()
+def test_the_upgraded_database_has_the_columns_of_a_new_one(
+    release: Release, store: Store, tmp_path: Path
+) -> None:
+    open_store(f"sqlite:///{tmp_path / 'new.db'}").close()
+    assert columns(tmp_path / "tuner.db") == columns(tmp_path / "new.db"), release.version
 
 
 def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -244,6 +214,44 @@ def test_the_trial_that_a_release_left_running_ends_as_its_agent_says(
 def folder(release: Release, tmp_path: Path) -> Path:
     """What an agent of a release and its root process left on the disk."""
     return Path(shutil.copytree(release.agent, tmp_path / "agent"))
+
+
+@pytest.mark.promise("the tuner is upgraded while agents work")
+def test_a_root_process_that_is_killed_after_the_upgrade_puts_back_what_a_release_noted(
+    release: Release, tmp_path: Path
+) -> None:
+    """Of the record this host's names are put in the place of the frozen ones; the rest is as written."""
+    site = Site(tmp_path)
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
+    state = fake.load(site.hardware)
+    names = {
+        "0000:01:00.0": GPU,
+        "boot-1": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "load-1": state["epoch"],
+        '"gpu.clock_mhz": {"found": 1410, "wrote": 900': f'"{LIMIT}": {{"found": 400, "wrote": 250',
+        '"driver": ""': f'"driver": "fake:{site.hardware}"',
+    }
+    (tmp_path / "state").mkdir()
+    for copy in ("json", "copy"):
+        frozen = release.agent / f"actuator/0000-01-00.0.{copy}"
+        record = json.loads(frozen.read_text())["record"]
+        for was, here in names.items():
+            assert was in record
+            record = record.replace(was, here)
+        digest = hashlib.sha256(record.encode()).hexdigest()
+        sealed = json.dumps({"sha256": digest, "record": record})
+        (tmp_path / f"state/{GPU}.{copy}").write_text(sealed)
+    state["devices"][GPU]["values"][LIMIT] = 250
+    fake.save(site.hardware, state)
+    site.fault({LIMIT: "refuse"})
+    process = site.serve()
+    process.kill()
+    process.wait()
+    assert site.values[LIMIT] == 250
+    site.fault({})
+    assert site.start("restore").wait(20.0) == 0
+    assert site.values == FACTORY
+    assert not [*(tmp_path / "state").glob(f"{GPU}*")]
 
 
 @pytest.mark.promise("the tuner is upgraded while agents work")

@@ -16,17 +16,26 @@ from db import SCHEMA, open_store
 from db.sql import upgrade
 from db.sql.copies import keep_copy
 from db.upkeep.backup import restore
+from tests.contracts.migrations import engine, migrate
 from tests.contracts.threads import together
-from tests.frozen.make import FIRST
+from tests.frozen.make import RELEASES
 from tuner.core import StoreError
+
+FORMER = f"{int(SCHEMA) - 1:04}"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A database of 0.1.0."""
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A filled database of the schema before the newest."""
+    monkeypatch.setattr(upgrade, "OLDEST", FORMER)
     made = tmp_path / "tuner.sqlite"
     with closing(sqlite3.connect(made)) as file:
-        file.executescript(FIRST.sqlite.read_text())
+        file.executescript(RELEASES[-1].sqlite.read_text())
+    start(made)
+    with engine(f"sqlite:///{made}") as opened, opened.begin() as connection:
+        migrate(connection, FORMER)
+    for copy in tmp_path.glob("*.schema-*"):
+        copy.unlink()
     return made
 
 
@@ -58,26 +67,28 @@ def test_a_file_of_an_older_schema_is_copied_and_the_way_back_is_logged(
     before = dump(path)
     with caplog.at_level(logging.WARNING):
         start(path)
-    copy = path.with_name("tuner.sqlite.schema-0001")
-    assert (schema(path), schema(copy)) == (SCHEMA, "0001")
+    copy = path.with_name(f"tuner.sqlite.schema-{FORMER}")
+    assert (schema(path), schema(copy)) == (SCHEMA, FORMER)
     assert dump(copy) == before
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     (line,) = caplog.messages
-    assert f"from=0001 to={SCHEMA}: to roll back, stop the tuner, put {copy} in its place" in line
+    assert (
+        f"from={FORMER} to={SCHEMA}: to roll back, stop the tuner, put {copy} in its place" in line
+    )
 
 
 def test_nothing_is_copied_where_nothing_is_migrated(path: Path, tmp_path: Path) -> None:
     start(tmp_path / "new.sqlite")
     assert copies(path) == []
     start(path)
-    path.with_name("tuner.sqlite.schema-0001").unlink()
+    path.with_name(f"tuner.sqlite.schema-{FORMER}").unlink()
     start(path)
     assert copies(path) == []
 
 
 def test_rolled_back_and_upgraded_again_it_is_copied_again(path: Path) -> None:
     start(path)
-    copy = path.with_name("tuner.sqlite.schema-0001")
+    copy = path.with_name(f"tuner.sqlite.schema-{FORMER}")
     path.write_bytes(copy.read_bytes())
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM observations")
@@ -87,12 +98,12 @@ def test_rolled_back_and_upgraded_again_it_is_copied_again(path: Path) -> None:
 
 
 def test_without_its_copy_nothing_is_migrated(path: Path) -> None:
-    taken = path.with_name("tuner.sqlite.schema-0001")
+    taken = path.with_name(f"tuner.sqlite.schema-{FORMER}")
     (taken / "a file").mkdir(parents=True)
     with pytest.raises(StoreError, match="the database is not migrated") as refused:
         start(path)
     assert refused.value.hint
-    assert schema(path) == "0001"
+    assert schema(path) == FORMER
     assert copies(path) == [taken.name]
 
 
@@ -135,14 +146,14 @@ def test_a_migration_that_fills_the_disk_is_not_logged_as_done(
 
         monkeypatch.setattr(upgrade, "keep_copy", then_full)
         start(path)
-    assert dump(path) == before == dump(path.with_name("tuner.sqlite.schema-0001"))
+    assert dump(path) == before == dump(path.with_name(f"tuner.sqlite.schema-{FORMER}"))
     assert not caplog.messages
 
 
 def test_of_programs_that_open_it_at_once_one_copies_it(path: Path) -> None:
     together(lambda _: start(path), 4)
     assert schema(path) == SCHEMA
-    assert schema(path.with_name("tuner.sqlite.schema-0001")) == "0001"
+    assert schema(path.with_name(f"tuner.sqlite.schema-{FORMER}")) == FORMER
 
 
 def test_a_backup_of_an_older_schema_that_is_restored_leaves_no_copy(

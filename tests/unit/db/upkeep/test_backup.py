@@ -165,14 +165,19 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, tmp_path: 
     assert path.read_bytes() == before
 
 
-def test_a_backup_of_a_newer_program_is_refused_by_its_name(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "hint"), [("9999", "upgrade jouletune"), ("0005", "a new database")]
+)
+def test_a_backup_of_a_newer_program_or_before_0_2_0_is_refused_by_its_name(
+    path: Path, tmp_path: Path, schema: str, hint: str
+) -> None:
     with closing(sqlite3.connect(path)) as file:
-        file.execute("UPDATE alembic_version SET version_num = '9999'")
+        file.execute(f"UPDATE alembic_version SET version_num = '{schema}'")
         file.commit()
     shutil.copy(path, tmp_path / "backup")
-    with raised(StoreError, "9999") as refused:
+    with raised(StoreError, schema) as refused:
         restore(url(tmp_path / "other.sqlite"), tmp_path / "backup")
-    assert "upgrade jouletune" in refused.value.hint
+    assert hint in refused.value.hint
     assert not (tmp_path / "other.sqlite").exists()
 
 
