@@ -621,6 +621,15 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned mem, unsigned *c
     for (unsigned i = 0; i < there; i++) into[i] = (unsigned)(c->gpu.max_mhz - i * c->step_mhz);
     return leave(SUCCESS);
 }
+/* The clocks of a P-state; of P0 those that locks take. A board without a list has them all the same. */
+int nvmlDeviceGetMinMaxClockOfPState(void *device, unsigned type, unsigned pstate, unsigned *least, unsigned *most) {
+    START(device, 0);
+    const struct chip *c = CHIP(device);
+    if (type > 1 || pstate) return leave(NOT_SUPPORTED);
+    *least = (unsigned)c->min_mhz;
+    *most = (unsigned)c->gpu.max_mhz;
+    return leave(SUCCESS);
+}
 static int clock_of(const char *call, void *device, unsigned type, unsigned *mhz, int most) {
     BEGIN(device, 0, call);
     const struct gpu *g = GPU(device);

@@ -9,7 +9,7 @@ and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ TOLERANCE_MHZ = 30
 UNNAMED = "NVIDIA GPU"
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
+STEP_MHZ = 15
+"""The step of every list of SM clocks that boards since Volta have shown, as far as reports tell."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
 VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
 """The first with locked clocks, the first with locked memory clocks; what a newer one may tell."""
@@ -122,41 +124,35 @@ class NvidiaKnobs:
             floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
             self._set(knob, getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
 
-    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Return what an NVML function of a device answers."""
+    def _call(
+        self, function: Callable[..., Any], *arguments: object, absent: Collection[int] = ()
+    ) -> Any:  # noqa: ANN401
+        """Return what an NVML function of a device answers, None where its error is one of `absent`."""
         try:
             return function(self._handle, *arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-            raise self._failed(function, error) from error
-
-    def _failed(self, function: Callable[..., Any], error: Any) -> ActuationError:  # noqa: ANN401
-        code, message = code_of(error), f"{self.uuid}: {function.__name__}: {error}"
-        hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
-        return (DeviceLost if code in RESTARTED | LOST else ActuationError)(message, hint=hint)
+            if (code := code_of(error)) in absent:
+                return None
+            hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
+            kind = DeviceLost if code in RESTARTED | LOST else ActuationError
+            raise kind(f"{self.uuid}: {function.__name__}: {error}", hint=hint) from error
 
     def _set(self, knob: str, function: Callable[..., Any], *arguments: object) -> None:
         """Call a setter. Raises KnobRefused where it takes no value at all."""
         try:
-            function(self._handle, *arguments)
-        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-            if code_of(error) not in REFUSED:
-                raise self._failed(function, error) from error
+            self._call(function, *arguments)
+        except ActuationError as error:
+            if code_of(error.__cause__) not in REFUSED:
+                raise
             raise KnobRefused(
-                f"{self.uuid} refuses {knob}: {function.__name__}: {error}",
+                f"{self.uuid} refuses {knob}: {function.__name__}: {error.__cause__}",
                 hint=f"leave {knob} out of the grants in actuator.toml",
                 knob=knob,
             ) from error
 
     def _optional(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return the answer, None where this GPU tells none."""
-        try:
-            return function(self._handle, *arguments)
-        except pynvml.NVMLError as error:
-            if int(error.value) in NO_DATA:
-                return None
-            raise self._failed(function, error) from error
-        except pynvml.NVMLLibraryMismatchError:
-            return None
+        return self._call(function, *arguments, absent=NO_DATA)
 
     def _supported(self) -> Mapping[str, Any]:
         """Return what the GPU supports, knob by knob; why it refuses the others, agents find out.
@@ -169,18 +165,23 @@ class NvidiaKnobs:
             return {}
         supported: dict[str, Any] = {}
         newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
-        memory = self._optional(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        memory = self._optional(pynvml.nvmlDeviceGetSupportedMemoryClocks) or ()
         runs = [self._optional(pynvml.nvmlDeviceGetClock, kind, NOW) for kind in (SM, MEM)]
-        if memory and newer >= VOLTA and runs[0] is not None:
-            supported[CLOCK] = self._optional(
-                pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory)
-            )
-        if memory and newer >= AMPERE and len(set(memory)) > 1 and runs[1] is not None:
+        if newer >= VOLTA and runs[0] is not None:
+            supported[CLOCK] = self._clocks(memory)
+        if newer >= AMPERE and runs[1] is not None and len(set(memory)) > 1:
             supported[MEMORY] = memory
         bounds = self._optional(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
             supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return supported
+
+    def _clocks(self, memory: Collection[int]) -> Sequence[int] | None:
+        """Return the SM clocks, from the least to the greatest where the driver lists none (GB10)."""
+        if memory:
+            return self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        ends = self._optional(pynvml.nvmlDeviceGetMinMaxClockOfPState, SM, pynvml.NVML_PSTATE_0)
+        return ends and range(ends[1], ends[0] - 1, -STEP_MHZ)
 
 
 def _watts(mw: int) -> Value:

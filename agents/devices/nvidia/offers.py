@@ -63,7 +63,7 @@ def refusals(gpu: Gpu) -> Mapping[str, str]:
     _, no_clocks = (
         gpu.query("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         if memory
-        else (None, no_memory)
+        else gpu.query("clocks", pynvml.nvmlDeviceGetMinMaxClockOfPState, SM, pynvml.NVML_PSTATE_0)
     )
     _, no_limit = gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
     _, unread = gpu.query("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)

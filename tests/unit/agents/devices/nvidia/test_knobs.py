@@ -121,6 +121,22 @@ class TestDiscovery:
         assert list(knobs.ranges()) == [CLOCK]
         assert "not support" in refusals(Gpu(A100))[LIMIT].lower()
 
+    def test_a_board_without_a_list_of_clocks_is_locked_between_its_ends(
+        self, nvml: FakeNvml
+    ) -> None:
+        """GB10 lists no memory clocks and takes clock locks (open-gpu-kernel-modules 1358)."""
+        nvml.set("uma", 1.0)
+        nvml.set("nvmlDeviceGetPowerManagementLimit", float(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        knobs = discover()[0]
+        assert knobs.ranges() == {CLOCK: tuple(range(210, 1411, 15))}
+        assert refusals(Gpu(A100)).keys() == {MEMORY, LIMIT}
+        knobs.write(CLOCK, 1005)
+        under_load(nvml)
+        assert nvml.get("ran_mhz") == 1005
+        nvml.set("nvmlDeviceGetMinMaxClockOfPState", float(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        assert not discover()[0].ranges()
+        assert "not support" in refusals(Gpu(A100))[CLOCK].lower()
+
     @pytest.mark.parametrize(
         ("bounds", "limits"),
         [
