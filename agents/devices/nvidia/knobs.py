@@ -9,7 +9,7 @@ and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ class NvidiaKnobs:
             supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return supported
 
-    def _clocks(self, memory: Collection[int]) -> Sequence[int] | None:
+    def _clocks(self, memory: Collection[int]) -> Any:  # noqa: ANN401
         """Return the SM clocks, from the least to the greatest where the driver lists none (GB10)."""
         if memory:
             return self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
