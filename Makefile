@@ -163,10 +163,10 @@ test-federated: $(FL)/.installed $(VENV)/.installed
 
 # A hundred clients learn digits in a real `flwr run`, each round set by FedGPO: minutes.
 run-federated: $(FL)/.installed $(VENV)/.installed
-	$(FL)/bin/python -m agents.federated.example --database build/federation.sqlite --python $(abspath $(BIN))/python
+	$(FL)/bin/python -m jouletune_bench.fleet.example --database build/federation.sqlite --python $(abspath $(BIN))/python
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
-bench-devices: $(VENV)/.installed
+bench-devices: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench devices --devices simulated:a100,simulated:orin,simulated:tx2 --seeds 5 --json >build/bench/devices.json
 	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/python -m tests.bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
 	for one in devices host host-alone; do $(BIN)/python docs/figures.py $$one build/bench/$$one.json; done
@@ -193,12 +193,12 @@ bench-fleet: $(VENV)/.installed-ray
 	$(BIN)/python docs/figures.py fleet build/bench/fleet.json docs/fleet.md
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
-bench-packrat: $(VENV)/.installed
+bench-packrat: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.engines.packrat --json >build/bench/packrat.json
 	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
 
 # What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
-bench-allocators: $(VENV)/.installed
+bench-allocators: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
@@ -352,13 +352,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres]'
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]'
+$(VENV)/.installed-dev: $(VENV)/.installed tests/bench/pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]' -e 'tests/bench[fleet]'
 	touch $@
 
-build/python310/.installed: pyproject.toml constraints-310.txt
+build/python310/.installed: pyproject.toml tests/bench/pyproject.toml constraints-310.txt
 	$(PYTHON310) -m venv build/python310
-	build/python310/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-310.txt -e . hypothesis mfusepy pytest pytest-timeout trustme numpy starlette uvicorn httptools
+	build/python310/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-310.txt -e . -e tests/bench hypothesis mfusepy pytest pytest-timeout trustme numpy starlette uvicorn httptools
 	touch $@
 
 build/engines/.installed: tests/engines/tuned/requirements.txt
@@ -374,9 +374,9 @@ $(VENV)/.installed-llama: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,llama]'
 	touch $@
 
-$(FL)/.installed: pyproject.toml constraints-flower.txt
+$(FL)/.installed: pyproject.toml tests/bench/pyproject.toml constraints-flower.txt
 	python3 -m venv $(FL)
-	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(FLWR),'flwr[simulation]$(FLWR)',-c constraints-flower.txt) -e '.[fl]'
+	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(FLWR),'flwr[simulation]$(FLWR)',-c constraints-flower.txt) -e '.[fl]' -e 'tests/bench[fleet]'
 	touch $@
 
 build/locks/.installed:

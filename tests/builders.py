@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agents.devices.replay.names import roles_of
+from jouletune_bench.replay.names import roles_of
 from tuner.core import (
     Applied,
     Constraint,

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-OURS = ["tuner", "agents", "policies", "db"]
+OURS = {
+    **dict.fromkeys(("tuner", "agents", "policies", "db"), "jouletune"),
+    "jouletune_bench": "jouletune-bench",
+}
+"""Each import package of ours, and the distribution that has it."""
 TOP = Path(__file__).parents[1]
 
 DIALECT = {
@@ -51,7 +55,9 @@ EXCEPTIONS = {
 @functools.cache
 def parsed() -> tuple[tuple[str, ast.AST], ...]:
     """Return each of our files, parsed."""
-    paths = (path for room in OURS for path in sorted((TOP / room).rglob("*.py")))
+    bench = TOP / "tests/bench/src"
+    tops = [bench / room if (bench / room).is_dir() else TOP / room for room in OURS]
+    paths = (path for top in tops for path in sorted(top.rglob("*.py")))
     return tuple((str(path.relative_to(TOP)), ast.parse(path.read_text())) for path in paths)
 
 
@@ -73,9 +79,9 @@ def dialect(name: str) -> set[str]:
     return {word for word in words & DIALECT.keys() if word == bare or word not in ALONE}
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_we_alone_own_our_import_names(name: str) -> None:
-    assert set(packages_distributions()[name]) == {"jouletune"}
+@pytest.mark.parametrize(("name", "distribution"), OURS.items())
+def test_one_distribution_owns_each_import_name(name: str, distribution: str) -> None:
+    assert set(packages_distributions()[name]) == {distribution}
 
 
 def test_no_two_classes_share_a_name() -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 
+BENCH = "jouletune_bench"
+"""The distribution of a checkout that has the devices of its benches: `tests/bench`."""
+
 
 def names(group: str, builtin: Mapping[str, str]) -> list[str]:
     """Return what there is to choose from, what is built in first."""
@@ -38,6 +41,15 @@ def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN
         return None
     module, _, attribute = builtin[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def only_in_a_checkout(name: str) -> InvalidInput:
+    """Return the refusal of a name that only the checkout's `BENCH` offers."""
+    return InvalidInput(
+        f"{name!r} needs the package {BENCH}, which is not installed",
+        hint="it is in a checkout of jouletune, below tests/bench, and not in the wheel or the Debian "
+        "packages: run `pip install -e tests/bench` there",
+    )
 
 
 def _imported(entry: EntryPoint) -> Any:  # noqa: ANN401

@@ -26,19 +26,17 @@ DEVICES = MappingProxyType(
         "cpu": "agents.devices.cpu.device:open_cpu",
         "jetson": "agents.devices.jetson.device:open_jetson",
         "nvidia": "agents.devices.nvidia.device:open_nvidia",
-        "replay": "agents.devices.replay:open_replay",
         "simulated": "agents.devices.simulated:open_simulated",
         "unit": "agents.devices.unit.device:open_unit",
     }
 )
 """Kind of device to the function that opens one; imported only when chosen."""
 
-TRUTHS = MappingProxyType(
-    {
-        "replay": "agents.devices.replay:truth",
-        "simulated": "agents.devices.simulated:known",
-    }
-)
+IN_A_CHECKOUT = ("replay",)
+"""Kinds that the package of a checkout's benches offers by entry points."""
+
+TRUTHS_GROUP = "jouletune.truths"
+TRUTHS = MappingProxyType({"simulated": "agents.devices.simulated:known"})
 """Kinds with true values, and the function that returns them."""
 
 DIAGNOSES_GROUP = "jouletune.diagnoses"
@@ -58,8 +56,9 @@ Truth = Callable[[Setting], Mapping[str, float]]
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open a device by its kind and what follows the colon.
 
-    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`,
-    `unit:NAME.service`; a package's entry point is called alike, with what follows its name and the colon.
+    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `unit:NAME.service`,
+    in a checkout `replay:FILE[#SURFACE]`; a package's entry point is called alike, with what follows its
+    name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
     `root` the filesystem that a real device is searched in.
 
@@ -101,7 +100,7 @@ def examine(root: Path) -> Iterator[Symptom]:
 
 def specs_in(spec: str) -> list[str]:
     """Return the devices that a spec puts together: `nvidia:0+cpu` is two."""
-    kinds = "|".join(map(re.escape, plugins.names(GROUP, DEVICES)))
+    kinds = "|".join(map(re.escape, (*plugins.names(GROUP, DEVICES), *IN_A_CHECKOUT)))
     return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
@@ -114,9 +113,8 @@ def known_truth(spec: str) -> Truth | None:
     if len(specs_in(spec)) > 1:
         return None
     kind, _, rest = _parsed(spec)
-    if kind not in TRUTHS:
-        return None
-    truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
+    truths = plugins.load(TRUTHS_GROUP, TRUTHS, kind)
+    truth: Truth | None = None if truths is None else truths(rest)
     return truth
 
 
@@ -150,11 +148,13 @@ def _parsed(spec: str) -> tuple[str, Callable[..., Side], str]:
     """Return the kind of a device, what opens one, and what follows the kind."""
     kind, _, rest = spec.partition(":")
     opener = plugins.load(GROUP, DEVICES, kind)
+    if opener is None and kind in IN_A_CHECKOUT:
+        raise plugins.only_in_a_checkout(kind)
     if opener is None:
         others = plugins.names(GROUP, DEVICES)[len(DEVICES) :]
         more = f"; from other packages: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no device {spec!r}",
-            hint=f"choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE{more}",
+            hint=f"choose one like cpu, nvidia:0, jetson or simulated:a100{more}",
         )
     return kind, opener, rest

@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx
 
-from agents.federated.fleet.rounds import federation_space
 from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
+from agents.federated.space import federation_space
 from agents.host.host import Host, HostClock
 from agents.tuner_link.client import TunerClient, connect
 from agents.tuner_link.credentials import Credentials

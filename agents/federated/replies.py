@@ -11,8 +11,7 @@ from statistics import fmean
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from agents.federated.fleet.devices import JOULES_PER_KWH
-from tuner.core import Context, Origin
+from tuner.core import JOULES_PER_KWH, Context, Origin
 
 log = logging.getLogger(__name__)
 

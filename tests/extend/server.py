@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServerCounters
+from jouletune_bench.llm import Request, ServedRequest, ServerCounters
 from tuner.core import Knob, Role, Setting, Space
 
 SPACE = Space((Knob("gpu.clock_mhz", (600, 1200), 1200, role=Role.CORE_CLOCK),))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import pytest
 
-from agents.devices.simulated.llm import Request, attach
 from agents.target.side import Side
 from agents.target.target import Target
+from jouletune_bench.llm import Request, attach
 from tests.bench.load.play import Fixed, play
 from tests.bench.load.servers import opener
 from tests.contracts.actuator import SettableContract

@@ -10,12 +10,12 @@ import numpy as np
 from flwr.app import Context as RunContext
 from flwr.app import Message, RecordDict
 
-from agents.federated.app.fedgpo_digits.client_app import app
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import FederatedTraining
-from agents.federated.fleet.task import digits
 from agents.federated.ports import RoundOutcome
-from agents.federated.weights import arrays_of, weights_of
+from jouletune_bench.fleet.app.fedgpo_digits.client_app import app
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.task import digits
+from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tuner.core import Context, Setting, Space
 
 Node = Callable[[Message], Message | None]

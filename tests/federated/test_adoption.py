@@ -19,9 +19,9 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app import Context as RunContext
 
-from agents.federated.example import JOULETUNE
 from agents.federated.grid import LocalGrid
-from agents.federated.weights import arrays_of, weights_of
+from jouletune_bench.fleet.example import JOULETUNE
+from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import Node
 
 PYTHON = os.environ.get("JOULETUNE_PYTHON", "")

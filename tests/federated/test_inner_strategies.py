@@ -27,10 +27,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from agents.federated.fleet.rounds import FederatedTraining
 from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
-from agents.federated.weights import arrays_of, weights_of
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import Node, Scripted, nodes, training
 from tuner.core import InvalidInput, Setting
 

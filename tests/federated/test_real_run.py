@@ -23,11 +23,11 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from agents.federated.embedded import FederationSpec, open_embedded
-from agents.federated.example import JOULETUNE, MARK
-from agents.federated.fleet.rounds import FederatedTraining
 from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
-from agents.federated.weights import arrays_of, weights_of
+from jouletune_bench.fleet.example import JOULETUNE, MARK
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import nodes, training
 
 PYTHON = os.environ.get("JOULETUNE_PYTHON", "")
@@ -69,7 +69,7 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
     tmp_path: Path,
 ) -> None:
     real, local = tmp_path / "real.sqlite", tmp_path / "local.sqlite"
-    command = [sys.executable, "-m", "agents.federated.example", "--database", str(real)]
+    command = [sys.executable, "-m", "jouletune_bench.fleet.example", "--database", str(real)]
     command += ["--rounds", str(ROUNDS), "--clients", str(CLIENTS), "--python", PYTHON]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
@@ -87,7 +87,7 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
 @pytest.mark.timeout(900)
 def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Path) -> None:
     database = tmp_path / "goal.sqlite"
-    command = [sys.executable, "-m", "agents.federated.example", "--database", str(database)]
+    command = [sys.executable, "-m", "jouletune_bench.fleet.example", "--database", str(database)]
     command += ["--rounds", "150", "--clients", str(MANY), "--python", PYTHON, "--goal", "0.85"]
     with (tmp_path / "first.log").open("wb") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

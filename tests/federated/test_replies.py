@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from agents.federated.grid import identified
 from agents.federated.replies import KnownClients, sound
-from agents.federated.weights import arrays_of
+from jouletune_bench.fleet.weights import arrays_of
 
 SENT = arrays_of((np.zeros((2, 3)), np.zeros(3)))
 NAME, OTHER = list(SENT)

@@ -16,12 +16,12 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedMedian, Result
 
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import FederatedTraining
-from agents.federated.fleet.task import digits
 from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
-from agents.federated.weights import arrays_of, weights_of
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.task import digits
+from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import (
     Node,
     Scripted,

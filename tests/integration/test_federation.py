@@ -16,10 +16,10 @@ from agents.federated.embedded import (
     open_connected,
     open_embedded,
 )
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import FederatedTraining
-from agents.federated.fleet.task import digits
 from agents.federated.ports import RoundOutcome
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.task import digits
 from tests.errors import raised
 from tests.integration.stage import Stage, stage
 from tuner.core import Origin, Setting, TuningError

@@ -27,9 +27,6 @@ DEADLINE_S = 300.0
 FILES = """
 import importlib.resources as r
 import agents, db, policies, tuner
-from agents.federated.fleet.devices import FROZEN
-assert FROZEN.is_file()
-assert (r.files("agents.federated") / "app" / "pyproject.toml").is_file()
 assert (r.files("db") / "alembic.ini").is_file()
 print(*{p.__file__ for p in (agents, db, policies, tuner)})
 """
@@ -126,6 +123,13 @@ class Trial:
         if "written by a newer jouletune (schema 9999" not in said or said.count("\n") != 1:
             raise Failed(f"a newer database is not refused in one line: {said!r}")
 
+    def of_a_checkout(self) -> None:
+        """What only a checkout has is refused by the name of its package."""
+        for spec in ("replay:table.csv#one", "simulated:h100-llm@3"):
+            said = self.call("jouletune", "run", "--device", spec, code=2)
+            if "jouletune_bench" not in said:
+                raise Failed(f"{spec} is refused without a way on: {said!r}")
+
     def study(self) -> None:
         """A tuner and an agent as processes of their own come to hold what they found."""
         port, token = self.folder / "port", self.folder / "token"
@@ -169,6 +173,7 @@ def main(arguments: list[str]) -> int:
         trial.version,
         trial.main_job,
         trial.report,
+        trial.of_a_checkout,
         trial.migrations,
         trial.study,
         trial.pages,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDevice
-from agents.devices.simulated.llm import SERVERS, open_llm
 from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
 from agents.devices.simulated.tenant import FineTuning
 from agents.target.side import Side
+from tuner import plugins
 from tuner.core import InvalidInput, Setting
 
 __all__ = [
@@ -27,20 +27,23 @@ __all__ = [
 
 VERSION = "simulator 1"
 """Increase it whenever the physics changes: older evidence then no longer counts."""
+SERVERS_GROUP = "jouletune.simulated"
+"""Simulated servers of language models by their names, `…-llm`; only a checkout has some."""
+SERVER = "-llm"
 DEFAULT_WORKLOAD = "resnet50"
 SETTLE_S = LONGEST_DELAY_S + 3.0
 """Seconds to settle: the longest delay of a change plus part of the warm-up; the rest is in the noise."""
 
 
 def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
-    """Open `PRESET[/WORKLOAD]` or `SERVER[/MODEL][@LOAD]`, restoring its state from `state_dir`.
+    """Open `PRESET[/WORKLOAD]`, in a checkout also `SERVER[/MODEL][@LOAD]`; its state is in `state_dir`.
 
     Raises:
         InvalidInput: unknown preset or workload, or unknown server, model or load.
         ConfigError: the state file belongs to another device.
     """
-    if _is_server(rest):
-        return open_llm(rest, seed=seed, state_dir=state_dir)
+    if (open_server := _server(rest)) is not None:
+        return open_server(rest, seed=seed, state_dir=state_dir)
     preset, workload = _chosen(rest)
     state_file = state_dir / f"{_name(preset, workload)}.json" if state_dir else None
     return attach(SimulatedDevice(preset, workload, seed=seed, state_file=state_file))
@@ -66,7 +69,7 @@ def attach(device: SimulatedDevice) -> Side:
 
 def known(rest: str) -> Callable[[Setting], Mapping[str, float]] | None:
     """Return `truth`; None for a server, whose load varies, so that it has no steady state."""
-    return None if _is_server(rest) else truth(rest)
+    return truth(rest) if _server(rest) is None else None
 
 
 def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
@@ -102,7 +105,7 @@ def _chosen(rest: str) -> tuple[Preset, str]:
     if name not in PRESETS:
         raise InvalidInput(
             f"there is no simulated device {name!r}",
-            hint=f"choose one of {', '.join((*PRESETS, *SERVERS))}",
+            hint=f"choose one of {', '.join((*PRESETS, *plugins.names(SERVERS_GROUP, {})))}",
         )
     if workload not in WORKLOADS:
         raise InvalidInput(
@@ -112,8 +115,13 @@ def _chosen(rest: str) -> tuple[Preset, str]:
     return PRESETS[name], workload
 
 
-def _is_server(rest: str) -> bool:
-    return rest.partition("@")[0].partition("/")[0] in SERVERS
+def _server(rest: str) -> Callable[..., Side] | None:
+    """Return the function that opens a server of language models; None where it is none."""
+    name = rest.partition("@")[0].partition("/")[0]
+    opener: Callable[..., Side] | None = plugins.load(SERVERS_GROUP, {}, name)
+    if opener is None and name.endswith(SERVER) and not plugins.names(SERVERS_GROUP, {}):
+        raise plugins.only_in_a_checkout(f"simulated:{name}")
+    return opener
 
 
 def _name(preset: Preset, workload: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.devices.replay.table import ROLES_FILE, Surface
+from jouletune_bench.replay.table import ROLES_FILE, Surface
 from tests.bench.contest.tables_read import blurred, load_surfaces, presumed
 from tuner.core import (
     Better,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.devices.replay.table import (
+from jouletune_bench.replay.table import (
     LABELS,
     METRICS,
     ROLES_FILE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from agents.federated.fleet.rounds import INTERVALS
+from jouletune_bench.fleet.rounds import INTERVALS
 from tests.bench.federated.compare import OURS, Bench
 from tests.bench.federated.judge import best_of, judged
 from tests.bench.federated.setups import FederationSetup

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from agents.federated.fleet.devices import JOULES_PER_KWH
-from agents.federated.fleet.rounds import FederatedTraining, RoundResult
+from jouletune_bench.fleet.rounds import FederatedTraining, RoundResult
 from policies.fedgpo.federation import ROUNDS_LEFT
 from tests.bench.federated.setups import FederationSetup
 from tests.bench.rivals import load_tuner
 from tuner.core import (
+    JOULES_PER_KWH,
     Constraint,
     Done,
     Estimate,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.task import TrainingTask
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.task import TrainingTask
 from tests.bench.federated.setups import FederationSetup
 
 SAMPLES, FEATURES, KINDS, UNITS = 4_800, 24, 6, 12

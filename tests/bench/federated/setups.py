@@ -16,18 +16,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agents.federated.fleet import rounds as fleet_rounds
-from agents.federated.fleet.devices import FleetDevices, load_devices
-from agents.federated.fleet.rounds import (
-    BATCHES,
-    CLIENTS,
-    EPOCHS,
-    FLOWER,
+from agents.federated import space
+from agents.federated.space import BATCHES, CLIENTS, EPOCHS, FLOWER, participants_of
+from jouletune_bench.fleet import rounds as fleet_rounds
+from jouletune_bench.fleet.devices import FleetDevices, load_devices
+from jouletune_bench.fleet.rounds import (
     PARTICIPANTS,
     FederatedTraining,
-    participants_of,
 )
-from agents.federated.fleet.task import TrainingTask, digits, made
+from jouletune_bench.fleet.task import TrainingTask, digits, made
 from tuner.core import InvalidInput, Space
 
 Fixed = Mapping[str, int]
@@ -100,7 +97,8 @@ class FederationSetup:
     def key(self) -> str:
         """What its trainings follow from: itself, and the code that trains."""
         code = hashlib.sha256(Path(inspect.getfile(self.task)).read_bytes())
-        for file in sorted(Path(fleet_rounds.__file__).parent.glob("*.*")):
+        fleet = Path(fleet_rounds.__file__).parent.glob("*.*")
+        for file in (Path(space.__file__), *sorted(fleet)):
             code.update(file.read_bytes())
         named: dict[str, Any] = {**asdict(self), "task": self.task.__qualname__}
         return json.dumps([named, code.hexdigest()], sort_keys=True)

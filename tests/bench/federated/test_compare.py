@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.task import digits
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.task import digits
 from tests.bench.federated import compare
 from tests.bench.federated.command import federated
 from tests.bench.federated.judge import best_of, judged

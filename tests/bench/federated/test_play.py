@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.task import digits
+from jouletune_bench.fleet.devices import load_devices
+from jouletune_bench.fleet.task import digits
 from tests.bench.federated.play import Played, play, play_fixed
 from tests.bench.federated.setups import FederationSetup
 

@@ -57,7 +57,7 @@ def load(
     Each server gets the largest share of a trace that does not crowd it. In all cells the same: limits on
     the p99 of time to first token and of time per token, a window of 299 requests, ten seeds at least.
     """
-    from agents.devices.simulated.llm import read_trace
+    from jouletune_bench.llm import read_trace
     from tests.bench.load.judge import of_trace
     from tests.bench.load.servers import builtin
     from tests.bench.load.timing import suggestion_times

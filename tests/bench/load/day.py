@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import Random
 
-from agents.devices.simulated.llm import Request
-from agents.devices.simulated.llm.requests import typical
+from jouletune_bench.llm import Request
+from jouletune_bench.llm.requests import typical
 from tests.bench.load.judge import Task
 
 DAY_S = 86_400.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.devices.simulated.llm import ServedRequest, ServerCounters, ServesRequests
+from jouletune_bench.llm import ServedRequest, ServerCounters, ServesRequests
 from tests.bench.load.servers import Limits, quantile
 from tuner.core import Setting
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
-from agents.devices.simulated.llm import Request
+from jouletune_bench.llm import Request
 from tests.bench.load.cells import ArmRow, CellRow, Pair, PlanRow
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
 from tests.bench.load.kept import KeptRuns

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-import agents.devices.simulated.llm as simulator
+import jouletune_bench.llm as simulator
 from tests.bench.load import governors, oracles, play, servers
 from tests.bench.load.play import Played
 

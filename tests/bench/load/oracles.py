@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests
+from jouletune_bench.llm import Request, ServedRequest, ServesRequests
 from tests.bench.load.governors import clocks
 from tests.bench.load.servers import quantile
 from tuner.core import Setting

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests, attach
-from agents.devices.simulated.llm.requests import repeated
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
@@ -17,6 +15,8 @@ from agents.host.host import Host
 from agents.target.measure import Ask, Measurer
 from agents.target.target import Target
 from agents.target.window import Usage
+from jouletune_bench.llm import Request, ServedRequest, ServesRequests, attach
+from jouletune_bench.llm.requests import repeated
 from policies import load_policy
 from tests.bench.load.servers import Limits, Opener
 from tuner.core import (

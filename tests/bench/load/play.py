@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests
+from jouletune_bench.llm import Request, ServedRequest, ServesRequests
 from tests.bench.load.servers import WARM_S, Limits, Opener, quantile, windows
 from tuner.core import Setting
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests
+from jouletune_bench.llm import Request, ServedRequest, ServesRequests
 from tests.bench.load.judge import MOST_ABOVE, OURS
 from tests.bench.load.ours import Follows, Pace, tune_on
 from tests.bench.load.play import Controller, Fixed, play

@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from agents.devices.simulated.llm import Request, ServedRequest, ServerCounters
+from jouletune_bench.llm import Request, ServedRequest, ServerCounters
 from tuner.core import Cost, Knob, Setting, Space
 
 KNOB = "rounds_per_s"

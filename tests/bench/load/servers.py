@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from agents.devices.simulated.llm import (
+from jouletune_bench.llm import (
     SERVERS,
     LlmServer,
     Request,

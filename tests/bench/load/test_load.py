@@ -14,8 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agents.devices.simulated.llm import CLOCK, Request, ServedRequest, ServesRequests
-from agents.devices.simulated.llm.requests import poisson, typical
+from jouletune_bench.llm import CLOCK, Request, ServedRequest, ServesRequests
+from jouletune_bench.llm.requests import poisson, typical
 from tests.bench.load import command, judge, timing
 from tests.bench.load.day import day, rate_per_s, spikes
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks

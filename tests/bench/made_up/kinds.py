@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from agents.devices.replay.names import roles_of
-from agents.devices.replay.table import Surface
+from jouletune_bench.replay.names import roles_of
+from jouletune_bench.replay.table import Surface
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
 from tests.bench.made_up.formula import SurfaceFormula

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from agents.devices.replay.names import roles_of
+from jouletune_bench.replay.names import roles_of
 from tests.bench.contest.contest import ContestTerms, jobs_of, narrowed, standings
 from tests.bench.contest.replay import Task, TaskResult, replay
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem

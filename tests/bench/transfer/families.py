@@ -13,9 +13,9 @@ from random import Random
 from typing import Any
 
 from agents.devices.catalogue import known_truth
-from agents.devices.replay.table import Surface
 from agents.devices.simulated.presets import PRESETS
 from agents.devices.simulated.presets import WORKLOADS as MODELS
+from jouletune_bench.replay.table import Surface
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.kinds import KINDS, TIGHT, problem_of
 from tuner.core import Knob, Space, TuningError, setting_key

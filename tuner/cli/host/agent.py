@@ -30,8 +30,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="SPEC[=WORKLOAD]",
-            help="cpu=reference, nvidia:0+cpu (tuned as one), jetson, simulated:a100, replay:FILE; "
-            "repeatable.",
+            help="cpu=reference, nvidia:0+cpu (tuned as one), jetson, simulated:a100, in a checkout "
+            "replay:FILE; repeatable.",
         ),
     ] = None,
     workload: Annotated[

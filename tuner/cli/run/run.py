@@ -54,7 +54,7 @@ def run(
         str,
         typer.Option(
             metavar="SPEC",
-            help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), jetson, simulated:a100 or "
+            help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), jetson, simulated:a100, in a checkout "
             "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference "
             "workload on this machine.",
             show_default=False,

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from agents.devices.catalogue import DEVICES, known_truth, open_device, specs_in
+from tests.errors import raised
+from tuner import plugins
 from tuner.core import InvalidInput
 
 
@@ -29,6 +31,25 @@ def test_what_is_not_there_is_answered_with_what_is(spec: str, words: str) -> No
         open_device(spec, seed=0, state_dir=None)
     with pytest.raises(InvalidInput, match=words):
         known_truth(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("replay:table.csv#one", "replay"),
+        ("cpu+replay:table.csv#one", "replay"),
+        ("simulated:h100-llm", "simulated:h100-llm"),
+        ("simulated:l20-llm/qwen2.5-7b@3", "simulated:l20-llm"),
+    ],
+)
+def test_what_only_a_checkout_has_is_refused_by_the_name_of_its_package(
+    spec: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: ())
+    one = specs_in(spec)[-1]
+    for ask in (known_truth, lambda spec: open_device(spec, seed=0, state_dir=None)):
+        with raised(InvalidInput, f"'{name}' needs the package jouletune_bench", "tests/bench"):
+            ask(one)
 
 
 def test_a_preset_runs_the_first_workload_unless_told() -> None:
@@ -52,7 +73,7 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     )
     loaded = ast.literal_eval(done.stdout)
     assert {name.split(".")[2] for name in loaded} == {"catalogue", "cpu"}
-    assert set(DEVICES) == {"cpu", "jetson", "nvidia", "replay", "simulated", "unit"}
+    assert set(DEVICES) == {"cpu", "jetson", "nvidia", "simulated", "unit"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agents.federated.embedded import FederationSpec, TrainingWishes, _other
-from agents.federated.fleet.rounds import federation_space
+from agents.federated.space import federation_space
 from tests.errors import raised
 from tuner.core import InvalidInput
 

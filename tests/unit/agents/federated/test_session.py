@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from agents.federated.embedded import FederationSpec
-from agents.federated.fleet.rounds import federation_space
 from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
+from agents.federated.space import federation_space
 from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool

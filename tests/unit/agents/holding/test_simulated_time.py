@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices.simulated.llm import LlmServer, attach, board_of
-from agents.devices.simulated.llm.requests import poisson
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import POLLED_TICK_S, TICK_S, PlanRunner
 from agents.host.host import Host
 from agents.target.target import Target
+from jouletune_bench.llm import LlmServer, attach, board_of
+from jouletune_bench.llm.requests import poisson
 from tests.builders import Time
 from tests.unit.agents.holding.orders import order
 from tuner.core import Plan, Row

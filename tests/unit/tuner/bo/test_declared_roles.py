@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices.replay.table import Surface, load_surface
 from agents.devices.simulated.presets import ORIN, TX2, Preset
+from jouletune_bench.replay.table import Surface, load_surface
 from policies import load_policy
 from tests.builders import asked, trial, window
 from tuner.core import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agents.devices.replay.names import roles_of
+from jouletune_bench.replay.names import roles_of
 from tuner.bo.physics import (
     UNKNOWN_BASELINE,
     BaselineFacts,

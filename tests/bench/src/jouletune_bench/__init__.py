@@ -1,0 +1,1 @@
+"""Replayed tables, simulated servers and a fleet of phones, for the benches of a checkout."""
