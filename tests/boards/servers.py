@@ -175,6 +175,7 @@ def arm() -> Board:
         "arm", "Neoverse (fake)", limits, 12, words, packages=1, limited=False, uncore=False
     )
     board.nodes = {p: n for p, n in board.nodes.items() if "powercap" not in p}
+    board.nodes["/proc/cpuinfo"] = fixed("processor\t: 0\nCPU implementer\t: 0x41")
     board.begin = board.snapshot()
     return board
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from agents.actuator.sysfs import numbers
 from agents.devices.cpu.device import THROTTLES, open_cpu
+from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
+from agents.host.machine import arm, contained, masked, virtual
 from agents.host.processor import text_of
 from agents.host.symptoms import Symptom
 from agents.target.side import Side
@@ -17,14 +19,15 @@ from tuner.core import TuningError
 LOAD_S = 0.5
 """How long the doctor loads a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
-NO_CLOCKS = "on a virtual machine the host controls it; on bare metal enable a cpufreq driver"
+STILL = "flags of the workload, its CPU time and `jouletune observe` need neither clocks nor energy"
 NO_RIGHT = (
     'drivers = ["cpu"] and a grant in /etc/jouletune/actuator.toml (install.sh --cpu), then '
     "systemctl enable --now jouletune-actuator"
 )
-NO_ENERGY = (
-    "a virtual machine has none; on bare metal load intel_rapl_msr "
-    "and make it readable for the group jouletune: install.sh --cpu"
+STANDING = "many virtual machines have such counters: measure on the host"
+UNMASKED = (
+    "measure on the host, or show it to the container: podman run --security-opt "
+    "unmask=/sys/devices/virtual/powercap, Docker systempaths=unconfined, Kubernetes procMount: Unmasked"
 )
 
 
@@ -39,12 +42,35 @@ def examine(root: Path) -> Iterator[Symptom]:
         return
     try:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
-        yield from _knobs(root)
-        yield _rights(side)
-        yield _energy(side)
+        knobs = list(_knobs(root))
+        yield from knobs
+        yield _rights(side, NO_RIGHT if any(knob.well for knob in knobs) else no_clocks(root))
+        yield _energy(side, root)
         yield from _heat(root)
     finally:
         side.close()
+
+
+def no_clocks(root: Path) -> str:
+    """Return what to do where no clock can be set."""
+    if virtual(root):
+        return f"the host of a virtual machine controls its clocks; {STILL}"
+    if contained(root):
+        return f"a container sees what its runtime shows: set clocks on the host; {STILL}"
+    return "enable a cpufreq driver in the kernel or in the BIOS"
+
+
+def no_energy(root: Path) -> str:
+    """Return what to do where no energy is measured."""
+    if masked(root / POWERCAP):
+        return UNMASKED
+    if virtual(root):
+        return f"a virtual machine has none: measure on its host; {STILL}"
+    if contained(root):
+        return f"a container sees what its runtime shows: measure on the host; {STILL}"
+    if arm(root):
+        return f"few Arm hosts have a counter or a meter that the kernel shows; {STILL}"
+    return "load intel_rapl_msr and make it readable for the group jouletune: install.sh --cpu"
 
 
 def _driver(root: Path) -> str:
@@ -58,16 +84,18 @@ def _knobs(root: Path) -> Iterator[Symptom]:
     try:
         devices = discover(str(root))
     except TuningError as error:
-        yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, NO_CLOCKS)
+        yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, no_clocks(root))
         return
     if not devices:
-        yield Symptom(f"cpu: {KNOBS[0]}", False, "the kernel offers no clock limits", NO_CLOCKS)
+        yield Symptom(
+            f"cpu: {KNOBS[0]}", False, "the kernel offers no clock limits", no_clocks(root)
+        )
         return
     values = devices[0].read()
     for name, offered in devices[0].ranges().items():
         if not offered:
             yield Symptom(
-                f"cpu: {name}", False, "its files have no value that can be set", NO_CLOCKS
+                f"cpu: {name}", False, "its files have no value that can be set", no_clocks(root)
             )
             continue
         span = f"{offered[0]} to {offered[-1]}, {len(offered)} values"
@@ -80,10 +108,10 @@ def _knobs(root: Path) -> Iterator[Symptom]:
             )  # fmt: skip
 
 
-def _energy(side: Side) -> Symptom:
+def _energy(side: Side, root: Path) -> Symptom:
     """Return whether energy is metered, read twice under load: a VM may have counters that stand at 0."""
     if not side.source:
-        return Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+        return Symptom("cpu: energy", False, side.cannot["energy_j"], no_energy(root))
     try:
         window = side.meter.start()
         until = time.monotonic() + LOAD_S
@@ -91,18 +119,18 @@ def _energy(side: Side) -> Symptom:
             sum(range(1000))  # one core's worth of work
         joules = window.stop().totals["energy_j"]
     except TuningError as error:
-        return Symptom("cpu: energy", False, error.message, error.hint or NO_ENERGY)
+        return Symptom("cpu: energy", False, error.message, error.hint or no_energy(root))
     if joules <= 0.0:
         why = f"{side.source}: the counters did not change in {LOAD_S:g} s under load"
-        return Symptom("cpu: energy", False, why, NO_ENERGY)
+        return Symptom("cpu: energy", False, why, f"{STANDING}; {STILL}")
     return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
 
 
-def _rights(side: Side) -> Symptom:
+def _rights(side: Side, cure: str) -> Symptom:
     granted = [knob.name for knob in side.space.knobs]
     if granted:
         return Symptom("cpu: permission to set", True, f"the actuator grants {', '.join(granted)}")
-    return Symptom("cpu: permission to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
+    return Symptom("cpu: permission to set", False, side.cannot[KNOBS[0]], cure)
 
 
 def _heat(root: Path) -> Iterator[Symptom]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.host.machine import masked
 from agents.host.processor import required_text, text_of
 from agents.target.joules import Every, IntegratedJoules, Joules, drawn
 from tuner.core import Clock, MeasurementError
@@ -73,7 +74,12 @@ def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
             ),
             f"the platform's average power, integrated ({len(powers)} domains of arm-scmi)",
         )
-    return EnergySource(None, why_not=f"no CPU package under {root / POWERCAP}")
+    why = (
+        "the container's runtime masks all of"
+        if masked(root / POWERCAP)
+        else "no CPU package under"
+    )
+    return EnergySource(None, why_not=f"{why} {root / POWERCAP}")
 
 
 def counted_uj(before: int, after: int, range_uj: int) -> int:

@@ -19,8 +19,9 @@ from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
-from agents.devices.nvidia.sharing import contained, shared_by
+from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
+from agents.host.machine import contained
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError

@@ -14,8 +14,7 @@ from pathlib import Path
 import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
-
-CONTAINER_MARKS = ("run/.containerenv", ".dockerenv")
+from agents.host.machine import contained
 
 
 def shared_by(gpu: Gpu, root: Path) -> str:
@@ -25,11 +24,6 @@ def shared_by(gpu: Gpu, root: Path) -> str:
         ActuationError, DeviceLost: it does not answer.
     """
     return "; ".join(_reasons(gpu, root))
-
-
-def contained(root: Path) -> bool:
-    """Return whether this process runs in a container, as far as containers say so."""
-    return any((root / mark).exists() for mark in CONTAINER_MARKS)
 
 
 def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:

@@ -46,6 +46,54 @@ def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
         assert not symptoms[about].well and symptoms[about].cure
 
 
+def tree(root: Path, cpuinfo: str, **files: str) -> Path:
+    for name, text in {
+        "proc/cpuinfo": cpuinfo,
+        "proc/stat": "cpu  1 0 0 9 0 0 0 0 0 0",
+        **files,
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+    return root
+
+
+X86 = "model name\t: a CPU\nflags\t\t: fpu sse2"
+KINDS = {
+    "bare": (X86, {}, ("enable a cpufreq driver", "intel_rapl_msr")),
+    "guest": (f"{X86} hypervisor", {}, ("virtual machine", "virtual machine")),
+    "guest by DMI": (X86, {"sys/class/dmi/id/sys_vendor": "QEMU"}, ("virtual machine",) * 2),
+    "Arm": ("CPU implementer\t: 0x41", {}, ("enable a cpufreq driver", "Arm")),
+    "Arm guest": (
+        "CPU implementer\t: 0x41",
+        {"sys/class/dmi/id/product_name": "KVM Virtual Machine"},
+        ("virtual machine",) * 2,
+    ),
+    "container": (X86, {".dockerenv": ""}, ("container", "container")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_advice_is_for_the_kind_of_machine(kind: str, tmp_path: Path) -> None:
+    cpuinfo, files, (clocks, energy) = KINDS[kind]
+    symptoms = examined(tree(tmp_path, cpuinfo, **files))
+    assert clocks in symptoms["cpu: cpu.max_mhz"].cure
+    assert symptoms["cpu: permission to set"].cure == symptoms["cpu: cpu.max_mhz"].cure
+    assert energy in symptoms["cpu: energy"].cure
+    assert ("intel_rapl_msr" in symptoms["cpu: energy"].cure) is (kind == "bare")
+    guest = "guest" in kind or kind == "container"
+    assert ("observe" in symptoms["cpu: cpu.max_mhz"].cure) is guest
+
+
+def test_a_container_whose_runtime_masks_powercap_says_so(tmp_path: Path) -> None:
+    """Links that lead nowhere: podman pull request 20510, kubernetes/website 47229."""
+    links = tree(tmp_path, X86, **{".dockerenv": ""}) / "sys/class/powercap"
+    links.mkdir(parents=True)
+    for zone in ("intel-rapl", "intel-rapl:0"):
+        (links / zone).symlink_to(f"../../devices/virtual/powercap/intel-rapl/{zone}")
+    symptom = examined(tmp_path)["cpu: energy"]
+    assert "masks" in symptom.seen and "unmask=/sys/devices/virtual/powercap" in symptom.cure
+
+
 def test_a_knob_without_a_value_is_a_finding(tmp_path: Path) -> None:
     policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
     policy.mkdir(parents=True)
