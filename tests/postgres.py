@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, create_engine, make_url, text
 
-from tests.ports import reserved_port
+from tests.processes import reserved_port
 
 
 def binaries() -> Path:

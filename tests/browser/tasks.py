@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from tests.bench.result import header
 from tests.browser.conftest import CHROMIUM, enter
 from tests.browser.fleet import TOML, fill, study_of
-from tests.integration.stage import JOULETUNE, Stage, stage, until
+from tests.integration.stage import JOULETUNE, Stage, stage
+from tests.processes import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -15,9 +15,10 @@ import pytest
 
 from tests.actuation import answers
 from tests.browser.conftest import sign_in
-from tests.integration.stage import Stage, until
+from tests.integration.stage import Stage
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
+from tests.processes import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

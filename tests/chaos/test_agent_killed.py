@@ -14,7 +14,8 @@ import pytest
 
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
 from tests.chaos.rigs import ORDERS, TRIAL, Order, open_rig
-from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre, until
+from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre
+from tests.processes import until
 from tuner.core import Level, Plan, Row
 from tuner.wire import HoldOrder
 

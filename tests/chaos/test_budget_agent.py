@@ -17,8 +17,9 @@ from agents.agent.loop import DeviceAgent
 from tests.chaos.budgets import AT_FLOOR, FLOOR, LEAVE, LIMIT
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
 from tests.chaos.rigs import ORDERS, TRIAL, RemoteRig, open_rig
-from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre, until
+from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre
 from tests.fakes import refusal, steady
+from tests.processes import until
 from tests.unit.tuner.study.worlds import World
 from tuner.config import TunerConfig
 from tuner.core import Limit, TrialState

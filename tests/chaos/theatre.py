@@ -334,10 +334,3 @@ class Client:
             heard += chunk
         answer: dict[str, Any] = json.loads(heard)
         return answer
-
-
-def until(what: Callable[[], bool], why: str) -> None:
-    end = time.monotonic() + 20.0
-    while not what():
-        assert time.monotonic() < end, why
-        time.sleep(0.002)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.rendered import pods
+from tests.processes import proc
 
 POD = {
     "automountServiceAccountToken", "containers", "enableServiceLinks", "hostPID", "initContainers",
@@ -195,7 +196,7 @@ class Pod:
 
     def status(self, pid: int | None = None) -> dict[str, str]:
         """Return what the kernel reports of a process: /proc/PID/status."""
-        text = Path(f"/proc/{pid or self.process()}/status").read_text()
+        text = proc(pid or self.process(), "status")
         return {
             name: value.strip() for name, value in re.findall(r"^(\w+):(.*)$", text, re.MULTILINE)
         }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from tests import postgres
 from tests.container.pod import AWAIT_S, Node, Pod, podman, runtime, until
 from tests.kubernetes.rendered import files, pods
 from tests.nvml.fake import A100, FakeNvml, build
+from tests.processes import children, kill, link, proc
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -153,15 +153,15 @@ def place() -> Iterator[Place]:
 def test_the_actuator_has_one_capability_and_no_network(place: Place) -> None:
     pod = place.start("actuator")
     process = pod.process()
-    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    for pid in (process, int(child)):
+    (child,) = children(process)
+    for pid in (process, child):
         status = pod.status(pid)
         assert status["Uid"].split() == ["0"] * 4
         assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd")} == {SYS_ADMIN}
         assert status["Seccomp"] == "2"
-        listed = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+        listed = proc(pid, "net/dev").splitlines()[2:]
         assert [line.split(":")[0].strip() for line in listed] == ["lo"]
-        assert Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+        assert link(pid, "ns/net") != link(os.getpid(), "ns/net")
     assert place.gpu == ORIGINAL
 
 
@@ -203,8 +203,8 @@ def test_a_killed_actuator_is_restored_before_its_container_ends(place: Place) -
     pod = place.pods["actuator"]
     place.altered("trial-1")
     process = pod.process()
-    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    os.kill(int(child), signal.SIGKILL)
+    (child,) = children(process)
+    kill(child)
     until(lambda: not pod.up(), pod.log)
     assert place.gpu == ORIGINAL, pod.log()
     assert place.journals == []

@@ -23,8 +23,9 @@ from agents.target.side import Side
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
 from tests.extend import twoclock
-from tests.integration.stage import stage, until
+from tests.integration.stage import stage
 from tests.packages import install
+from tests.processes import until
 from tuner.core import Origin
 
 ENTRY_POINTS = "[jouletune.devices]\ntwoclock = twoclock:open_twoclock\n"

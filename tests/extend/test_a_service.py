@@ -19,7 +19,8 @@ import httpx
 import pytest
 
 from agents.load.http_caller import HttpCaller
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 
 PAGE = Path(__file__).parents[2] / "docs/workloads.md"
 MOST_LINES = 30

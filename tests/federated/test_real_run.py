@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+
+from tests.processes import command_line, kill, proc, processes
 
 pytest.importorskip("ray", reason="Flower's simulation needs ray: make test-federated")
 
@@ -79,8 +80,7 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
         assert there["setting"] == here["setting"]
         for name in ("accuracy", "energy_j", "waiting_j", "energy_low_j", "round_s"):
             assert there["metrics"][name]["mean"] == pytest.approx(here["metrics"][name]["mean"])
-    left = [p.info for p in psutil.process_iter(["cmdline", "environ"]) if MARK in str(p.info)]
-    assert left == []
+    assert [command_line(pid) for pid in processes() if ours(pid)] == []
     assert "federated" not in ran.stderr and "participants=" in ran.stdout, "the history is shown"
 
 
@@ -94,17 +94,11 @@ def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Pat
         ready = wait_for(lambda: completed(database) >= 2 or first.poll() is not None)
         assert ready and first.poll() is None, (tmp_path / "first.log").read_text()[-3000:]
         for word in (str(tmp_path / "goal.sqlite.federation"), "serverapp"):
-            for process in psutil.process_iter(["cmdline"]):
-                if word in " ".join(process.info["cmdline"] or ()) and ours(process):
-                    with suppress(psutil.Error):
-                        process.kill()
+            kill(*(p for p in processes() if word in " ".join(command_line(p)) and ours(p)))
             time.sleep(3.0)
         os.killpg(first.pid, signal.SIGTERM)
         first.wait(60)
-    for process in psutil.process_iter():
-        if ours(process):
-            with suppress(psutil.Error):
-                process.kill()
+    kill(*filter(ours, processes()))
     before = completed(database)
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
@@ -130,8 +124,8 @@ def completed(database: Path) -> int:
     return 0
 
 
-def ours(process: psutil.Process) -> bool:
+def ours(pid: int) -> bool:
     """Return whether a process is of a run that this test has started."""
-    with suppress(psutil.Error):
-        return MARK in process.environ()
+    with suppress(PermissionError):
+        return f"{MARK}=" in proc(pid, "environ")
     return False

@@ -31,7 +31,8 @@ from tests.builders import asked, baseline, knob, past, surface
 from tests.fleet.history import DEVICE, PAGES, many_trials, timed
 from tests.fleet.holding import hold
 from tests.fleet.site import Ordeal, Site, Workforce, assert_whole, draft, site
-from tests.integration.stage import JOULETUNE, until
+from tests.integration.stage import JOULETUNE
+from tests.processes import until
 from tuner import release
 from tuner.core import Past, Space, Study
 from tuner.main import limit_threads

@@ -22,7 +22,8 @@ from tests.bench.fleet.agent import Traffic
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan
 from tests.contracts.stored import trial_states
-from tests.integration.stage import JOULETUNE, Stage, Wire, until
+from tests.integration.stage import JOULETUNE, Stage, Wire
+from tests.processes import until
 from tuner.core import Phase
 from tuner.main import utc_now
 from tuner.wire import StudyDraft

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -16,6 +12,7 @@ import httpx
 from agents.host.host import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
+from tests.processes import kill, until
 
 COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
 
@@ -44,9 +41,8 @@ class Running:
         return [p for p in stats["pids"] if p not in (self.process.pid, *stats["spare_pids"])]
 
     def kill_spares(self) -> None:
-        for pid in self.get("/stats")["spare_pids"]:
-            os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: self.get("/stats")["spare_pids"] == [])
+        kill(*self.get("/stats")["spare_pids"])
+        until(lambda: self.get("/stats")["spare_pids"] == [], "spares remain")
 
     def load(self, callers: int = 4) -> LoadRun:
         port = int(self.url.rpartition(":")[2])
@@ -60,12 +56,3 @@ class Running:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

@@ -9,8 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,22 +17,10 @@ from typing import Any
 
 import httpx
 
-from tests.ports import reserved_port
+from tests.processes import reserved_port, until
 
 JOULETUNE = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 DEADLINE_S = 60.0
-
-
-def until(
-    what: Callable[[], bool], why: str | Callable[[], str], deadline_s: float = DEADLINE_S
-) -> None:
-    """Wait until something is true; a test that waits in vain fails with `why`, asked at the end."""
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        if what():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{why if isinstance(why, str) else why()}: not within {deadline_s:g} s")
 
 
 @dataclass

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.boards.mounted import HERE
 from tests.boards.study import LIMIT, Truth, granted_study, study, trials_of
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
+from tests.processes import until
 from tuner.core import Phase, TrialState
 
 __all__ = ["boards", "library", "mount"]
@@ -36,13 +36,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def until(done: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @contextmanager
 def actuator(folder: Path, text: str, environ: Mapping[str, str]) -> Iterator[None]:
     config, socket = folder / "actuator.toml", folder / "actuator.sock"
@@ -52,7 +45,7 @@ def actuator(folder: Path, text: str, environ: Mapping[str, str]) -> Iterator[No
     command = [sys.executable, "-m", "agents.actuator.main", "serve", str(config)]
     with subprocess.Popen(command, env=environ, cwd=HERE) as served:
         try:
-            until(lambda: answers(socket), START_S, "the actuator does not listen")
+            until(lambda: answers(socket), "the actuator does not listen", START_S)
             yield
         finally:
             served.terminate()
@@ -115,7 +108,7 @@ def test_a_killed_agent_leaves_no_clock_of_a_board_behind(mount: Mount, tmp_path
     with actuator(tmp_path, grants, environ):
         shown = killed(tmp_path, "jetson", board.root, environ)
         assert "'gpu.mem_clock_mhz': 1600" in shown
-        until(lambda: not board.altered, LEASE_S + 5.0, "the board is not back")
+        until(lambda: not board.altered, "the board is not back", LEASE_S + 5.0)
 
 
 def test_a_gpu_and_its_hosts_cpu_are_one_target_and_both_go_back(
@@ -140,5 +133,5 @@ def test_a_gpu_and_its_hosts_cpu_are_one_target_and_both_go_back(
     with actuator(tmp_path, grants, environ):
         shown = killed(tmp_path, f"nvidia:{A100}+cpu", board.root, environ)
         assert "'gpu.clock_mhz': " in shown and "'cpu.max_mhz': " in shown
-        until(lambda: not board.altered, LEASE_S + 5.0, "the CPU is not back")
-        until(lambda: nvml.get("lock_max") == 0.0, LEASE_S + 5.0, "the GPU is not back")
+        until(lambda: not board.altered, "the CPU is not back", LEASE_S + 5.0)
+        until(lambda: nvml.get("lock_max") == 0.0, "the GPU is not back", LEASE_S + 5.0)

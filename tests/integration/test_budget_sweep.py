@@ -15,8 +15,8 @@ import pytest
 from tests.bench.budgets import hosts
 from tests.bench.budgets.hosts import FLOOR_W, MOST_W, Racks
 from tests.bench.budgets.measured import give_curves
-from tests.integration.stage import until
 from tests.nvml.fixtures import library
+from tests.processes import until
 
 __all__ = ["library"]
 

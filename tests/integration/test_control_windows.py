@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, stage, until
+from tests.integration.stage import JOULETUNE, Stage, stage
+from tests.processes import until
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, Wire, stage, until
+from tests.integration.stage import JOULETUNE, Stage, Wire, stage
+from tests.processes import proc, until
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +115,7 @@ def assert_light(played: Stage) -> None:
     before = sum(agent.cpu_times()[:2])
     time.sleep(6.0)
     used = sum(agent.cpu_times()[:2]) - before
-    maps = Path(f"/proc/{agent.pid}/maps").read_text()
+    maps = proc(agent.pid, "maps")
     assert agent.memory_info().rss < 80e6
     assert used <= 0.06, f"{used} s of CPU in 6 s"
     assert "torch" not in maps

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.stage import stage, until
+from tests.integration.stage import stage
+from tests.processes import until
 from tests.unit.agents.workloads.http.test_engines import start
 
 STEP_MS, CROWD_MS = 4.0, 1.2

@@ -15,7 +15,8 @@ import pytest
 
 from agents.finetuning.programs import BESIDE, ProgramsSignal
 from tests.integration.spoken import Spoken
-from tests.integration.stage import JOULETUNE, stage, until
+from tests.integration.stage import JOULETUNE, stage
+from tests.processes import until
 
 SERVICE = """
 name = "served"

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from db import open_store
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 from tuner.core import Event
 
 FOLLOWERS, A_TOKEN = 200, 25

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_nvidia import CONSOLE, START_S, Bench, bench, until
+from tests.integration.test_nvidia import CONSOLE, START_S, Bench, bench
 from tests.nvml.fixtures import library
+from tests.processes import until
 
 __all__ = ["bench", "library"]
 
@@ -78,7 +79,7 @@ def service(bench: Bench) -> Iterator[Path]:
     last = [str(knob), sys.executable, str(folder / "server.py"), str(bench.nvml.library)]
     subprocess.run([str(restart), "0", *last], env=bench.environ, check=True)
     port_file = folder / "knob.port"
-    until(lambda: port_file.exists() and bool(port_file.read_text()), START_S)
+    until(lambda: port_file.exists() and bool(port_file.read_text()), "it does not listen", START_S)
     port = port_file.read_text()
     file = bench.folder / "service.toml"
     file.write_text(f"""

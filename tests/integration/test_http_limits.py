@@ -7,12 +7,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPResponse
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.integration.stage import Stage, stage
+from tests.processes import proc
 
 FILES = 512
 """How many files the tuner may open; the attacker has more connections."""
@@ -63,7 +63,7 @@ def log_bytes(site: Stage) -> int:
 
 
 def resident_bytes(site: Stage) -> int:
-    status = Path(f"/proc/{site.processes['tuner'].pid}/status").read_text()
+    status = proc(site.processes["tuner"].pid, "status")
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, stage, until
+from tests.integration.stage import JOULETUNE, Stage, stage
+from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

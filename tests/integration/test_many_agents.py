@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.site import ADMIN, Workforce, draft
-from tests.integration.stage import Stage, Wire, stage, until
+from tests.integration.stage import Stage, Wire, stage
+from tests.processes import until
 from tuner.main import utc_now
 
 MANY = 400

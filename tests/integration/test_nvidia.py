@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from db import open_store
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
+from tests.processes import until
 from tuner.core import ActuationError, Constraint, Objective, Phase, TrialState
 from tuner.presentation.true_score import score
 
@@ -64,18 +65,11 @@ def bench(library: Path, tmp_path: Path) -> Iterator[Bench]:
     command = [sys.executable, "-m", "agents.actuator.main", "serve", str(config)]
     actuator = subprocess.Popen(command, env=environ)
     try:
-        until(lambda: answers(socket), START_S)
+        until(lambda: answers(socket), "it does not listen", START_S)
         yield Bench(nvml, environ, tmp_path)
     finally:
         actuator.terminate()
         assert actuator.wait(START_S) == 0
-
-
-def until(done: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.05)
 
 
 def altered(nvml: FakeNvml) -> tuple[float, float]:
@@ -137,7 +131,7 @@ def test_a_killed_agent_leaves_nothing_behind_once_its_lease_is_over(bench: Benc
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert "'gpu.clock_mhz': 1005" in killed.stdout
     assert time.monotonic() - began < START_S
-    until(lambda: altered(bench.nvml) == ORIGINAL, LEASE_S + 1.0)
+    until(lambda: altered(bench.nvml) == ORIGINAL, "it stays altered", LEASE_S + 1.0)
 
 
 def test_a_setter_that_hangs_costs_its_deadline_and_nothing_else(bench: Bench) -> None:
@@ -156,9 +150,9 @@ def test_a_setter_that_hangs_costs_its_deadline_and_nothing_else(bench: Bench) -
             knobs.apply({"gpu.clock_mhz": 1005})
         return bench.nvml.get("lock_max") == 1005
 
-    until(taken, 10.0)
+    until(taken, "it is not set", 10.0)
     knobs.close()
-    until(lambda: altered(bench.nvml) == ORIGINAL, LEASE_S + 1.0)
+    until(lambda: altered(bench.nvml) == ORIGINAL, "it stays altered", LEASE_S + 1.0)
 
 
 UNKIND = {"reach_mhz": 1305.0, "enforced_w": 300.0}

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, stage, until
+from tests.integration.stage import JOULETUNE, Stage, stage
+from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.stage import until
 from tests.integration.test_run import Folder
 from tests.plugins.examples import Example
 from tests.plugins.servers import answers
-from tests.ports import reserved_port
+from tests.processes import reserved_port, until
 
 SHORT = ("--trials", "2", "--window", "2", "--foreign-share", "1")
 """Of an option that is given twice the last counts: the page's study, made short."""

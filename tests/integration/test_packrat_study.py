@@ -17,7 +17,8 @@ from agents.host.host import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
 from tests.integration.batching import seconds
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,8 @@ from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
 from tests.frozen.content import everything
 from tests.frozen.make import RELEASES, Release
-from tests.integration.stage import JOULETUNE, Wire, until
+from tests.integration.stage import JOULETUNE, Wire
+from tests.processes import until
 from tuner.core import InvalidInput, Notice, Store, StoreError, Topic
 
 HURRIED = {"options": "-c statement_timeout=100"}

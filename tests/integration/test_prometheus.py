@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from agents.devices.fake import knobs as fake
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
 from tests.integration.test_control_windows import BRISK
-from tests.ports import reserved_port
+from tests.processes import reserved_port, until
 from tests.unit.agents.actuator.site import GPU, LIMIT, Site
 from tuner.cli.app import main as jouletune
 

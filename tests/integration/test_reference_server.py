@@ -18,7 +18,8 @@ from agents.load.generator import LoadRun
 from agents.target.side import Restartable
 from agents.workloads import open_workload
 from agents.workloads.reference.allocators import allocators
-from tests.integration.reference import COMMAND, Running, eventually
+from tests.integration.reference import COMMAND, Running
+from tests.processes import gone, listed, until
 from tuner.core import MeasurementError
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
@@ -43,16 +44,9 @@ def server(running: Running) -> Running:
     return running
 
 
-def alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def gets_on(run: LoadRun) -> bool:
+def gets_on(run: LoadRun) -> None:
     answered = len(run.read().latencies_s)
-    return eventually(lambda: len(run.read().latencies_s) > answered + 5)
+    until(lambda: len(run.read().latencies_s) > answered + 5, "no more answers")
 
 
 def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
@@ -96,7 +90,7 @@ def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
     server.put(**DEFAULT)
     assert set(server.get("/stats")["pids"]) == processes
     (worker,) = server.workers()
-    tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
+    tasks = [*map(int, listed(worker, "task"))]
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES)}
 
 
@@ -105,13 +99,13 @@ def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
     server: Running,
 ) -> None:
     run = server.load()
-    assert gets_on(run)
+    gets_on(run)
     (first,) = server.workers()
     switch = server.put(allocator="glibc").json()["switch"]
     assert switch["failed"] == 0 and switch["setting"] == {**DEFAULT, "allocator": "glibc"}
     (other,) = server.workers()
     assert other != first
-    assert gets_on(run)
+    gets_on(run)
     assert run.stop(grace_s=30.0).failures == {}
     assert server.get("/stats")["resident_bytes"] > 1 << 20
 
@@ -121,9 +115,9 @@ def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
 def test_spares_that_are_killed_are_missed_by_nobody(server: Running) -> None:
     server.put(instances=2, threads=1)
     run = server.load()
-    assert gets_on(run)
+    gets_on(run)
     server.kill_spares()
-    assert gets_on(run)
+    gets_on(run)
     assert server.put(**DEFAULT).json()["switch"]["failed"] == 0
     assert run.stop(grace_s=30.0).failures == {}
 
@@ -132,7 +126,7 @@ def test_spares_that_are_killed_are_missed_by_nobody(server: Running) -> None:
 def test_every_thread_of_a_worker_is_on_its_cores(server: Running) -> None:
     assert server.put(threads=1, batch_size=2).status_code == 200
     (worker,) = server.workers()
-    tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
+    tasks = [*map(int, listed(worker, "task"))]
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES[:1])}
     assert {os.getpriority(os.PRIO_PROCESS, task) for task in tasks} == {os.getpriority(0, 0)}
     assert "switch" not in server.put(batch_size=4).json()
@@ -181,7 +175,7 @@ def test_no_request_is_lost_while_knobs_change_under_load(server: Running) -> No
     run = server.load(callers=6)
     for batch_size in (2, 8, 1, 16, 4):
         assert server.put(batch_size=batch_size).status_code == 200
-        assert gets_on(run)
+        gets_on(run)
     switches = 0
     if len(CORES) > 1:
         for change in ({"instances": 2, "threads": 1}, {"instances": 1}, {"threads": 2}):
@@ -200,10 +194,10 @@ def test_a_killed_worker_has_its_batch_done_by_another(server: Running) -> None:
     server.put(instances=2, threads=1)
     before = server.get("/stats")
     run = server.load(callers=6)
-    assert gets_on(run)
+    gets_on(run)
     os.kill(server.workers()[0], signal.SIGKILL)
-    assert eventually(lambda: server.get("/stats")["serving"] == 1)
-    assert eventually(lambda: server.get("/stats")["serving"] == 2, within_s=60.0)
+    until(lambda: server.get("/stats")["serving"] == 1)
+    until(lambda: server.get("/stats")["serving"] == 2)
     tally = run.stop(grace_s=30.0)
     assert tally.failures == {}
     assert len(tally.latencies_s) == server.get("/stats")["items"] - before["items"]
@@ -216,7 +210,7 @@ def test_a_new_set_killed_in_mid_switch_leaves_the_old_one_serving(server: Runni
     run = server.load()
     with ThreadPoolExecutor(1) as pool:
         change = pool.submit(server.put, instances=2, threads=1)
-        assert eventually(lambda: len(server.workers()) == 3)
+        until(lambda: len(server.workers()) == 3)
         for worker in server.workers():
             if worker != old:
                 os.kill(worker, signal.SIGKILL)
@@ -224,7 +218,7 @@ def test_a_new_set_killed_in_mid_switch_leaves_the_old_one_serving(server: Runni
     assert refused.status_code == 503
     assert refused.json()["error"]["code"] == "device_lost"
     assert "ended" in refused.json()["error"]["message"]
-    assert gets_on(run)
+    gets_on(run)
     assert run.stop(grace_s=30.0).failures == {}
     assert server.workers() == [old]
     assert server.get("/knobs")["setting"] == DEFAULT
@@ -235,13 +229,13 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
     (worker,) = server.workers()
     before = server.get("/stats")
     run = server.load()
-    assert eventually(lambda: len(run.read().latencies_s) > 10)
+    until(lambda: len(run.read().latencies_s) > 10)
     os.kill(worker, signal.SIGKILL)
-    assert eventually(lambda: run.read().failed > 0)
+    until(lambda: run.read().failed > 0)
     answer = server.client.post("/infer")
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] in ("instance_died", "no_instance")
-    assert gets_on(run)
+    gets_on(run)
     tally = run.stop(grace_s=30.0)
     after = server.get("/stats")
     assert set(tally.failures) == {"HTTP 503"}
@@ -306,10 +300,10 @@ def test_workers_end_with_their_server(number: signal.Signals, status: int) -> N
     if len(CORES) > 1:
         running.put(threads=1)
     workers = [pid for pid in running.get("/stats")["pids"] if pid != running.process.pid]
-    assert len(workers) == min(2, len(CORES)) and all(alive(pid) for pid in workers)
+    assert len(workers) == min(2, len(CORES)) and not any(map(gone, workers))
     os.kill(running.process.pid, number)
     assert running.process.wait(20) == status
-    assert eventually(lambda: not any(alive(pid) for pid in workers))
+    until(lambda: gone(*workers))
     running.close()
 
 
@@ -320,7 +314,7 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         workload.actuator.apply({"batch_size": 4})
         assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
         window = workload.meter.start()
-        assert eventually(lambda: window.read().totals["items"] >= 45)
+        until(lambda: window.read().totals["items"] >= 45)
         shown = window.stop()
         assert shown.estimates["latency_p50_ms"].mean > 0.0
         assert shown.totals["failed"] == 0.0
@@ -328,7 +322,7 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
     finally:
         workload.close()
-    assert not any(alive(pid) for pid in pids)
+    assert gone(*pids)
     workload.close()
 
 
@@ -339,10 +333,10 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         before = workload.actuator.incarnation()
         workload.actuator.apply({"batch_size": 4})
         window = workload.meter.start()
-        assert eventually(lambda: window.read().totals["items"] > 0)
+        until(lambda: window.read().totals["items"] > 0)
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
         os.kill(pids[0], signal.SIGKILL)
-        assert eventually(lambda: not any(alive(pid) for pid in pids))
+        until(lambda: gone(*pids))
         with pytest.raises(MeasurementError, match="does not answer"):
             window.stop()
         assert workload.actuator.read() == DEFAULT
@@ -352,4 +346,4 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
     finally:
         workload.close()
-    assert not any(alive(pid) for pid in pids)
+    assert gone(*pids)

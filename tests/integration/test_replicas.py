@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.fleet.site import ADMIN, Ordeal, Site, Workforce, assert_whole, draft, site
-from tests.integration.stage import until
+from tests.processes import until
 
 pytestmark = pytest.mark.postgres
 

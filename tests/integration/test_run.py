@@ -8,16 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from db import open_store
+from tests.processes import command_line, gone, kill, link, processes, until
 from tuner.cli.runfile import read_run
 from tuner.core import FleetStop
 
@@ -73,16 +72,10 @@ class Folder:
         finally:
             store.close()
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[int]:
         """Return the processes that work in this folder."""
-        running = []
-        for process in psutil.process_iter():
-            try:
-                if process.cwd() == str(self.path) and process.status() != psutil.STATUS_ZOMBIE:
-                    running.append(process)
-            except psutil.Error:
-                continue
-        return running
+        here = str(self.path)
+        return [pid for pid in processes() if link(pid, "cwd") == here and not gone(pid)]
 
     def close(self) -> None:
         for process in self._started:
@@ -95,13 +88,6 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     opened = Folder(tmp_path)
     yield opened
     opened.close()
-
-
-def until(done: Callable[[], bool], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it does not come to that"
-        time.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -223,8 +209,8 @@ def test_killing_a_run_leaves_no_process_and_the_next_one_says_what_it_stops(
 def test_a_killed_agent_ends_the_run_with_its_log_named(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "40")
     until(lambda: folder.trials() >= 2)
-    (agent,) = [p for p in folder.processes() if p.cmdline()[3:5] == ["agent", "serve"]]
-    agent.kill()
+    (agent,) = [p for p in folder.processes() if command_line(p)[3:5] == ["agent", "serve"]]
+    kill(agent)
     _, err = run.communicate(timeout=40)
     assert run.returncode == 1
     assert "the agent was killed by signal 9" in err

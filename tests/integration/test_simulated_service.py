@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 
 STEP_S = 300.0
 BLOCK_S = 20.0

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 import tests
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
 from tests.llama.running import command_of
+from tests.processes import until
 
 pytestmark = pytest.mark.slow
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from db import open_store
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import children, command_line, gone, kill, proc, until
 
 
 def remembered(played: Stage) -> set[str]:
@@ -38,7 +37,7 @@ def tuned(played: Stage) -> None:
     control = played.create(policy="sobol", constraints=[], terms={"trials": 2})
     played.await_phase(control, "holding", 200.0)
     until(lambda: {study, control} <= remembered(played), "the study leaves no posterior", 200.0)
-    maps = Path(f"/proc/{played.processes['tuner'].pid}/maps").read_text()
+    maps = proc(played.processes["tuner"].pid, "maps")
     assert "torch" not in maps and "scipy" not in maps
 
 
@@ -53,11 +52,10 @@ def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> No
     with stage(tmp_path, 'suggest = "local:1"\n') as played:
 
         def kill_at_work() -> bool:
-            for child in psutil.Process(played.processes["tuner"].pid).children():
-                with suppress(psutil.NoSuchProcess):
-                    if "tuner.suggesting.worker" in child.cmdline():
-                        os.kill(child.pid, signal.SIGKILL)
-                        killed.append(child.pid)
+            for child in children(played.processes["tuner"].pid):
+                if "tuner.suggesting.worker" in command_line(child):
+                    kill(child)
+                    killed.append(child)
             return bool(killed)
 
         played.start_tuner()
@@ -68,10 +66,9 @@ def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> No
         assert "ended (-9)" in played.log("tuner")
         assert sum(t["phase"] == "tuning" for t in played.trials(study)) == 3
         tuner = played.processes["tuner"]
-        workers = psutil.Process(tuner.pid).children()
+        (worker,) = children(tuner.pid)
         os.kill(tuner.pid, signal.SIGKILL)  # not its group: the workers see their input end
-        gone, left = psutil.wait_procs(workers, timeout=60.0)
-        assert len(gone) == 1 and not left
+        until(lambda: gone(worker), "it outlives the tuner")
 
 
 @pytest.mark.slow

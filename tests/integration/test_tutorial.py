@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 from tests.actuation import answers
-from tests.integration.stage import JOULETUNE, until
+from tests.integration.stage import JOULETUNE
 from tests.nvml.fake import FakeNvml
 from tests.nvml.fixtures import library
-from tests.ports import reserved_port
+from tests.processes import reserved_port, until
 
 __all__ = ["library"]
 

@@ -16,7 +16,8 @@ from tests import postgres
 from tests.builders import START, completed, setting, study
 from tests.frozen.content import fill
 from tests.frozen.make import postgres_server
-from tests.integration.stage import Stage, stage, until
+from tests.integration.stage import Stage, stage
+from tests.processes import until
 from tuner.cli.app import main
 from tuner.core import Conflict, InvalidInput, Phase, Store
 from tuner.main import utc_now

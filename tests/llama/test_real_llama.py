@@ -8,7 +8,6 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,6 +28,7 @@ from tests.llama.build import cache
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights
 from tests.llama.running import RunningProxy, proxy_for, running
+from tests.processes import command_line, kill, until
 from tuner.cli.app import main
 from tuner.core import Plan, Row
 
@@ -41,13 +41,6 @@ TEXTS = (
     bytes(range(32, 127)).decode(),
     "\n\t  def f(x):\r\n    return 'café – 日本 ▁' !! !!\x7f\x00\x01",
 )
-
-
-def until(true: Callable[[], object], what: str, within_s: float = 120.0) -> None:
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def prompt(seed: int, length: int = 40) -> list[int]:
@@ -188,7 +181,7 @@ def test_a_server_that_is_killed_comes_back_at_its_length(proxy: RunningProxy) -
     proxy.set_length(4)
     restarts = proxy.stats()["restarts"]
     until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
-    psutil.Process(proxy.stats()["pids"][0]).kill()
+    kill(proxy.stats()["pids"][0])
     timings = completed(proxy, 7)["timings"]
     assert timings["draft_n"] > 0
     assert proxy.stats()["restarts"] == restarts + 1
@@ -210,7 +203,7 @@ def test_flags_change_under_load_and_survive_a_kill_without_a_lost_request(
             answered.append(completed(proxy, seed)["tokens_predicted"])
 
     def cmdline() -> list[str]:
-        return [*psutil.Process(proxy.stats()["pids"][-1]).cmdline()]
+        return command_line(proxy.stats()["pids"][-1])
 
     with running([*words, "--", *command], tmp_path) as proxy, ThreadPoolExecutor(4) as pool:
         callers = [pool.submit(load, caller) for caller in range(4)]
@@ -218,7 +211,7 @@ def test_flags_change_under_load_and_survive_a_kill_without_a_lost_request(
             for setting in ({"threads": 1, "ubatch_size": 64}, {"ubatch_size": 512}):
                 assert proxy.put("/knobs", setting).is_success
             until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
-            psutil.Process(proxy.stats()["pids"][0]).kill()
+            kill(proxy.stats()["pids"][0])
             until(lambda: proxy.stats()["restarts"] == 1, "the server did not come back")
         finally:
             stop.set()

@@ -17,9 +17,8 @@ import httpx
 import pytest
 
 from tests import postgres
-from tests.integration.stage import until
 from tests.plugins.examples import Example
-from tests.ports import reserved_port
+from tests.processes import reserved_port, until
 
 WORDS = ("the", "least", "energy", "while", "your", "latency", "limits", "hold", "measured")
 

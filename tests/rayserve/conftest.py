@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import kill, processes, session
 
 ROOT = Path(__file__).parents[2]
 START_S = 90.0
@@ -125,14 +126,7 @@ def end(ray: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         ray.kill()
         ray.wait()
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                session = os.getsid(int(process.name))
-            except ProcessLookupError:
-                continue
-            if session == ray.pid:
-                os.kill(int(process.name), signal.SIGKILL)
+    kill(*(pid for pid in processes() if session(pid) == ray.pid))
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from policies import load_policy
 from tests.integration.stage import stage
 from tests.integration.test_suggesting import tuned
+from tests.processes import command_line, kill, processes
 from tests.rayserve.conftest import Cluster
 from tests.unit.tuner.suggesting.test_workers import pasts
 from tuner.core import ConfigError
@@ -62,9 +60,9 @@ def test_ray_suggests_what_is_suggested_here_and_a_lost_worker_is_said(place: st
 def kill_at_work(ended: threading.Event) -> None:
     """Kill whichever of Ray's processes works on a question."""
     while not ended.wait(0.05):
-        for process in psutil.process_iter(["cmdline"]):
-            if any("ray::answer" in word for word in process.info["cmdline"] or ()):
-                os.kill(process.pid, signal.SIGKILL)
+        for pid in processes():
+            if any("ray::answer" in word for word in command_line(pid)):
+                kill(pid)
                 return
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from bare_debian import copied
 from build_deb import download, locked
 
+from tests.processes import children
 from tests.systemd.machine import SOURCE, CannotRun, Machine, booted, why_not
 from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, Site
 
@@ -76,7 +77,7 @@ def tried(kept: Path) -> dict[str, Any]:
 
 
 def in_network(machine: Machine) -> tuple[str, ...]:
-    first = Path(f"/proc/{machine.nspawn}/task/{machine.nspawn}/children").read_text().split()[0]
+    first = str(children(machine.nspawn)[0])
     return ("nsenter", "-t", first, "-n")
 
 

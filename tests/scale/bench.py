@@ -22,6 +22,7 @@ import psutil
 from tests import postgres
 from tests.bench.result import header
 from tests.integration.stage import Stage, stage
+from tests.processes import command_line, processes
 from tests.scale.fill import fill
 from tuner import release
 
@@ -92,8 +93,7 @@ def shares(played: Stage, client: httpx.Client, seconds: float) -> tuple[float, 
 
 def at_once(folder: Path) -> None:
     """Let this process, what it starts from now on and the server in a folder run before all others."""
-    every = psutil.process_iter(["pid", "cmdline"])
-    servers = [one.info["pid"] for one in every if f"{folder}/server/data" in one.info["cmdline"]]
+    servers = [pid for pid in processes() if f"{folder}/server/data" in command_line(pid)]
     for pid in (0, *servers):
         os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
 

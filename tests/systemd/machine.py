@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import children, gone
+
 SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "systemd"
 """Where the bare Debian and the wheels are kept for the next time."""
@@ -99,7 +101,7 @@ class Machine:
 
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command inside, without a network; pip finds its wheels in a folder."""
-        first = Path(f"/proc/{self.nspawn}/task/{self.nspawn}/children").read_text().split()[0]
+        first = str(children(self.nspawn)[0])
         inside = ["nsenter", "-t", first, "-m", "-u", "-i", "-n", "-p", "-C", "-r"]
         environ = [f"PATH={PATH}", "HOME=/root", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}"]
         return subprocess.run(
@@ -224,7 +226,7 @@ def _drop_leftovers() -> None:
     for part in KEPT.glob("*.part"):
         _remove(part)
     for root in KEPT.glob("root-*[0-9]"):
-        if not Path("/proc", root.name.rpartition("-")[2]).exists():
+        if gone(int(root.name.rpartition("-")[2])):
             _drop(root)
 
 

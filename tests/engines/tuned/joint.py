@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from agents.host.host import HostClock
 from agents.target.side import Side
 from agents.workloads import open_workload
@@ -34,6 +32,7 @@ from tests.integration.stage import JOULETUNE
 from tests.llama.build import llama_server
 from tests.llama.models import weights
 from tests.llama.running import RunningProxy, running
+from tests.processes import command_line, kill
 from tuner.cli.run.llm import LlmRequest, write_files
 from tuner.core import MeasurementError, Setting, Value
 
@@ -151,12 +150,12 @@ def killed(bench: Bench, setting: Setting) -> dict[str, Any]:
     before = bench.proxy.stats()
     window = bench.side.meter.start()
     time.sleep(KILL_S)
-    psutil.Process(bench.proxy.stats()["pids"][-1]).kill()
+    kill(bench.proxy.stats()["pids"][-1])
     time.sleep(WINDOW_S)
     with suppress(MeasurementError):  # its counters began anew: this window is no measurement
         window.stop()
     after = bench.proxy.stats()
-    words = psutil.Process(after["pids"][-1]).cmdline()
+    words = command_line(after["pids"][-1])
     return {
         "restarts": after["restarts"] - before["restarts"],
         "in_force": bench.side.actuator.read() == setting

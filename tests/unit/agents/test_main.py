@@ -27,6 +27,7 @@ from agents.main import (
 from agents.target.side import Side
 from tests.errors import raised
 from tests.fakes import Rig
+from tests.processes import reserved_port
 from tests.unit.agents.left_behind import hold
 from tuner.core import (
     ConfigError,
@@ -266,11 +267,14 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     around = Rig(tmp_path).agent()._around
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around):
-            assert "event=metrics_not_served" in caplog.text
-            assert where in caplog.text
+    port = reserved_port()
+    where = f"127.0.0.1:{port}"
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around),
+    ):
+        assert "event=metrics_not_served" in caplog.text
+        assert where in caplog.text
     with _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around):
         assert "jouletune_agent_build_info" in httpx.get(f"http://{where}/metrics").text
 

@@ -12,6 +12,7 @@ from db import open_store
 from tests.builders import device
 from tests.contracts.killed_writer import ROOT
 from tests.errors import raised
+from tests.processes import reserved_port
 from tuner.core import ConfigError, NotFound, StoreError
 
 
@@ -55,11 +56,9 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("query", ["", "?password=secret", "?sslpassword=secret&sslmode=prefer"])
 def test_a_server_that_is_not_there_is_one_line_without_the_password(query: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        with raised(StoreError, "127.0.0.1", port, "/db") as caught:
-            open_store(f"postgresql://ann:secret@127.0.0.1:{port}/db{query}")
+    port = reserved_port()
+    with raised(StoreError, "127.0.0.1", port, "/db") as caught:
+        open_store(f"postgresql://ann:secret@127.0.0.1:{port}/db{query}")
     assert "refused" in str(caught.value) and caught.value.hint
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.processes import until
+
 pytest.importorskip("torch", reason="the text workload needs torch")
 
 from agents.load import exposition
 from tests.engines.text.recipe import TARGET, save
 from tests.engines.text.tests.running import COMMAND, DRAFT, KNOWN, PLAN, UNKNOWN, RunningText
 from tests.engines.text.tests.tiny import tiny
-from tests.integration.reference import eventually
 
 SLOW_S = 60.0
 
@@ -58,11 +59,11 @@ def test_the_table_is_set_live_read_back_and_followed(server: RunningText) -> No
     with server.loaded(4, KNOWN) as wrong:
         reply = server.client.put("/plan", json={"plan": PLAN}).raise_for_status().json()
         assert [row["below"] for row in reply["plan"]["rows"]] == [1.5, "Infinity"]
-        assert eventually(lambda: server.get("/plan")["row"] == 1, SLOW_S)
-        assert eventually(lambda: server.get("/stats")["decoding"] == 4, SLOW_S)
+        until(lambda: server.get("/plan")["row"] == 1, within_s=SLOW_S)
+        until(lambda: server.get("/stats")["decoding"] == 4, within_s=SLOW_S)
         assert server.get("/knobs")["setting"] == {"speculation_length": 2, "draft": DRAFT}
     with server.loaded(1, KNOWN) as alone:
-        assert eventually(lambda: server.get("/plan")["row"] == 0, SLOW_S)
+        until(lambda: server.get("/plan")["row"] == 0, within_s=SLOW_S)
         assert server.get("/knobs")["setting"]["speculation_length"] == 6
         ended = server.client.delete("/plan").json()
         assert ended == {"plan": None, "row": None}
@@ -84,12 +85,12 @@ def test_where_acceptance_collapses_it_goes_back_to_plain_decoding_and_returns(
 ) -> None:
     server.client.put("/plan", json={"plan": PLAN}).raise_for_status()
     with server.loaded(1, KNOWN) as wrong:
-        assert eventually(lambda: drafted_share(server) > 0.9, SLOW_S)
+        until(lambda: drafted_share(server) > 0.9, within_s=SLOW_S)
     with server.loaded(1, UNKNOWN) as also_wrong:
-        assert eventually(lambda: drafted_share(server) < 0.1, SLOW_S)
+        until(lambda: drafted_share(server) < 0.1, within_s=SLOW_S)
         assert server.get("/plan")["plan"] is not None, "the plan is still in force"
     with server.loaded(1, KNOWN) as still_wrong:
-        assert eventually(lambda: drafted_share(server) > 0.9, SLOW_S)
+        until(lambda: drafted_share(server) > 0.9, within_s=SLOW_S)
     assert wrong == also_wrong == still_wrong == []
 
 
@@ -207,7 +208,7 @@ def test_whoever_started_it_can_end_it_while_it_trains(tmp_path: Path) -> None:
     options = ["--cache", str(tmp_path), "--while-stdin-open"]
     process = subprocess.Popen([*COMMAND, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None and process.stderr is not None
-    assert eventually(lambda: any(tmp_path.glob("*/lock")), SLOW_S)
+    until(lambda: any(tmp_path.glob("*/lock")), within_s=SLOW_S)
     process.stdin.close()
     assert process.wait(SLOW_S) == -signal.SIGTERM
     process.stderr.close()

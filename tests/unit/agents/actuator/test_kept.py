@@ -7,11 +7,11 @@ import subprocess
 import sys
 from contextlib import nullcontext
 
-import psutil
 import pytest
 
 from agents.actuator_client.client import DETACHED, open_remote
 from tests.builders import Time
+from tests.processes import children, gone, until
 from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
@@ -81,17 +81,16 @@ def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.hold(TRIED, "s1", 1, 1000.0)
-    children = psutil.Process(process.pid).children()
-    assert children
+    drivers = children(process.pid)
+    assert drivers
     assert console("detach") == 0
     assert "drivers are released" in capsys.readouterr().out
     assert site.values == FACTORY
     assert site.socket.with_name(DETACHED).exists()
-    psutil.wait_procs(children, timeout=10.0)  # its files close before it is reaped
-    assert not psutil.Process(process.pid).children()
+    until(lambda: gone(*drivers), "a driver's process still has its files")
+    assert not children(process.pid)
     assert console("status") == 0
-    psutil.wait_procs(psutil.Process(process.pid).children(), timeout=10.0)
-    assert not psutil.Process(process.pid).children()
+    until(lambda: not children(process.pid), "a driver's process still has its files")
     with pytest.raises(Conflict, match="restore --all --lift"):
         remote.apply(TRIED)
     assert console("restore", "--all", "--lift") == 0

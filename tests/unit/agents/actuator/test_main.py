@@ -26,6 +26,7 @@ from agents.host.host import HostClock
 from tests.actuation import answers
 from tests.builders import Time
 from tests.ledger import root_process
+from tests.processes import proc
 from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.cli.host import doctor
@@ -40,7 +41,7 @@ def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
     remote.apply(TRIED)
     remote.hold(TRIED, "s1", 1, 1000.0)
     assert site.values == {**FACTORY, **TRIED}
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    status = proc(process.pid, "status")
     (resident,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
     assert int(resident) / 1024 < MOST_MIB
     process.send_signal(signal.SIGTERM)

@@ -6,16 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from agents.finetuning.job import FineTuningJob
 from agents.host.host import HostClock
 from tests.errors import raised
+from tests.processes import gone, parent, stopped, until
 from tuner.core import InvalidInput
 
 STEPS = """
@@ -54,21 +53,6 @@ subprocess.Popen(sys.argv[1:])
 while not (pathlib.Path(sys.argv[-1]).exists() and pathlib.Path(sys.argv[-1]).read_text()):
     time.sleep(0.01)
 """
-
-
-def until(true: Callable[[], object], what: str, within_s: float = 60.0) -> None:
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
-def stopped(pid: int) -> bool:
-    return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture
@@ -140,12 +124,12 @@ def test_a_job_whose_supervisor_is_killed_ends_with_its_workers(
     job = FineTuningJob([sys.executable, "-c", PARENT, *command], HostClock())
     job.let(run=True)
     pid = trained(command)
-    parent = psutil.Process(pid).ppid()
+    supervisor = parent(pid)
     if not running:
         job.let(run=False)
-        until(lambda: stopped(pid) and stopped(parent), "it is not paused")
+        until(lambda: stopped(pid) and stopped(supervisor), "it is not paused")
     os.kill(job.pid, signal.SIGKILL)
-    until(lambda: gone(parent) and gone(pid), "it was left paused, or goes on unpaced")
+    until(lambda: gone(supervisor, pid), "it was left paused, or goes on unpaced")
     job.close()
 
 

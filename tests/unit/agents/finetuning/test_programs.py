@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from agents.finetuning.programs import ALONE, BESIDE, WAIT_S, ProgramsSignal
 from agents.host.host import HostClock
 from tests.builders import Time
 from tests.errors import raised
+from tests.processes import until
 from tuner.core import ActuationError, Conflict
 
 OWNER = """
@@ -94,11 +94,3 @@ def test_a_killed_command_counts_until_its_job_has_ended(
     assert now(programs) == BESIDE, "the job still runs"
     end.touch()
     until(lambda: now(programs) == ALONE)
-
-
-def until(true: object) -> None:
-    deadline = time.monotonic() + 60.0
-    assert callable(true)
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

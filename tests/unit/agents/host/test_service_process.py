@@ -13,7 +13,7 @@ import pytest
 
 from agents.host.processes.service_process import ProcessTree, UnitProcess
 from tests.errors import raised
-from tests.integration.stage import until
+from tests.processes import proc, until
 from tests.systemctl import FakeSystemctl
 from tuner.core import ActuationError, DeviceLost
 
@@ -59,7 +59,7 @@ def start(tmp_path: Path) -> Iterator[Started]:
 
 
 def comm(process: subprocess.Popen[bytes]) -> str:
-    return Path(f"/proc/{process.pid}/comm").read_text().strip()
+    return proc(process.pid, "comm").strip()
 
 
 def test_what_ended_and_what_runs_counts(start: Started, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agents.load.http_caller import CUT_OFF, HttpCaller, parse_head
+from tests.processes import reserved_port
 
 NO_ANSWER = "not a complete HTTP/1 response with a Content-Length or chunks"
 
@@ -117,9 +118,7 @@ def test_a_connection_the_server_closed_between_requests_is_opened_anew(canned: 
 
 
 def test_nobody_listening_is_a_failure_with_a_reason() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert HttpCaller("127.0.0.1", port, "/infer").send() == "Connection refused"
+    assert HttpCaller("127.0.0.1", reserved_port(), "/infer").send() == "Connection refused"
 
 
 def test_an_answer_that_does_not_come_is_given_up() -> None:

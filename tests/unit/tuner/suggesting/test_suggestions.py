@@ -12,7 +12,7 @@ import pytest
 
 from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
-from tests.integration.stage import until
+from tests.processes import until
 from tests.unit.policies.fedgpo.made_up import MadeUp, federated, situation
 from tuner.core import Past, Phase, Policy, Space, Study, TrialState, Try, TuningError, Wait
 from tuner.suggesting.questions import (

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
-import psutil
 import pytest
 
 from policies import load_policy
 from tests.builders import asked, baseline, past, setting, surface, trial
-from tests.integration.stage import until
+from tests.processes import children, command_line, kill, until
 from tuner.core import Done, Limit, Past, Try
 from tuner.suggesting.questions import answer, ask, read
 from tuner.suggesting.workers import LocalWorker, WorkerLost
@@ -60,24 +57,19 @@ def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalW
     assert tried.suggestion == load_policy("sobol").suggest(pasts()[0])
 
 
-def children() -> list[psutil.Process]:
-    """Return the workers that run; of a process that has ended nobody knows the command."""
-    processes = []
-    for child in psutil.Process().children():
-        with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
-            if "tuner.suggesting.worker" in child.cmdline():
-                processes.append(child)
-    return processes
+def workers() -> list[int]:
+    """Return the workers that run."""
+    return [pid for pid in children(os.getpid()) if "tuner.suggesting.worker" in command_line(pid)]
 
 
 def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(
     worker: LocalWorker,
 ) -> None:
-    def kill() -> None:
-        until(lambda: bool(children()), "no process works")
-        os.kill(children()[0].pid, signal.SIGKILL)
+    def kill_at_work() -> None:
+        until(workers, "no process works")
+        kill(*workers())
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_at_work)
     killer.start()
     with pytest.raises(WorkerLost, match="ended"):
         worker.answer(ask("polythrottle", pasts()), LONG_S)
@@ -88,14 +80,14 @@ def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(
 def test_a_process_that_takes_too_long_is_ended(worker: LocalWorker) -> None:
     with pytest.raises(WorkerLost, match=r"no suggestion after 0\.05 s"):
         worker.answer(ask("polythrottle", pasts()), 0.05)
-    assert children() == []
+    assert workers() == []
 
 
 def test_no_process_outlives_the_input_it_was_given() -> None:
     worker = LocalWorker()
     worker.answer(ask("sobol", pasts()[:1]), LONG_S)
-    (process,) = children()
-    assert worker._process is not None and worker._process.stdin is not None
-    worker._process.stdin.close()
-    assert process.wait(30.0) == 0
+    process = worker._process
+    assert process is not None and process.stdin is not None
+    process.stdin.close()
+    assert process.wait(LONG_S) == 0
     worker.close()

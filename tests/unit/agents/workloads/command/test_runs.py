@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from agents.target.window import RATIOS
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
+from tests.processes import gone, until
 from tuner.core import ConfigError, InvalidInput, MeasurementError, OutOfRange, quantity_of
 
 FILE = """
@@ -107,25 +107,8 @@ def whole(side: Side) -> RunWindow:
     return window
 
 
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(pids: list[int]) -> bool:
-    end = time.monotonic() + 60.0
-    while any(map(alive, pids)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not any(map(alive, pids))
-
-
 def lingering(folder: Path) -> list[int]:
-    end = time.monotonic() + 60.0
-    while not (folder / "pids").exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    until((folder / "pids").exists, "no process lingers")
     return [int(word) for word in (folder / "pids").read_text().split()]
 
 
@@ -160,7 +143,7 @@ def test_a_run_cut_off_counts_for_nothing(opened: Opened, tmp_path: Path) -> Non
     pids = lingering(tmp_path)
     shown = window.stop()
     assert shown.totals["items"] == 0.0 and not shown.estimates
-    assert gone(pids)
+    until(lambda: gone(*pids), "a process lingers")
     assert window.stop() == shown and window.read() == shown
 
 
@@ -169,7 +152,7 @@ def test_closing_the_side_ends_what_runs(opened: Opened, tmp_path: Path) -> None
     side.meter.start()
     pids = lingering(tmp_path)
     side.close()
-    assert gone(pids)
+    until(lambda: gone(*pids), "a process lingers")
 
 
 def test_what_a_run_leaves_running_ends_with_it(opened: Opened, tmp_path: Path) -> None:
@@ -177,7 +160,7 @@ def test_what_a_run_leaves_running_ends_with_it(opened: Opened, tmp_path: Path) 
         LINGERS.replace("time.sleep(600)\n", "", 1).replace("\ntime.sleep(600)", "") + GOOD
     )
     whole(side)
-    assert gone(lingering(tmp_path)[1:])
+    until(lambda: gone(*lingering(tmp_path)[1:]), "a process lingers")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +193,7 @@ def test_a_run_that_takes_too_long_is_ended(opened: Opened, tmp_path: Path) -> N
     with raised(MeasurementError, "1.5"):
         while True:
             window.wait(0.5)
-    assert gone(pids)
+    until(lambda: gone(*pids), "a process lingers")
 
 
 def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
@@ -239,7 +222,7 @@ def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) ->
     pids = lingering(tmp_path)
     os.kill(owner, signal.SIGKILL)
     os.waitpid(owner, 0)
-    assert gone(pids)
+    until(lambda: gone(*pids), "a process lingers")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from agents.target.window import TargetWindow, Usage
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
-from tests.integration.stage import until
+from tests.processes import proc, until
 from tuner.core import ActuationError, ConfigError, DeviceLost, MeasurementError
 
 SERVICE = """
@@ -94,7 +94,7 @@ def service(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def text_of(folder: Path, pid: int) -> str:
     return FILE.format(
         folder=folder,
-        program=Path(f"/proc/{pid}/comm").read_text().strip(),
+        program=proc(pid, "comm").strip(),
         python=json.dumps(sys.executable),
         run=json.dumps(RUN),
     )

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from agents.speculation.fallback import PLAIN_STEPS
 from tests.llama.running import RunningProxy, command_of, proxy_for, running
+from tests.processes import gone, kill, reserved_port, until
 from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
 
 PLAN: dict[str, Any] = {
@@ -36,13 +33,6 @@ ON_STAND_IN = ("--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", 
 def plan_up_to(below: float) -> dict[str, Any]:
     """Return another such plan: what a plan has shown is kept for it."""
     return {**PLAN, "rows": [{**PLAN["rows"][0], "below": below}, PLAN["rows"][1]]}
-
-
-def until(true: Callable[[], object], what: str, within_s: float = 60.0) -> None:
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def streamed(proxy: RunningProxy, tokens: int) -> str:
@@ -250,7 +240,7 @@ def test_a_server_that_dies_is_replaced_and_what_waits_is_answered(
     by_restart.set_length(3)
     restarts = by_restart.stats()["restarts"]
     (pid,) = by_restart.stats()["pids"]
-    psutil.Process(pid).kill()
+    kill(pid)
     assert by_restart.complete(n_predict=16)["length"] == 3
     assert by_restart.stats()["restarts"] == restarts + 1
 
@@ -260,7 +250,7 @@ def test_a_stream_whose_server_dies_is_cut_off_and_not_ended(by_restart: Running
     with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(streamed, by_restart, 5000)
         until(lambda: by_restart.stats()["decoding"] == 1, "the stream does not decode")
-        psutil.Process(by_restart.stats()["pids"][0]).kill()
+        kill(by_restart.stats()["pids"][0])
         with pytest.raises(httpx.RemoteProtocolError):
             stream.result()
     assert by_restart.stats()["failed"] == failed + 1
@@ -348,7 +338,7 @@ def test_flags_of_the_server_are_knobs_that_change_together_without_a_lost_reque
         answer = proxy.complete(n_predict=24)
         assert (answer["threads"], answer["length"]) == (1, 3)
         until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
-        psutil.Process(proxy.stats()["pids"][0]).kill()
+        kill(proxy.stats()["pids"][0])
         assert proxy.complete(n_predict=8)["threads"] == 1
         stats = proxy.stats()
         assert (stats["switches"] - switches, stats["failed"]) == (1, 0)
@@ -435,7 +425,7 @@ def test_a_proxy_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
     with proxy_for(stand_in("0.3.36", target), {"d": draft}, tmp_path) as proxy:
         (pid,) = proxy.stats()["pids"]
         proxy.process.kill()
-        until(lambda: not psutil.pid_exists(pid), "llama-server outlived its proxy")
+        until(lambda: gone(pid), "llama-server outlived its proxy")
 
 
 def test_a_proxy_that_is_told_to_end_lets_streams_finish(tmp_path: Path) -> None:
@@ -465,8 +455,7 @@ class server_of:
 
     def __init__(self, build: str, folder: Path) -> None:
         target, draft = models(folder)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+        port = reserved_port()
         self._url = f"http://127.0.0.1:{port}"
         drafting = ["--model-draft", str(draft), "--draft-max", "8"]
         if build == "0.3.36":

@@ -9,10 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
-
 from tests.builders import START
 from tests.errors import raised
+from tests.processes import gone, until
 from tuner.cli.run.processes import ChildProcess, Children, all_there, last_error
 from tuner.client import Client
 from tuner.core import ActuationError, ConfigError, TuningError
@@ -29,15 +28,6 @@ def spawn(folder: Path, code: str) -> ChildProcess:
             start_new_session=True,
         )
     return ChildProcess("tuner", process, log)
-
-
-def gone(pid: int, seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_refused_input_comes_back_in_the_childs_own_words(tmp_path: Path) -> None:
@@ -84,7 +74,7 @@ def test_ending_a_child_ends_what_it_started(tmp_path: Path) -> None:
     grandchild = int(child.log.read_text())
     child.end()
     assert child.process.returncode == -signal.SIGTERM
-    assert gone(grandchild)
+    until(lambda: gone(grandchild), "it outlives its parent")
     child.end()
 
 
@@ -103,13 +93,11 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     assert parent.stdout is not None
     with parent.stdout:
         pid = int(parent.stdout.readline())
-    deadline = time.monotonic() + 60.0
-    while not (tmp_path / "port").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert psutil.pid_exists(pid)
+    until((tmp_path / "port").exists, "the tuner does not serve")
+    assert not gone(pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    assert gone(pid)
+    until(lambda: gone(pid), "it outlives its parent")
 
 
 def test_children_are_ended_the_last_first(tmp_path: Path) -> None:

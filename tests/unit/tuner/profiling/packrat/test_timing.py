@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raised
+from tests.processes import children
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
@@ -34,5 +35,5 @@ def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
     assert workers.isdisjoint(_children())
 
 
-def _children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+def _children() -> list[int]:
+    return children(os.getpid())

@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 
 from tests.builders import Time, device, policies
-from tests.integration.stage import until
+from tests.processes import until
 from tests.stores import memory_store
 from tuner.core import AccessRole, digest_of
 from tuner.service.access import ADMIN as ADMIN_CALLER

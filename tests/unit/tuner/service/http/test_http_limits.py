@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from tests.integration.stage import until
+from tests.processes import until
 from tuner.service.http.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
 
 LIMITS = HttpLimits(request_bytes=100_000, unfinished=20, running=60)

@@ -1,0 +1,119 @@
+"""Questions about processes and ports that no race spoils: a process may end between two looks at it.
+
+Every test asks here instead of looking into /proc itself; tests/test_processes.py checks that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_RESERVED: list[socket.socket] = []
+
+
+def until(
+    done: Callable[[], object], why: str | Callable[[], str] = "", within_s: float = 60.0
+) -> None:
+    """Wait until something is true; a test for which it never is fails with `why`, called at the end."""
+    end = time.monotonic() + within_s
+    while not done():
+        late = f"{why if isinstance(why, str) else why()}: not within {within_s:g} s"
+        assert time.monotonic() < end, late
+        time.sleep(0.01)
+
+
+def proc(pid: int, file: str) -> str:
+    """Return a file of /proc/PID (proc(5)); nothing once the process is reaped."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def listed(pid: int, folder: str) -> list[str]:
+    """Return the names in a folder of /proc/PID; none once the process is reaped."""
+    try:
+        return [path.name for path in Path(f"/proc/{pid}/{folder}").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def link(pid: int, name: str) -> str:
+    """Return where a link of /proc/PID leads; nothing once the process has ended, or of others'."""
+    try:
+        return str(Path(f"/proc/{pid}/{name}").readlink())
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat that follow the name: state, parent, group, session."""
+    return proc(pid, "stat").rpartition(") ")[2].split() or ["Z", "0", "0", "0"]
+
+
+def state(pid: int) -> str:
+    """Return the letter of a process's state; Z, a zombie's, also once it is reaped."""
+    return _stat(pid)[0]
+
+
+def gone(*pids: int) -> bool:
+    """Return whether all of these have ended, reaped or not."""
+    return all(state(pid) in "ZX" for pid in pids)
+
+
+def stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal."""
+    return state(pid) == "T"
+
+
+def parent(pid: int) -> int:
+    """Return a process's parent; 0 once the process is reaped."""
+    return int(_stat(pid)[1])
+
+
+def session(pid: int) -> int:
+    """Return the session that a process is in; 0 once the process is reaped."""
+    return int(_stat(pid)[3])
+
+
+def command_line(pid: int) -> list[str]:
+    """Return a process's words; none once it has ended."""
+    return proc(pid, "cmdline").split("\0")[:-1]
+
+
+def processes() -> Iterator[int]:
+    """Yield the processes of this machine that run."""
+    yield from (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process that run."""
+    return [child for child in processes() if parent(child) == pid and not gone(child)]
+
+
+def kill(*pids: int) -> None:
+    """Kill processes, also those that have ended, and return once they have."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    until(lambda: gone(*pids), f"{pids} do not end")
+
+
+def reserved_port() -> int:
+    """Return a port of loopback that stays reserved; a server with SO_REUSEADDR can bind it at any time.
+
+    A port that was only looked up can be handed to another before the process that needs it binds it. The
+    socket here is bound and never listens: connections are refused until the server listens, and Linux
+    neither picks the port for others nor refuses it to who sets SO_REUSEADDR (socket(7)).
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _RESERVED.append(held)
+    return int(held.getsockname()[1])
