@@ -33,7 +33,6 @@ class Description:
     versions: Mapping[str, str]
     shared: str
     labels: Mapping[str, str] = field(default_factory=dict)
-    follows_tables: bool = False
 
 
 class Documents(Generic[Kept]):
@@ -62,7 +61,7 @@ class Documents(Generic[Kept]):
         only = [dict(zip(names, row, strict=True)) for row in space["only"]]
         doc["space"] = space | {"only": only}
         if plan is not None:
-            doc["plan"] = _ended(plan)
+            doc["plan"] = _ended(_baseline(space) if plan.get("columns_by") else plan)
         try:
             return self._adapter.validate_python(doc, extra="forbid")
         except ValidationError as error:
@@ -100,6 +99,11 @@ def _opened(plan: Json) -> Json:
 def _ended(plan: Json) -> Json:
     rows = [r | {"below": math.inf} if r["below"] is None else r for r in plan["rows"]]
     return plan | {"rows": rows}
+
+
+def _baseline(space: Json) -> Json:
+    """Return the plan that stands for one by two signals, which no release can follow any more."""
+    return {"rows": [{"below": None, "setting": {k["name"]: k["default"] for k in space["knobs"]}}]}
 
 
 PLANS = TypeAdapter(Plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,7 +32,6 @@ from tuner.core import (
     Phase,
     Plan,
     Policy,
-    Row,
     Setting,
     Space,
     Study,
@@ -248,15 +246,3 @@ def device(name: str = "sim", **changes: object) -> Device:
 
 def applied(name: str = "sim", level: Level = Level.ORIGINAL, at: Setting | None = None) -> Applied:
     return Applied(device=name, setting=at or setting(), level=level, at=START)
-
-
-def rate_table(columns_by: str, by: str = "arrival_rate_per_s") -> Plan:
-    """Return a table of three columns with up to three rows; the baseline is held above its cells."""
-    home = Row(math.inf, setting())
-    columns = (
-        (106.0, 100.0, (Row(10.6, setting(600), at=10.0), Row(21.2, setting(800), at=20.0), home)),
-        (212.0, 200.0, (Row(10.6, setting(800), at=10.0), home)),
-        (math.inf, None, (home,)),
-    )
-    plans = [(below, at, Plan(rows, by, eager=True)) for below, at, rows in columns]
-    return Plan.table(columns_by, plans)

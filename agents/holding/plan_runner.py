@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Collection
 
 from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
-from agents.holding.signal_level import PlanLevel, SignalLevel, SwitchingCost
+from agents.holding.signal_level import SignalLevel, SwitchingCost
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
 from tuner.core import (
@@ -56,8 +55,7 @@ class PlanRunner:
     waiting request loses time, so a longer queue brings the change earlier. A signal that can be
     waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
     workload the plan is not followed: the load is then partly ours. An eager plan changes upward
-    immediately, whatever the cost, and downward once the queue of a rise is served (`Backlog`). Of a
-    table each signal does so by itself.
+    immediately, whatever the cost, and downward once the queue of a rise is served (`Backlog`).
 
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
@@ -72,7 +70,7 @@ class PlanRunner:
         self._holder = holder
         self._clock = clock
         self._now = now
-        self._level: PlanLevel | None = None
+        self._level: SignalLevel | None = None
         self._loads: dict[str, SignalLevel] = {}
         self._unread: dict[str, str] = {}
         self._loads_at = -math.inf
@@ -84,9 +82,9 @@ class PlanRunner:
     @property
     def context(self) -> Context:
         """The current load, as far as it is measured here: the levels of the signals."""
-        reported = {name: level.reported for name, level in self._loads.items()}
-        levels = {name: value for name, value in reported.items() if value is not None}
-        return levels if self._level is None else {**levels, **self._level.reported}
+        own = {} if self._level is None else {self._level.plan.by: self._level}
+        reported = {name: level.reported for name, level in {**self._loads, **own}.items()}
+        return {name: value for name, value in reported.items() if value is not None}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
@@ -113,7 +111,7 @@ class PlanRunner:
         On any exception the hold is kept with its row.
         """
         hold = self._holder.current
-        self._look_at_loads(() if hold is None else hold.order.plan.signals)
+        self._look_at_loads("" if hold is None else hold.order.plan.by)
         if hold is None:
             return
         if self._holder.is_lent:
@@ -129,13 +127,13 @@ class PlanRunner:
         except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
-    def _look_at_loads(self, followed: Collection[str]) -> None:
-        """Read all signals but the followed ones; skip a load that a trial requested."""
+    def _look_at_loads(self, followed: str) -> None:
+        """Read all signals but the followed one; skip a load that a trial requested."""
         now = self._clock.monotonic()
         due = now - self._loads_at >= LOADS_S
         self._loads_at = now if due else self._loads_at
         for name, live in self._target.signals.items():
-            if name in followed:
+            if name == followed:
                 self._loads.pop(name, None)
                 continue
             fresh = SignalLevel(NOTHING_HELD, rate=live.signal.unit == PER_SECOND)
@@ -170,15 +168,15 @@ class PlanRunner:
         if hold is None:
             return
         plan = hold.order.plan
-        if plan.by == HOUR or (plan.by and self._live(plan) is not None):
+        if plan.by == HOUR or plan.by in self._target.signals:
             return
         row = hold.order.plan.row(context, hold.row)
         if row != hold.row:
             self._holder.follow(hold, row)
 
     def _look(self, hold: Hold) -> None:
-        followed, restartable = self._live(hold.order.plan), self._target.restartable
-        if followed is None or self._holder.handed:
+        live, restartable = self._signal(), self._target.restartable
+        if live is None or self._holder.handed:
             if restartable is not None:
                 self._take_up(restartable.incarnation())
             if self._holder.handed and not self._holder.is_aside:
@@ -186,25 +184,23 @@ class PlanRunner:
             elif not self._holder.is_aside:
                 self._follow_hour(hold)
             return
-        live, *others = followed
         too_many = self._too_many()
         sample = (
             live.wait_above(too_many, TICK_S)
             if too_many is not None and isinstance(live, WaitingSignal)
             else live.read()
         )
-        samples = {live.signal.name: sample, **{each.signal.name: each.read() for each in others}}
-        now = self._clock.monotonic()
+        now, rate = self._clock.monotonic(), live.signal.unit == PER_SECOND
         if restartable is not None:
             self._take_up(sample.incarnation or restartable.incarnation())
         if self._holder.is_aside:
             self._pause()
             return
         if self._level is None or self._level.plan != hold.order.plan:
-            rates = [each.signal.name for each in followed if each.signal.unit == PER_SECOND]
-            self._level, self._backlog = PlanLevel(hold.order.plan, rates), Backlog()
-        self._level.see(now, samples)
-        if live.signal.unit == PER_SECOND:
+            self._level = SignalLevel(hold.order.plan, rate=rate)
+            self._backlog = Backlog()
+        self._level.see(now, sample)
+        if rate:
             self._backlog.see(now, self._level.latest, self._inside())
         self._follow(now, self._level)
 
@@ -218,19 +214,19 @@ class PlanRunner:
         if self._holder.take_up(incarnation):
             log.warning("event=workload_restarted device=%s", self._device)
 
-    def _follow(self, now: float, level: PlanLevel) -> None:
+    def _follow(self, now: float, level: SignalLevel) -> None:
         hold = self._holder.current
         if hold is None or hold.order.plan != level.plan:
             return
-        following = level.next_row(hold.row)
-        if following is None:
+        if level.row is None:
             return
         plan, too_many = level.plan, self._too_many()
         if too_many is not None and level.present >= too_many:
             row = plan.row({plan.by: level.present}, hold.row)
-            weight, risen = level.latest / plan.rows[hold.row].below, row > hold.row
+            weight = level.latest / plan.rows[hold.row].below
         else:
-            too_many, (row, risen), weight = None, following, 1.0
+            too_many, row, weight = None, level.row, 1.0
+        risen = row > hold.row
         if row == hold.row or (plan.eager and not risen and not self._backlog.served(now)):
             self._cost.settle(now)
         elif plan.eager and risen:
@@ -252,16 +248,10 @@ class PlanRunner:
                 return sum(values)
         return None
 
-    def _live(self, plan: Plan) -> list[LiveSignal] | None:
-        """Return the live signals of a plan, in its order; None if it has none or one is missing here."""
-        live = [self._target.signals.get(name) for name in plan.signals]
-        return [each for each in live if each] if live and all(live) else None
-
     def _signal(self) -> LiveSignal | None:
-        """Return the live signal that selects the rows of the hold's plan, None if it is not followed."""
+        """Return the live signal of the hold's plan; None if no signal here reports it."""
         hold = self._holder.current
-        live = None if hold is None else self._live(hold.order.plan)
-        return None if live is None else live[0]
+        return None if hold is None else self._target.signals.get(hold.order.plan.by)
 
     def _too_many(self) -> int | None:
         """Return the signal value that is too high for the row in force; None if it does not matter."""

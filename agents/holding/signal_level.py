@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
 
 from agents.target.side import SignalSample
-from tuner.core import Bursts, Context, Plan
+from tuner.core import Bursts, Plan
 
 SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
@@ -186,74 +185,6 @@ def _mode(votes: deque[int], current: int | None) -> int:
     most = max(counts.values())
     tied = [vote for vote, count in counts.items() if count == most]
     return current if current in tied else max(tied)
-
-
-class PlanLevel:
-    """Track the signals of a plan.
-
-    Each column of a table has a level of its own by the first signal: its row is ready when the second
-    signal changes the column. Any other plan is one column. `rates` are the signals that count
-    arrivals per second.
-    """
-
-    def __init__(self, plan: Plan, rates: Collection[str] = ()) -> None:
-        self.plan = plan
-        self._columns = [SignalLevel(each, rate=plan.by in rates) for each in plan.columns]
-        self._across = (
-            SignalLevel(plan.across, rate=plan.columns_by in rates) if plan.columns_by else None
-        )
-
-    def see(self, now: float, samples: Mapping[str, SignalSample]) -> None:
-        """Record a reading of each signal at `now` seconds."""
-        for level in self._levels:
-            level.see(now, samples[level.plan.by])
-
-    def next_row(self, held: int) -> tuple[int, bool] | None:
-        """Return the row to hold instead of the held one, and whether a signal has risen.
-
-        If one signal has risen and the other fallen, the change for the risen one comes first. None
-        before the second reading.
-        """
-        column, place = self.plan.cell(held)
-        across = 0 if self._across is None else self._across.row
-        own = self._columns[column].row
-        if across is None or own is None:
-            return None
-        if across < column and own > place:
-            return self.plan.index(column, own), True
-        other = self._columns[across].row
-        risen = across > column or own > place
-        return None if other is None else (self.plan.index(across, other), risen)
-
-    @property
-    def reported(self) -> Context:
-        """The levels to report; without those that have no two readings yet."""
-        levels = {level.plan.by: level.reported for level in self._levels}
-        return {name: value for name, value in levels.items() if value is not None}
-
-    @property
-    def latest(self) -> float:
-        """The first signal's mean between the last two readings."""
-        return self._columns[0].latest
-
-    @property
-    def present(self) -> float:
-        """The first signal's value at the last reading."""
-        return self._columns[0].present
-
-    def rise(self) -> None:
-        """Set the first signal's level to the present value, because a change was made for it."""
-        for level in self._columns:
-            level.rise()
-
-    def pause(self) -> None:
-        """Ignore the time until the next reading: its load was not served by the plan."""
-        for level in self._levels:
-            level.pause()
-
-    @property
-    def _levels(self) -> Sequence[SignalLevel]:
-        return self._columns if self._across is None else [*self._columns, self._across]
 
 
 class SwitchingCost:

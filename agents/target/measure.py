@@ -64,10 +64,10 @@ class Ask:
     """The request for a window: its metrics, the limits that cut it short, and its length.
 
     `expected` is the load that the window is compared with, empty for none. `context` is the load
-    to request, empty for the traffic that arrives. `follows` are signals, separated by commas,
-    whose means are reported as the window's load, too. `plan` is a table for the workload to follow
-    instead of the setting, which is that of its row at the load, else its first row's. `idle` asks for
-    the power between requests, before the window.
+    to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as
+    the window's load, too. `plan` is a table for the workload to follow instead of the setting, which is
+    that of its row at the load, else its first row's. `idle` asks for the power between requests, before
+    the window.
     """
 
     metrics: tuple[str, ...]

@@ -223,7 +223,6 @@ class Target:
             versions=versions,
             shared="; ".join(f"{s.name}: {s.shared}" for s in devices if s.shared),
             signals=tuple(live.signal for live in self.signals.values()),
-            follows_tables=True,
             seen_at=at,
         )
 
@@ -354,8 +353,6 @@ class Target:
         """
         actuator = self.runs.actuator
         if self.workload is None or not isinstance(actuator, FollowsPlans) or len(plan.rows) < 2:
-            return False
-        if plan.columns_by:  # No engine takes a table by two signals.
             return False
         others = [k.name for side in self.devices for k in side.space.knobs]
         first = plan.rows[0].setting

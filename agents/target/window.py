@@ -82,8 +82,8 @@ class TargetWindow:
     of a declared metric that adds up over devices becomes that metric, per item. The devices'
     energy adds up, and so do such totals; of disturbances the largest counts; of any other total
     that several sides report, the workload's counts. `context` is the load to request, empty for
-    the traffic that arrives. `follows` are signals, separated by commas, whose means are reported as
-    the window's load, unless the window has another.
+    the traffic that arrives. `follows` is a signal whose mean is reported as the window's load,
+    unless the window has another.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -120,8 +120,8 @@ class TargetWindow:
         try:
             for meter in meters:
                 self._windows.append(meter.start())
-            live = [target.signals.get(name) for name in follows.split(",")]
-            self._means = [SignalMean(each, clock) for each in live if each is not None]
+            live = target.signals.get(follows)
+            self._signal = None if live is None else SignalMean(live, clock)
         except TuningError:
             self.discard()
             raise
@@ -163,8 +163,8 @@ class TargetWindow:
                 f"the host was suspended for {away_s:.3g} s within the window",
                 hint="nothing was measured in that time; measure again",
             )
-        for mean in self._means:
-            mean.look()
+        if self._signal is not None:
+            self._signal.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
             if value < (self.total(name) or 0.0):
@@ -176,9 +176,9 @@ class TargetWindow:
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
     def glance(self) -> None:
-        """Read the followed signals alone, between two readings."""
-        for mean in self._means:
-            mean.glance()
+        """Read the followed signal alone, between two readings."""
+        if self._signal is not None:
+            self._signal.glance()
 
     def stop(self) -> None:
         """Close the window; the totals of the last reading are final.
@@ -213,7 +213,7 @@ class TargetWindow:
         """Return the part of the load that no setting changes: its rate, if available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        observed = {n: value for mean in self._means for n, value in mean.context.items()}
+        observed = {} if self._signal is None else self._signal.context
         return {
             **observed,
             **self._sent,
@@ -326,7 +326,7 @@ class TargetWindow:
             (b[ratio.total] - a[ratio.total], b[ratio.per] - a[ratio.per])
             for a, b in itertools.pairwise(marks)
         ]
-        follows = self._means and ratio.per == "items"
+        follows = self._signal is not None and ratio.per == "items"
         times = [mark[SECONDS] for mark in marks] if follows else []
         seconds = [b - a for a, b in itertools.pairwise(times)]
         estimate = ratio_estimate(steps, ratio.scale, metric, seconds)
@@ -334,7 +334,8 @@ class TargetWindow:
 
     def _at_arrivals(self, estimate: Estimate) -> Estimate:
         """Add what the rate does not explain: requests at the window's ends, and their random sizes."""
-        rate = next((m.mean for m in self._means if m.counts_requests), None)
+        signal = self._signal
+        rate = signal.mean if signal is not None and signal.counts_requests else None
         items = self.total("items") or 0.0
         if rate is None or items <= 0.0:
             return estimate

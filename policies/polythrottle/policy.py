@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from policies.polythrottle.columns import suggest_by_column
 from tuner.core import (
     HOUR,
     Candidate,
@@ -69,7 +68,6 @@ class Polythrottle:
 
     explores_apart = True
     plans_by_load = True
-    plans_tables = True
     uses_siblings = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
@@ -88,8 +86,6 @@ class Polythrottle:
         if past.study.terms.plan_by:
             from tuner.bo.load import suggest_by_load
 
-            if past.study.terms.columns_by:
-                return suggest_by_column(past, lambda here: suggest_by_load(here, self._without))
             return suggest_by_load(past, self._without)
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 

@@ -18,7 +18,6 @@ from tuner.core import (
     Context,
     Done,
     Evidence,
-    InvalidInput,
     Past,
     Plan,
     Row,
@@ -61,13 +60,8 @@ class Speculation:
     """
 
     def refuse(self, study: Study) -> None:
-        """Raise InvalidInput where no knob is the length, or for a plan that no engine takes."""
+        """Raise InvalidInput where no knob is the length."""
         choices(study.space)
-        if len(study.terms.signals) > 1:
-            raise InvalidInput(
-                f"speculation plans by {DECODING} alone, not by {', '.join(study.terms.signals)}",
-                hint="leave --plan-by out: vLLM 0.33.0 and SGLang 0.5.23 take a table by batch only",
-            )
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next window, or the plan.

@@ -141,21 +141,12 @@ def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
 
 
 BUSY = {"gpu.clock_mhz": 1110, "gpu.power_limit_w": 350}
-BY_RATE = Plan((Row(8.0, HELD, at=7.0), Row(math.inf, BUSY)), "arrival_rate_per_s", eager=True)
-TABLE = Plan.table(
-    "waiting",
-    [
-        (9.0, 8.0, BY_RATE),
-        (math.inf, None, Plan((Row(math.inf, BUSY),), BY_RATE.by, eager=True)),
-    ],
-)
-"""A plan by the load as its first column."""
 BY_LOAD = HoldOrder(
     study="s1",
     revision=1,
-    plan=TABLE,
+    plan=Plan((Row(8.0, HELD, at=7.0), Row(math.inf, BUSY)), "arrival_rate_per_s", eager=True),
     baseline=TRIAL.baseline,
-    limits=((), (), ()),
+    limits=((), ()),
     metrics=("energy_j",),
     valid_for_s=3600.0,
     observe_s=600.0,
@@ -164,7 +155,7 @@ BY_LOAD = HoldOrder(
 
 
 def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) -> None:
-    """Be an agent that holds a table, changes its row or column and is killed at the chosen point."""
+    """Be an agent that holds a plan by the load, changes its rows and is killed at the chosen point."""
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -189,7 +180,7 @@ def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:
     reached: list[list[str]] = []
-    for rows in ((0,), (0, 1, 0, 2)):
+    for rows in ((0,), (0, 1, 0, 1)):
         dry = Points()
         os.waitpid(fork(lambda: follow(tmp_path / f"dry-{len(rows)}", theatre, dry, rows)), 0)  # noqa: B023
         assert not left_behind(theatre, HELD, BUSY)[1]
@@ -198,7 +189,7 @@ def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
     wrong: list[str] = []
     for at in range(before + 1, after + 1):
         folder = tmp_path / f"agent-{at}"
-        agent = fork(lambda: follow(folder, theatre, Points(at), (0, 1, 0, 2)))  # noqa: B023
+        agent = fork(lambda: follow(folder, theatre, Points(at), (0, 1, 0, 1)))  # noqa: B023
         assert os.waitpid(agent, 0)[1] == signal.SIGKILL
         problem = left_behind(theatre, HELD, BUSY)[1] or restarted(folder, theatre, HELD, BUSY)
         if problem:

@@ -12,9 +12,7 @@ from tests.builders import Time, applied, device, study
 from tests.stores import memory_store
 from tests.unit.tuner.bo.test_load import BY, LIMIT_MS, SPACE, shown, truth
 from tuner.core import (
-    Estimate,
     Level,
-    Measurement,
     Outcome,
     Phase,
     Plan,
@@ -31,7 +29,6 @@ from tuner.service.views import study_view
 from tuner.study.loop import Loop
 from tuner.wire import Assignment, HoldOrder, HoldReport, Poll, Release, TrialReport
 
-LENGTH = "prompt_tokens"
 DAY = [30.0] * 25 + [60.0] * 25 + [15.0] * 20 + [45.0] * 20 + [30.0] * 10 + [60.0] * 10
 
 
@@ -44,20 +41,18 @@ class Served:
     hold: HoldOrder | None = None
     wanted: list[tuple[float, Setting]] = field(default_factory=list)
     """The load and the setting of every look at what is held."""
-    length: float | None = None
-    """Of prompts, in tokens / 100: a second signal; None: there is none."""
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
-        signals = (Signal(BY, "1/s"), *([] if self.length is None else [Signal(LENGTH)]))
-        self.loop.register(device(space=SPACE, signals=signals, follows_tables=True))
+        signals = (Signal(BY, "1/s"),)
+        self.loop.register(device(space=SPACE, signals=signals))
         fresh = study(
             Phase.BASELINE,
             constraints=(f"latency_p99_ms <= {LIMIT_MS}",),
             space=SPACE,
             signals=signals,
             policy="polythrottle",
-            terms=Terms(trials=30 * len(signals), plan_by=",".join(each.name for each in signals)),
+            terms=Terms(trials=30, plan_by=BY),
         )
         self.store.studies.add(fresh, "test", "created")
 
@@ -71,7 +66,7 @@ class Served:
         """Let the agent ask once, and do what it is told."""
         self.time.sleep(60.0)
         held = self.hold
-        setting = SPACE.default if held is None else self.held(held.plan, load)
+        setting = SPACE.default if held is None else _row(held.plan, load)
         self.wanted.append((load, setting))
         at = applied("sim", Level.ORIGINAL if held is None else Level.HOLD, setting)
         poll = Poll(
@@ -79,11 +74,11 @@ class Served:
             applied=replace(at, study=held.study if held else ""),
             holding=held.study if held else "",
             revision=held.revision if held else 0,
-            context=self.context(load),
+            context={BY: load},
         )
         order = self.loop.order("sim", poll)
         if isinstance(order, Assignment):
-            assert order.follows == self.signals and not order.expected
+            assert order.follows == BY and not order.expected
             self.report(order, load)
         elif isinstance(order, HoldOrder):
             self.hold = order
@@ -92,7 +87,7 @@ class Served:
             self.hold = None
 
     def report(self, order: Assignment, load: float) -> None:
-        seen = self.shown(order.setting, load)
+        seen = replace(shown(order.setting, load), started_at=self.time.now())
         outcome = Outcome(state=TrialState.COMPLETED, measurement=seen)
         report = TrialReport(
             device="sim",
@@ -106,8 +101,8 @@ class Served:
         assert self.loop.trial_reports.record(report).result == "closed"
 
     def observe(self, order: HoldOrder, load: float) -> None:
-        setting = self.held(order.plan, load)
-        window = self.shown(setting, load)
+        setting = _row(order.plan, load)
+        window = replace(shown(setting, load), started_at=self.time.now())
         self.loop.hold_reports.observe(
             HoldReport(
                 device="sim",
@@ -117,29 +112,6 @@ class Served:
                 measurement=window,
             )
         )
-
-    def shown(self, setting: Setting, load: float) -> Measurement:
-        """Return a window; with longer prompts each request takes longer."""
-        seen = replace(shown(setting, load), started_at=self.time.now())
-        if self.length is None:
-            return seen
-        energy_j, p99_ms = stretched(setting, load, self.length)
-        estimates = dict(seen.estimates)
-        for name, mean in (("energy_j", energy_j), ("latency_p99_ms", p99_ms)):
-            was = estimates[name]
-            estimates[name] = Estimate.of_mean(mean, mean * was.stderr / was.mean, was.n)
-        return replace(seen, estimates=estimates, context=self.context(load))
-
-    def context(self, load: float) -> dict[str, float]:
-        return {BY: load} if self.length is None else {BY: load, LENGTH: self.length}
-
-    def held(self, plan: Plan, load: float) -> Setting:
-        """Return the setting that a plan holds now."""
-        return plan.rows[plan.row(self.context(load))].setting
-
-    @property
-    def signals(self) -> str:
-        return BY if self.length is None else f"{BY},{LENGTH}"
 
     def run(self, loads: Iterable[float]) -> None:
         for load in loads:
@@ -154,12 +126,6 @@ class Served:
         """Return whether a setting was measured in a confirming window at such a load or a higher one."""
         own = [t for t in self.store.trials.list("s1") if t.phase is Phase.CONFIRMING]
         return any(t.tries(setting) and load <= t.ran_at[BY] * 1.26 for t in own)
-
-
-def stretched(setting: Setting, load: float, length: float) -> tuple[float, float]:
-    """Return joules an item and p99 in ms if each request takes `length` times as long."""
-    energy_j, p99_ms = truth(setting, load * length)
-    return energy_j * length, p99_ms * length
 
 
 def _row(plan: Plan, load: float) -> Setting:
@@ -218,41 +184,12 @@ def test_a_constant_load_gives_one_setting_and_the_baseline_above() -> None:
     assert served.store.studies.get("s1").phase is Phase.HOLDING
 
 
-LONG = 1.8
-CELLS = [(x, y) for y in (1.0, LONG) for x in (30.0, 15.0, 45.0)]
-
-
 @pytest.mark.slow
-def test_a_table_grows_and_a_tuner_that_is_started_again_at_any_moment_grows_the_same() -> None:
-    steady, killed = Served(length=1.0), Served(length=1.0)
-    for load, length in [*CELLS, *CELLS]:
-        for _ in range(16):
-            for served in (steady, killed):
-                served.length = length
-                served.turn(load)
-            killed.loop = killed.restarted()
-            energy_j, p99_ms = stretched(steady.wanted[-1][1], load, length)
-            rest_j, rest_ms = stretched(SPACE.default, load, length)
-            assert p99_ms <= max(LIMIT_MS, rest_ms) and energy_j <= rest_j
+def test_a_tuner_that_is_started_again_at_any_moment_grows_the_same_plan() -> None:
+    steady, killed = Served(), Served()
+    for load in DAY[:60]:
+        steady.turn(load)
+        killed.loop = killed.restarted()
+        killed.turn(load)
     assert steady.plan == killed.plan
-    tried = steady.store.trials.list("s1")
-    assert len(tried) == len(killed.store.trials.list("s1"))
-    plan, home = steady.plan, SPACE.default
-    assert len(plan.columns) == 3 and all(len(each.rows) >= 2 for each in plan.columns[:2])
-    assert len(plan.columns[0].rows) >= 4, "a row for each rate, and the baseline"
-    for row in plan.rows:
-        own = [t for t in tried if t.phase is Phase.CONFIRMING and t.tries(row.setting)]
-        there = [
-            t
-            for t in own
-            if (row.at or 0.0) <= t.ran_at[BY] * 1.06
-            and (row.column_at or 0.0) <= t.ran_at[LENGTH] * 1.06
-        ]
-        assert row.setting == home or row.at is None or len(there) >= 2, plan.context(row)
-    for length, load in ((1.0, 15.0), (1.0, 30.0), (LONG, 15.0)):
-        steady.length = length
-        held = stretched(steady.held(plan, load), load, length)[0]
-        assert held < 0.97 * stretched(home, load, length)[0]
-    assert steady.held(plan, 200.0) == home, "above the highest row"
-    steady.length = LONG * 1.2
-    assert steady.held(plan, 15.0) == home, "above the highest column"
+    assert len(steady.store.trials.list("s1")) == len(killed.store.trials.list("s1"))

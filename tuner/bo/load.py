@@ -95,7 +95,7 @@ class _Loads:
     """The loads of a study's windows, and the search at each load."""
 
     def __init__(self, past: Past) -> None:
-        self.past, self.by = past, past.study.terms.rows_by
+        self.past, self.by = past, past.study.terms.plan_by
         self.askable = self.by in past.study.askable
 
     @cached_property

@@ -43,8 +43,7 @@ class Device:
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
     `shared` says who else uses what its energy is counted of; empty: it is not shared. `signals` is
-    what a plan can go by; an agent that `follows_tables` can go by two of them. `labels` are the operator's
-    own words for it, from agent.toml.
+    what a plan can go by. `labels` are the operator's own words for it, from agent.toml.
     """
 
     id: str
@@ -57,7 +56,6 @@ class Device:
     space: Space
     metrics: tuple[Metric, ...]
     signals: tuple[Signal, ...] = ()
-    follows_tables: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     shared: str = ""

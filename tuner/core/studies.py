@@ -109,9 +109,8 @@ class Terms:
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
     none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
-    its ranges; two with a comma between them give a table: rows by the first, columns by the second;
-    empty: one setting is held at every load. With `transfer` finished studies of like devices are
-    hypotheses about this one.
+    its ranges; empty: one setting is held at every load. With `transfer` finished studies of like
+    devices are hypotheses about this one.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -178,28 +177,12 @@ class Terms:
                 f"control_share cannot be {self.control_share:g}",
                 hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
             )
-        object.__setattr__(self, "plan_by", ",".join(self.signals))
         parse_hours(self.control_hours, "control_hours")
         if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:
             raise InvalidInput(
                 f"energy_share cannot be {self.energy_share:g}",
                 hint="give more than 0 and at most 1 (all energy of the device)",
             )
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        """The signals that the plan is to follow: none, one, or two of a table."""
-        return tuple(name.strip() for name in self.plan_by.split(",") if name.strip())
-
-    @property
-    def rows_by(self) -> str:
-        """The signal that selects a row of the plan."""
-        return next(iter(self.signals), "")
-
-    @property
-    def columns_by(self) -> str:
-        """The signal that selects a column of a table; empty: the plan is none."""
-        return next(iter(self.signals[1:]), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined
 from tuner.presentation.outcomes import StudyOutcome, applied_now
 from tuner.presentation.pictures import drawn, inline
-from tuner.presentation.plans import plan_table
+from tuner.presentation.plans import PLAN_COLUMNS, plan_table
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import improved, requested_metrics, sized
 from tuner.wire import SettingView, StudyView
@@ -130,7 +130,7 @@ def markdown(
         if compared := list(reports.comparison(one.outcome)):
             lines += [*_md_table(("metric", ">baseline", ">best", ">change"), compared), ""]
         if rows := plan_table(one.outcome.report):
-            lines += [*_md_table(rows[0], rows[1:]), ""]
+            lines += [*_md_table(PLAN_COLUMNS, rows), ""]
         lines += [*(f"- {_md(_spaced(line))}" for line in one.lines()), ""]
     return "\n".join(lines)
 
@@ -160,6 +160,7 @@ def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
         at=when(at),
         summed=summed(reported),
         columns=COLUMNS,
+        plan_columns=PLAN_COLUMNS,
         overview=overview(reported) if len(reported) > 1 else [],
         studies=[
             {

@@ -149,22 +149,12 @@ def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
     if len(plan.rows) == 1:
         yield change(plan.rows[0].setting, baseline)
         return
-    for place, row in zip(row_places(plan), plan.rows, strict=True):
-        yield f"{place}: {change(row.setting, baseline)}"
-
-
-def row_places(plan: Plan) -> Iterator[str]:
-    """Yield the signals of each row of a plan with their ranges."""
-    across = [f", {plan.columns_by} {span}" for span in row_spans(plan.across)]
-    for column, beside in zip(plan.columns, across if plan.columns_by else [""], strict=True):
-        yield from (f"{plan.by} {span}{beside}" for span in row_spans(column))
+    for span, row in zip(row_spans(plan), plan.rows, strict=True):
+        yield f"{plan.by} {span}: {change(row.setting, baseline)}"
 
 
 def row_spans(plan: Plan) -> Iterator[str]:
     """Yield from where to where of a plan's quantity each of its rows goes."""
-    if len(plan.rows) == 1:
-        yield "at any value"
-        return
     lower = 0.0
     for row in plan.rows[:-1]:
         yield f"{lower:g} to {row.below:g}" if lower else f"below {row.below:g}"

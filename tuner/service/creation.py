@@ -11,7 +11,6 @@ from tuner.core import Device, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
-    refuse_old_agents,
     refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
@@ -109,7 +108,6 @@ def drafted(
         refuse_unsupported(study, policy)
     with about("terms"):
         refuse_plan(study, policy)
-        refuse_old_agents(study, devices)
     return study
 
 

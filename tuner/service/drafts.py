@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core import (
@@ -19,7 +19,6 @@ from tuner.core import (
     Origin,
     Part,
     PlansByLoad,
-    PlansTables,
     Policy,
     RefusesStudies,
     Role,
@@ -34,6 +33,7 @@ from tuner.core import (
     limits,
     quantity_of,
     refuse_contradiction,
+    refuse_two_signals,
 )
 from tuner.wire import StudyDraft
 
@@ -272,19 +272,17 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     """Refuse a plan by a signal that not all devices offer, or that the policy cannot plan by.
 
     Raises:
-        InvalidInput: it is either, or the study has several devices.
+        InvalidInput: it is either, goes by two signals, or the study has several devices.
     """
-    signals, offered = study.terms.signals, {s.name for s in study.signals}
-    if not signals:
+    by, offered = study.terms.plan_by, {s.name for s in study.signals}
+    if not by:
         return
-    if len(signals) > 1:
-        _refuse_table(study, policy)
-    for by in signals:
-        if by != HOUR and by not in offered:
-            raise InvalidInput(
-                f"the target has no signal {by!r} for --plan-by",
-                hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
-            )
+    refuse_two_signals(by)
+    if by != HOUR and by not in offered:
+        raise InvalidInput(
+            f"the target has no signal {by!r} for --plan-by",
+            hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
+        )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(
             f"the policy {study.policy} does not plan by a signal that is chosen",
@@ -294,35 +292,6 @@ def refuse_plan(study: Study, policy: Policy) -> None:
         raise InvalidInput(
             "a plan by the load needs a study of one device: each device has a load of its own",
             hint="make a study for each device",
-        )
-
-
-def _refuse_table(study: Study, policy: Policy) -> None:
-    signals = study.terms.signals
-    if len(signals) > 2 or len(set(signals)) < 2 or HOUR in signals:
-        raise InvalidInput(
-            f"a table cannot go by {', '.join(signals)}",
-            hint=f"give --plan-by two different signals at most; {HOUR} only by itself",
-        )
-    if not isinstance(policy, PlansTables):
-        raise InvalidInput(
-            f"the policy {study.policy} does not plan by two signals",
-            hint="give --plan-by one signal, or choose polythrottle",
-        )
-
-
-def refuse_old_agents(study: Study, devices: Iterable[Device]) -> None:
-    """Refuse a table for a device whose agent follows plans by one signal only.
-
-    Raises:
-        InvalidInput: there is such a device.
-    """
-    old = [device for device in devices if not device.follows_tables]
-    if study.terms.columns_by and old:
-        release = old[0].versions.get("jouletune", "unknown")
-        raise InvalidInput(
-            f"the agent of {old[0].id} (release {release}) cannot follow a plan by two signals",
-            hint="upgrade the agent, or give --plan-by one signal",
         )
 
 

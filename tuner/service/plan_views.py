@@ -39,7 +39,6 @@ def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
     return PlanRowView(
         setting=row.setting,
         at=row.at,
-        column_at=row.column_at,
         windows=len(candidate.trials) if candidate else 0,
         limits=behind.limits or (),
         metrics=dict(shown),

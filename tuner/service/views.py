@@ -185,8 +185,8 @@ def violations(past: Past) -> Violations:
 
 def _load(study: Study, trial: Trial) -> Context:
     """Return the load that a trial is judged at: as asked; as measured where the plan follows it."""
-    at = {by: trial.ran_at[by] for by in study.terms.signals if by in trial.ran_at}
-    return at or trial.context
+    by, ran_at = study.terms.plan_by, trial.ran_at
+    return {by: ran_at[by]} if by in ran_at else trial.context
 
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import replace
 
-from tuner.core import Past, Phase, Plan, Row, Safety, render_setting
+from tuner.core import Past, Phase, Plan, Safety, render_setting
 from tuner.study.moves import Move, Step
 
 
@@ -32,12 +30,5 @@ def plan_in_words(plan: Plan) -> str:
     if len(plan.rows) == 1:
         return render_setting(plan.rows[0].setting)
     *lower, last = plan.rows
-    spans = [f"{' and '.join(_below(plan, row))}: {render_setting(row.setting)}" for row in lower]
+    spans = [f"{plan.by} below {row.below:g}: {render_setting(row.setting)}" for row in lower]
     return "; ".join([*spans, f"else {render_setting(last.setting)}"])
-
-
-def _below(plan: Plan, row: Row) -> Iterator[str]:
-    """Yield the upper bounds of a row, the last one of a column by the second signal alone."""
-    for by, below in ((plan.by, row.below), (plan.columns_by, row.column_below)):
-        if by and below is not None and below < math.inf:
-            yield f"{by} below {below:g}"

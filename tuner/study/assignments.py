@@ -68,7 +68,7 @@ def assignment(
     any_load = at_baseline or bool(by) or study.terms.mode is Mode.CONTINUOUS
     if at_baseline:
         limits: Sequence[Limit] = ()
-    elif by and not set(study.terms.signals) <= trial.context.keys():  # its load is still unknown
+    elif by and by not in trial.context:  # its load is still unknown
         limits = in_force([c for c in study.constraints if not c.relative], {}) or ()
     else:
         limits = weigh(study, trials, trial.context).limits or ()

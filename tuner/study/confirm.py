@@ -63,9 +63,7 @@ CONFIRM_MOST, MOST_OF_ROW = 30, 6
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
     """Return the load at which a row is confirmed; empty if none can be requested."""
-    if plan.by not in study.askable:
-        return ANYWHERE
-    return {name: at for name, at in plan.context(row).items() if name in study.askable}
+    return plan.context(row) if plan.by in study.askable else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:

@@ -19,6 +19,7 @@ from tuner.core import (
     LOAD_STEP,
     Context,
     Done,
+    InvalidInput,
     Past,
     Phase,
     Plan,
@@ -33,19 +34,11 @@ from tuner.core import (
     is_at,
     load_band,
     part_of_day,
+    refuse_two_signals,
     render_setting,
     setting_key,
 )
 from tuner.study.by_hour import confirming_hours, hour_duel, hour_is_open
-from tuner.study.columns import (
-    PlanColumn,
-    column_at,
-    confirmed_column,
-    continued,
-    present_column,
-    reaches_further,
-    windows_at,
-)
 from tuner.study.confirm import (
     CONFIRM_MOST,
     CONFIRM_TRIES,
@@ -90,7 +83,7 @@ class PlanGrowth:
 
     store: Store
     policy: Callable[[str], Policy]
-    _by_band: Derived[dict[tuple[int, ...], str]] = field(default_factory=Derived)
+    _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
     _spent: Derived[Spent] = field(default_factory=Derived)
     _held: dict[str, HourlyLoads] = field(default_factory=dict)
 
@@ -112,11 +105,10 @@ class PlanGrowth:
 
         `count` is its number of trials. A failing policy is logged: the hold continues.
         """
-        if not now.keys() >= set(study.terms.signals):
+        by = study.terms.plan_by
+        if by not in now:
             return ""
-        band = tuple(
-            part_of_day(now[by]) if by == HOUR else load_band(now[by]) for by in study.terms.signals
-        )
+        band = part_of_day(now[by]) if by == HOUR else load_band(now[by])
         reasons = self._by_band.get(study, count, dict)
         if band not in reasons:
             past = self.past(study, trials(study.id), now)
@@ -127,6 +119,16 @@ class PlanGrowth:
             except Exception:  # a plug-in's exception must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
         return reasons[band]
+
+
+def unsupported(study: Study) -> str:
+    """Return why a study must be paused: its plan goes by two signals. Empty: it may go on."""
+    try:
+        refuse_two_signals(study.terms.plan_by)
+    except InvalidInput as error:
+        way = f"stop it with `jouletune study stop {study.id}` and create a study by one signal"
+        return "" if study.phase is Phase.PAUSED else f"{error.message}; {way}"
+    return ""
 
 
 def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
@@ -142,86 +144,82 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         return Move(Phase.BASELINE, "the baseline is missing")
     if study.terms.plan_by == HOUR:
         return confirming_hours(past, study.plan)
-    column = present_column(past, study.plan)
-    plan, row = column.plan, _due(column)
+    plan = study.plan
+    row = _due(past, plan)
     if row is not None and len(of_this_phase(study, trials)) < CONFIRM_MOST:
         at = plan.context(row) if plan.by in study.askable else {plan.by: past.context[plan.by]}
-        few = _few_baselines(column, row, at[plan.by]) or column.near.at(at).limits is None
+        few = _few_baselines(past, plan, row, at[plan.by]) or past.at(at).limits is None
         context = at if plan.by in study.askable else ANYWHERE
-        where = {**at, **{by: past.context[by] for by in study.terms.signals[1:]}}
-        return measuring(study, study.baseline if few else row.setting, where, context)
-    kept = _kept(past, study.plan)
-    why = "; ".join(_texts(past, study.plan, kept))
+        return measuring(study, study.baseline if few else row.setting, at, context)
+    kept = _kept(past, plan)
+    why = "; ".join(_texts(past, plan, kept))
     if all(study.rests(row.setting) for row in kept.rows):
         return hold_baseline(study, past.evidence, f"no row of the plan is confirmed ({why})")
     return Move(Phase.HOLDING, why, kept)
 
 
-def _few_baselines(column: PlanColumn, row: Row, load: float) -> bool:
+def _few_baselines(past: Past, plan: Plan, row: Row, load: float) -> bool:
     """Return whether the baseline is to be measured: a gain that is open needs as many windows of both."""
-    reach, least = _reach(column, row), CONFIRM_WINDOWS
+    reach, least = _reach(past, plan, row), CONFIRM_WINDOWS
     if reach.duel is not None and not reach.result.won:
-        own = own_windows(column.near, row.setting, _low(column.plan, row))
+        own = own_windows(past, row.setting, _low(plan, row))
         least = max(least, sum(t.solid for _, t in own))
-    return len(baseline_windows(column.near, load)) < least
+    return len(baseline_windows(past, load)) < least
 
 
 def row_duel(past: Past, row: Row) -> Duel | None:
     """Return the metrics of baseline and setting in the windows that confirm a row."""
     if past.study.terms.plan_by == HOUR:
         return hour_duel(past, row)
-    if past.study.rests(row.setting):
-        return None
-    return reach_of(windows_at(past, row.column_at), row.setting).duel
+    return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
 
 
-def _due(column: PlanColumn) -> Row | None:
+def _due(past: Past, plan: Plan) -> Row | None:
     """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
     Of a load that moves, see `_begun`. Nothing is measured for a row above a confirmed one: the
     present load would not show that row's own.
     """
-    plan, past = column.plan, column.past
     now = past.context.get(plan.by)
     if plan.by in past.study.askable:
-        return next((row for row in plan.rows if _is_open(column, row)), None)
+        return next((row for row in plan.rows if _is_open(past, plan, row)), None)
     if now is None:
         return None
     if past.moves(plan.by):
-        return _begun(column)
+        return _begun(past, plan)
     for row in plan.rows[plan.row({plan.by: now}) :]:
-        if _is_open(column, row):
+        if _is_open(past, plan, row):
             return row
-        if _reach(column, row).result.won:
+        if _reach(past, plan, row).result.won:
             return None
     return None
 
 
-def _begun(column: PlanColumn) -> Row | None:
+def _begun(past: Past, plan: Plan) -> Row | None:
     """Return the open row to measure where the load moves from window to window: the last, or the highest.
 
     Its windows meet one load after the other. To measure the row of the last load each time could
     miss the loads of all rows.
     """
-    own = [t for t in column.past.trials if t.phase is Phase.CONFIRMING and t.state.evidence]
-    rows = [row for row in reversed(column.plan.rows) if _is_open(column, row)]
+    own = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.state.evidence]
+    rows = [row for row in reversed(plan.rows) if _is_open(past, plan, row)]
     last = [row for row in rows for t in own[-1:] if t.tries(row.setting)]
     return next(iter([*last, *rows]), None)
 
 
-def _is_open(column: PlanColumn, row: Row) -> bool:
+def _is_open(past: Past, plan: Plan, row: Row) -> bool:
     """Return whether further windows may confirm a row up to its load; their number is limited."""
-    if column.past.study.rests(row.setting) or row.at is None:
+    if past.study.rests(row.setting) or row.at is None:
         return False
-    reach = _reach(column, row)
-    spent = len(own_windows(column.near, row.setting, _low(column.plan, row)))
+    reach = _reach(past, plan, row)
+    spent = len(own_windows(past, row.setting, _low(plan, row)))
     return not reach.result.lost and reach.load * LOAD_REACH < row.at and spent < MOST_WINDOWS
 
 
-def _reach(column: PlanColumn, row: Row) -> Reach:
-    if column.past.study.rests(row.setting):
+def _reach(past: Past, plan: Plan, row: Row) -> Reach:
+    if past.study.rests(row.setting):
         return Reach(math.inf, THE_BASELINE)
-    return reach_of(column.past, row.setting, _low(column.plan, row))
+    return reach_of(past, row.setting, _low(plan, row))
 
 
 def _low(plan: Plan, row: Row) -> float:
@@ -230,36 +228,13 @@ def _low(plan: Plan, row: Row) -> float:
 
 
 def _kept(past: Past, plan: Plan) -> Plan:
-    """Return a plan with each row, and each column of a table, up to its confirmed load."""
-    if not plan.columns_by:
-        return _kept_rows(column_at(past, plan, None))
-    study, by = past.study, plan.columns_by
-    own = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.solid and by in t.ran_at]
-    rest = Plan((Row(math.inf, study.baseline),), plan.by, eager=True)
-    columns: list[tuple[float, float | None, Plan]] = []
-    above, lowest = rest, math.inf
-    for value in sorted({t.ran_at[by] for t in own}, reverse=True):
-        kept = _kept_rows(column_at(past, plan, value))
-        # A column narrower than half a band would only add changes of the setting.
-        if kept.by and value * LOAD_REACH <= lowest and reaches_further(kept, above):
-            above, lowest = continued(kept, above), value
-            columns.append((value * LOAD_REACH, value, above))
-    return (
-        Plan.table(by, [*columns[::-1], (math.inf, None, rest)])
-        if columns
-        else Plan.single(study.baseline)
-    )
-
-
-def _kept_rows(column: PlanColumn) -> Plan:
-    """Return a column with each row up to its confirmed load; above, other rows or the baseline."""
-    past, plan = column.past, column.plan
+    """Return a plan with each row up to its confirmed load; above, other rows or the baseline."""
     study, rows, low = past.study, list[Row](), 0.0
     tried = {setting_key(t.setting): t.setting for t in past.trials if t.phase is Phase.CONFIRMING}
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        mine = others if study.rests(row.setting) else _best_first(column, row, others)
+        mine = others if study.rests(row.setting) else _best_first(past, plan, row, others)
         while low < row.below:
             # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)
@@ -281,10 +256,10 @@ def _kept_rows(column: PlanColumn) -> Plan:
 
 
 def _best_first(
-    column: PlanColumn, row: Row, others: Sequence[tuple[Reach, Setting]]
+    past: Past, plan: Plan, row: Row, others: Sequence[tuple[Reach, Setting]]
 ) -> list[tuple[Reach, Setting]]:
     """Return the confirmed settings for a row: its own first, unless one reaches further and saves more."""
-    own, study = _reach(column, row), column.past.study
+    own, study = _reach(past, plan, row), past.study
     better = any(
         reach.load >= own.load and reach.saving(study) > own.saving(study) for reach, _ in others
     )
@@ -299,10 +274,10 @@ def why_grow(past: Past, policy: Policy) -> str:
     measure the baseline, more arrive now.
     """
     past = expecting(past)
-    study = past.study
-    now = {by: past.context[by] for by in study.terms.signals if by in past.context}
-    if study.plan is None or not now.keys() >= set(study.terms.signals):
+    study, by = past.study, past.study.terms.plan_by
+    if study.plan is None or by not in past.context:
         return ""
+    now = {by: past.context[by]}
     held, load = _held(study.plan, now), in_words(now)
     if not study.rests(held.setting) and is_at(now, study.plan.context(held)):
         return ""
@@ -312,14 +287,11 @@ def why_grow(past: Past, policy: Policy) -> str:
             return ""
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
-        if study.terms.plan_by == HOUR:
-            row = _held(answer.plan, now)
+        row = _held(answer.plan, now)
+        if by == HOUR:
             return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
-        column = present_column(past, answer.plan)
-        row = _held(column.plan, now)
-        if _is_open(column, row) and _due(column) == row:
+        if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"
-    by = study.terms.rows_by
     before = max((t.ran_at.get(by, 0.0) for t in past.trials), default=0.0)
     if past.limits is None and by != HOUR and now[by] > before * LOAD_STEP**2:
         return f"the baseline is not measured yet, and the load has risen: {load}"
@@ -328,7 +300,7 @@ def why_grow(past: Past, policy: Policy) -> str:
 
 def expecting(past: Past) -> Past:
     """Return the past at the load that a window is likely to meet, if trials cannot request one."""
-    by = past.study.terms.rows_by
+    by = past.study.terms.plan_by
     reported = by != HOUR and by not in past.study.askable and by in past.context
     return past.expecting(by) if reported else past
 
@@ -339,7 +311,7 @@ def _held(plan: Plan, load: Context) -> Row:
 
 def _instead(past: Past, plan: Plan, row: Row, kept: Plan) -> list[str]:
     """Return the confirmed settings that are held instead of a baseline's row."""
-    low, by = _low(plan, row), past.study.terms.rows_by
+    low, by = _low(plan, row), past.study.terms.plan_by
     return [
         f"{render_setting(k.setting)}: confirmed up to {by} = {k.below / LOAD_REACH:.4g}"
         for k in kept.rows
@@ -348,21 +320,16 @@ def _instead(past: Past, plan: Plan, row: Row, kept: Plan) -> list[str]:
 
 
 def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
-    texts = []
-    for index, row in enumerate(plan.rows):
-        own, place = plan.cell(index)
+    texts, by = [], past.study.terms.plan_by
+    for row in plan.rows:
         if past.study.rests(row.setting):
-            part, held_part = plan.columns[own], column_at(past, kept, row.column_at).plan
-            texts += _instead(past, part, part.rows[place], held_part)
+            texts += _instead(past, plan, row, kept)
             continue
-        by = past.study.terms.rows_by
-        cell = replace(row, column_at=confirmed_column(kept, row))
-        column = replace(column_at(past, plan, cell.column_at), plan=plan.columns[own])
-        reach = _reach(column, column.plan.rows[place])
+        reach = _reach(past, plan, row)
         waits = "not confirmed yet: its load did not last for a window"
         shown = reach.result if reach.result != PENDING else ConfirmResult(False, False, waits)
-        text = row_text(past.study, plan, cell, shown)
-        held = kept.rows[kept.row(plan.context(cell))].setting
+        text = row_text(past.study, plan, row, shown)
+        held = kept.rows[kept.row(plan.context(row))].setting
         if setting_key(held) == setting_key(row.setting):
             texts.append(text)
         elif reach.load:

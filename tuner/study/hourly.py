@@ -31,7 +31,7 @@ class HourlyLoads:
 
     def add(self, study: Study, held: Sequence[MetricSample]) -> None:
         """Add windows begun since `latest`, in order; those at that time are in the history."""
-        by = study.terms.rows_by
+        by = study.terms.plan_by
         for sample in held:
             if sample.started_at in self._newest:
                 continue
@@ -51,7 +51,7 @@ class HourlyLoads:
         From two weeks on as the mean week: the same time for each hour of the week.
         """
         by, hours = (
-            study.terms.rows_by,
+            study.terms.plan_by,
             defaultdict(Counter, {at: c.copy() for at, c in self._hours.items()}),
         )
         for trial in trials:

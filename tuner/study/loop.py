@@ -222,6 +222,10 @@ class Loop:
         if (stopped := self._stopped(situation, device, poll)) is not None:
             self.changes.abort(study, stopped.why)
             return stopped
+        if why := follow.unsupported(study):
+            self.changes.abort(study, why)
+            self.changes.move(study, Phase.PAUSED, why)
+            return None
         running = self.store.trials.running(name) if situation.running else ()
         own = next((t for t in running if device in t.on(study.devices)), None)
         if own is not None:
@@ -281,6 +285,8 @@ class Loop:
         self, study: Study, situation: Situation, device: str, poll: Poll
     ) -> HoldOrder | Release | Idle | None:
         """Return the assignment of a device whose study takes no step now; None if it must take one."""
+        if follow.unsupported(study):
+            return None
         if study.phase is Phase.CANARY and device != study.terms.canary:
             return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
         if study.phase in HELD and (plan := study.plan) is not None:

@@ -85,7 +85,8 @@ def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
 def refusal_of(past: Past, trials: Sequence[Trial], suggestion: Try) -> str | None:
     """Return why the guard does not let a suggestion be tried; None if it does."""
     study = past.study
-    now = {by: past.context[by] for by in study.terms.signals if by in past.context}
+    by = study.terms.plan_by
+    now = {by: past.context[by]} if by in past.context else {}
     evidence = past.at({**now, **suggestion.context})
     objection = guard.objection(study, evidence, trials, suggestion.setting)
     return objection or guard.risk(study, evidence, suggestion.predicted)
@@ -111,8 +112,7 @@ def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
     rows: list[Row] = []
     for number, row in enumerate(plan.rows):
         kept = replace(row, setting=study.baseline) if number in lost else row
-        merged = rows and rows[-1].column_below == kept.column_below
-        if merged and study.rests(kept.setting) and study.rests(rows[-1].setting):
+        if rows and study.rests(kept.setting) and study.rests(rows[-1].setting):
             rows.pop()
         rows.append(kept)
     return (

@@ -120,7 +120,7 @@ def _moving(past: Past, own: Windows) -> float:
 
 def _bursts(past: Past, windows: Sequence[Trial]) -> tuple[float, ...]:
     """Return the bursts that enough of a setting's windows had; none where unknown."""
-    names = burst_names(past.study.terms.rows_by)
+    names = burst_names(past.study.terms.plan_by)
     there = [t.ran_at for t in windows]
     seen = [[at[name] for at in there if name in at] for name in names]
     if min(map(len, seen)) < CONFIRM_WINDOWS:
@@ -130,7 +130,7 @@ def _bursts(past: Past, windows: Sequence[Trial]) -> tuple[float, ...]:
 
 def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:
     """Return a setting's confirming windows at loads from `low` on, and those compared with them."""
-    by = past.study.terms.rows_by
+    by = past.study.terms.plan_by
     mine = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.tries(setting)]
     ended = [t for t in mine if t.state.evidence or t.state is TrialState.FAILED]
     loads = ((t.ran_at.get(by, low), t) for t in ended)
@@ -153,7 +153,7 @@ def _confirmed(
     there = [t.shown for t in windows]
     if len(there) < CONFIRM_WINDOWS:
         return PENDING, None
-    evidence, shown = past.at({study.terms.rows_by: load}), pool_windows(there, study.quantities)
+    evidence, shown = past.at({study.terms.plan_by: load}), pool_windows(there, study.quantities)
     if not guard.may_hold(shown, evidence.limits):
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         unproven = lost("its confirming windows do not prove that it meets the limits")
@@ -219,6 +219,6 @@ def _moved(
 
 def _solid_near(past: Past, load: float) -> Windows:
     """Return the complete windows of any setting near a load."""
-    by = past.study.terms.rows_by
+    by = past.study.terms.plan_by
     solid = [(t.ran_at.get(by, 0.0), t) for t in past.trials if t.solid]
     return [(x, t) for x, t in solid if load <= x * LOAD_NEAR <= load * LOAD_NEAR**2]

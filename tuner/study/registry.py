@@ -11,7 +11,6 @@ from tuner.core import (
     NotFound,
     Notice,
     Now,
-    Phase,
     Store,
     Study,
     Topic,
@@ -52,8 +51,6 @@ class Registry:
                 self._restart_evidence(device)  # before `put`: a crash in between repeats it
             self.store.devices.put(device)
             self._narrow(device)
-            if not device.follows_tables:
-                self._pause_table(device)
         self._applied.pop(device.id, None)
 
     def note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:
@@ -86,21 +83,6 @@ class Registry:
             why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
             self.changes.abort(study, why)
             self.changes.start_over(study, why)
-
-    @looking_again
-    def _pause_table(self, device: Device) -> None:
-        """Pause a study of a plan by two signals: its agent is now of a release that follows one only."""
-        study = self.store.studies.of(device.id)
-        if study is None or not study.terms.columns_by:
-            return
-        with self.changes.lock(study.id):
-            study = self.store.studies.get(study.id)
-            if study.phase is not Phase.PAUSED:
-                release = device.versions.get("jouletune", "unknown")
-                why = f"the agent of {device.id} (release {release}) cannot follow a plan by two signals"
-                self.changes.abort(study, why)
-                then = f"upgrade it, then `jouletune study resume {study.id}`"
-                self.changes.move(study, Phase.PAUSED, f"{why}; {then}")
 
     @looking_again
     def _narrow(self, device: Device) -> None:

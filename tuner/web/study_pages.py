@@ -22,14 +22,13 @@ from tuner.presentation.knob_charts import (
     varying_knobs,
 )
 from tuner.presentation.next_steps import last_change, sentence, status_reason
-from tuner.presentation.plans import plan_table
-from tuner.presentation.texts import gained, requested_metrics, row_places, row_spans
+from tuner.presentation.texts import gained, requested_metrics, row_spans
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
 from tuner.web.looks import Explanations, Looks
 from tuner.web.render import Pages
-from tuner.wire import DeviceView, StudyReport, TrialView
+from tuner.wire import DeviceView, StudyView, TrialView
 
 PAGE = 50
 SUGGESTED = re.compile(r'[:;,]? add (?:the |--)constraint "([^"]+)" to keep it')
@@ -47,16 +46,12 @@ class FollowedRow:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A plan of several rows, with the devices that reported its signals.
+    """A plan of several rows by a quantity, with the devices that reported theirs."""
 
-    By two signals it has `cells`, rows by the first and columns by the second, and no chart.
-    """
-
-    signals: Sequence[str]
+    by: str
     reported: Sequence[DeviceView]
     rows: Sequence[FollowedRow]
-    cells: Sequence[Sequence[str]]
-    chart: Chart | None
+    chart: Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
             course=course(report, look.trials), effects=knob_effects(report, look.trials),
             parallel=parallel(report, look.trials),
             events=operations.events(study=study, last=20)[::-1],
-            followed=_followed(report, operations),
+            followed=_followed(view, operations),
         )  # fmt: skip
 
     @router.get("/{study}/importance")
@@ -186,20 +181,18 @@ def _ordered(value: Value) -> tuple[int, float, str]:
     return (1, 0.0, str(value)) if isinstance(value, bool | str) else (0, float(value), "")
 
 
-def _followed(report: StudyReport, operations: Operations) -> Followed | None:
+def _followed(view: StudyView, operations: Operations) -> Followed | None:
     """Return the plan that is followed now; None where one setting is held at every load, or nothing."""
-    view, plan = report.study, report.study.plan
+    plan = view.plan
     if plan is None or len(plan.rows) == 1:
         return None
     devices = operations.devices(view.devices)
     loads = {d.device.id: d.context[plan.by] for d in devices if plan.by in d.context}
     rows = []
-    spans = row_places(plan) if plan.columns_by else row_spans(plan)
-    for span, row in zip(spans, plan.rows, strict=True):
+    for span, row in zip(row_spans(plan), plan.rows, strict=True):
         held = [d for d in devices if d.applied is not None and d.applied.study == view.id]
         key = setting_key(row.setting)
         on = [d.device.id for d in held if d.applied and setting_key(d.applied.setting) == key]
         rows.append(FollowedRow(span, change(row.setting, view.baseline.setting), joined(on, "–")))
-    reported = [d for d in devices if d.context.keys() >= set(plan.signals)]
-    cells, chart = (plan_table(report), None) if plan.columns_by else ((), plan_steps(plan, loads))
-    return Followed(plan.signals, reported, rows, cells, chart)
+    reported = [d for d in devices if d.device.id in loads]
+    return Followed(plan.by, reported, rows, plan_steps(plan, loads))

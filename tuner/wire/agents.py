@@ -104,9 +104,9 @@ class Assignment(Message):
     `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `context` is the load that is requested, empty where any will do; `expected` the load that the window
-    is to be compared with, empty where there is none. `follows` are signals, separated by commas, whose
-    means the window is to tell as its load, too; empty for none. `plan` is a table that is followed
-    instead of the setting, which is that of its row at the requested load, else its first row's.
+    is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
+    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, which
+    is that of its row at the requested load, else its first row's.
     """
 
     kind: Literal["trial"] = "trial"

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
     SerializerFunctionWrapHandler,
@@ -14,7 +15,7 @@ from pydantic import (
 )
 
 from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, tightened
-from tuner.core import Plan, ProtocolMismatch, as_before
+from tuner.core import Plan, ProtocolMismatch, as_before, refuse_columns
 
 __all__ = [
     "Message",
@@ -35,8 +36,8 @@ def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
     return as_before(handler(plan))
 
 
-SentPlan = Annotated[Plan, WrapSerializer(_sent)]
-"""A plan. Services and agents that follow one signal get one as they did before there were tables."""
+SentPlan = Annotated[Plan, WrapSerializer(_sent), BeforeValidator(refuse_columns)]
+"""A plan, without empty fields that release 0.2.0 does not have; one by two signals is refused."""
 
 
 def check_protocol(protocol: int) -> None:

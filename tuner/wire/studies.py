@@ -219,14 +219,12 @@ class StudyView(OperatorView):
 class PlanRowView(OperatorView):
     """What a row of a plan rests on: what its setting and the baseline showed at its load.
 
-    `at` is that load, none where it is any, and `column_at` that of a table's second signal; `windows` how
-    many of the setting's own count. `saving` is the share by which the objective is better than at the
-    baseline, none where nothing tells.
+    `at` is that load, none where it is any; `windows` how many of the setting's own count. `saving` is the
+    share by which the objective is better than at the baseline, none where nothing tells.
     """
 
     setting: Setting
     at: float | None = None
-    column_at: float | None = None
     windows: int = 0
     limits: tuple[Limit, ...] = ()
     metrics: dict[str, Estimate] = Field(default_factory=dict)

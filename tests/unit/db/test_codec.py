@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.codec import DESCRIPTIONS, STUDIES, Description, plan_document, plan_of
-from tests.builders import rate_table, setting, study
+from db.codec import DESCRIPTIONS, STUDIES, Description
+from tests.builders import setting, study
 from tuner.core import (
     PLANNED,
     Better,
@@ -205,6 +205,17 @@ def test_a_plan_from_before_rows_had_a_gain_is_read() -> None:
     assert STUDIES.decode(doc) == made
 
 
+def test_a_plan_by_two_signals_is_read_as_the_baseline() -> None:
+    doc = STUDIES.encode(held(Plan.single(setting(600))))
+    doc["terms"]["plan_by"] = "arrival_rate_per_s,waiting"
+    row = doc["plan"]["rows"][0]
+    cells = [row | {"column_below": below, "column_at": None} for below in (8.0, None)]
+    doc["plan"] |= {"rows": cells, "by": "arrival_rate_per_s", "columns_by": "waiting"}
+    read = STUDIES.decode(doc)
+    assert read.plan == Plan.single(study().baseline)
+    assert read.terms.plan_by == "arrival_rate_per_s,waiting"
+
+
 def test_what_a_newer_release_says_of_a_study_is_left_out_and_within_its_terms_refused() -> None:
     doc = STUDIES.encode(study())
     assert STUDIES.decode(doc | {"invented": 1}) == study()
@@ -216,14 +227,6 @@ def test_what_a_newer_release_says_of_a_study_is_left_out_and_within_its_terms_r
 def test_the_open_end_of_a_plan_is_null() -> None:
     doc = STUDIES.encode(held(Plan.single(setting())))
     assert [row["below"] for row in doc["plan"]["rows"]] == [None]
-
-
-def test_a_table_survives_json_and_any_other_plan_is_written_as_before_tables() -> None:
-    table = rate_table("waiting")
-    assert plan_of(through_json(plan_document(table))) == table  # type: ignore[arg-type]
-    plain = plan_document(Plan.single(setting()))
-    assert set(plain) == {"rows", "by", "hysteresis", "eager"}
-    assert set(plain["rows"][0]) == {"below", "setting", "gain", "at"}
 
 
 def test_a_number_that_is_not_finite_is_no_json() -> None:

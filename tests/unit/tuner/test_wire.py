@@ -1,32 +1,41 @@
 from __future__ import annotations
 
 import json
+import math
 
-from tests.builders import rate_table, setting
-from tuner.core import Plan
+import pytest
+from pydantic import ValidationError
+
+from tests.builders import setting
+from tuner.core import Plan, Row
 from tuner.wire import HoldOrder
 
 
-def order(plan: Plan) -> HoldOrder:
-    return HoldOrder(
+def sent() -> dict[str, dict[str, object]]:
+    plan = Plan((Row(2.0, setting(600)), Row(math.inf, setting())), "waiting", eager=True)
+    order = HoldOrder(
         study="s1",
         revision=1,
         plan=plan,
         baseline=setting(),
-        limits=((),) * len(plan.rows),
+        limits=((), ()),
         metrics=("energy_j",),
         valid_for_s=60.0,
         observe_s=60.0,
         window_s=10.0,
     )
+    made: dict[str, dict[str, object]] = json.loads(order.model_dump_json())
+    return made
 
 
-def test_a_plan_by_one_signal_is_sent_as_before_there_were_tables() -> None:
-    sent = json.loads(order(rate_table("waiting").columns[0]).model_dump_json())["plan"]
-    assert set(sent) == {"rows", "by", "hysteresis", "eager"}
-    assert all(set(row) == {"below", "setting", "gain", "at"} for row in sent["rows"])
+def test_a_plan_without_bursts_is_sent_as_release_0_2_0_has_it() -> None:
+    plan = sent()["plan"]
+    assert set(plan) == {"rows", "by", "hysteresis", "eager"}
+    assert all(set(row) == {"below", "setting", "gain", "at"} for row in plan["rows"])  # type: ignore[attr-defined]
 
 
-def test_a_table_arrives_as_it_was_sent() -> None:
-    sent = order(rate_table("waiting"))
-    assert HoldOrder.model_validate_json(sent.model_dump_json()) == sent
+def test_a_plan_by_two_signals_is_refused_by_their_names() -> None:
+    made = sent()
+    made["plan"]["columns_by"] = "price"
+    with pytest.raises(ValidationError, match=r"two signals \(waiting,price\)"):
+        HoldOrder.model_validate_json(json.dumps(made))

@@ -99,9 +99,8 @@ def create(
     plan_by: Annotated[
         str,
         typer.Option(
-            metavar="SIGNAL[,SIGNAL]",
-            help="Follow this signal: give each range of the load its own setting if that saves energy. "
-            "Two signals give a table.",
+            metavar="SIGNAL",
+            help="Follow this signal: give each range of the load its own setting if that saves energy.",
         ),
     ] = "",
     no_transfer: Annotated[

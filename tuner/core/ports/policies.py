@@ -11,7 +11,6 @@ __all__ = [
     "DecidesSteps",
     "ExploresApart",
     "PlansByLoad",
-    "PlansTables",
     "Policy",
     "RefusesStudies",
     "SaysWhatItHeeds",
@@ -77,13 +76,6 @@ class PlansByLoad(Protocol):
     """
 
     plans_by_load: bool
-
-
-@runtime_checkable
-class PlansTables(Protocol):
-    """A policy that plans by two signals, too: `Terms.rows_by` and `Terms.columns_by`."""
-
-    plans_tables: bool
 
 
 @runtime_checkable

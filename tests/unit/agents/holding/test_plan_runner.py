@@ -532,15 +532,6 @@ def test_a_plan_by_the_hour_is_followed_by_the_clock_without_any_signal(tmp_path
     assert held.current.row == 0, "a new day"
 
 
-CELLS = Plan.table(
-    "waiting",
-    [
-        (9.0, 8.0, Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, eager=True)),
-        (math.inf, None, Plan((Row(math.inf, BUSY),), REQUESTS.name, eager=True)),
-    ],
-)
-
-
 class Waiting(Requests):
     """A second signal of the workload."""
 
@@ -563,42 +554,6 @@ class TwoSignals(Scene):
         for _ in range(round(seconds / step_s)):
             self.waiting.pass_s(step_s)
             super().pass_s(step_s, step_s)
-
-
-def test_a_table_is_followed_by_two_signals_and_survives_the_agent(tmp_path: Path) -> None:
-    scene = TwoSignals(tmp_path)
-    waiting, pass_s = scene.waiting, scene.pass_s
-    scene.holder.take(order(plan=CELLS))
-    assert scene.rig.setting == BUSY, "the highest load, until it is known"
-    scene.work.depth = waiting.depth = 2.0
-    pass_s(30)
-    assert scene.rig.setting == HELD
-    assert set(scene.runner.context) == {REQUESTS.name, "waiting"}
-    waiting.depth = 20.0
-    pass_s(2)
-    assert scene.rig.setting == BUSY, "the second signal rose"
-    waiting.depth = 2.0
-    pass_s(60)
-    assert scene.rig.setting == HELD
-    again = holder(scene.rig)
-    assert again.current is not None
-    assert (again.current.order.plan, again.current.row) == (CELLS, 0)
-
-
-def test_a_table_without_one_of_its_signals_is_followed_by_windows(scene: Scene) -> None:
-    scene.holder.take(order(plan=CELLS))
-    scene.work.depth = 2.0
-    scene.pass_s(30)
-    assert scene.rig.setting == BUSY, "the column is unknown"
-    scene.runner.observed({REQUESTS.name: 2.0, "waiting": 2.0})
-    assert scene.rig.setting == HELD
-
-
-def test_a_table_is_handed_to_no_workload(tmp_path: Path) -> None:
-    scene = Handed(tmp_path)
-    column = replace(SAME_CLOCK, eager=True)
-    scene.holder.take(order(plan=Plan.table("waiting", [(math.inf, None, column)])))
-    assert scene.own.plan is None
 
 
 def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(

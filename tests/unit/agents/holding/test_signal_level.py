@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.holding.signal_level import VOTES, PlanLevel, SignalLevel, SwitchingCost
+from agents.holding.signal_level import VOTES, SignalLevel, SwitchingCost
 from agents.target.side import SignalSample
-from tests.builders import rate_table, setting
+from tests.builders import setting
 from tuner.core import Plan, Row
 
 BOUNDS = [1.5 * 2.0**k for k in range(14)]
@@ -258,75 +258,6 @@ def test_an_eager_plan_soon_forgets_a_burst() -> None:
     assert level.row == 1
     fed([2.0] * 40, level, at)
     assert level.row == 0
-
-
-TABLE = rate_table("waiting", "requests_in_system")
-
-
-class Table:
-    """A table that is followed: each second both signals are read and the wanted row is taken."""
-
-    def __init__(self) -> None:
-        self.level, self.at, self.row = PlanLevel(TABLE), 0.0, len(TABLE.rows) - 1
-
-    def feed(self, x: float, y: float, seconds: int) -> list[int]:
-        rows = []
-        for _ in range(seconds):
-            self.at += 1.0
-            samples = {TABLE.by: SignalSample(x), TABLE.columns_by: SignalSample(y)}
-            self.level.see(self.at, samples)
-            following = self.level.next_row(self.row)
-            self.row = self.row if following is None else following[0]
-            rows.append(self.row)
-        return rows
-
-
-PLACES = st.tuples(st.floats(0.0, 40.0), st.floats(0.0, 400.0), st.integers(1, 15))
-
-
-@given(before=st.lists(PLACES, max_size=8), x=st.floats(0.0, 40.0), y=st.floats(0.0, 400.0))
-def test_no_unconfirmed_cell_is_held_at_a_steady_load_whatever_was_before(
-    before: list[tuple[float, float, int]], x: float, y: float
-) -> None:
-    table = Table()
-    for place in before:
-        table.feed(*place)
-    for row in table.feed(x, y, 60)[25:]:
-        cell = TABLE.rows[row]
-        # The smoothed level comes ever closer to the load, but never reaches it.
-        assert x <= cell.below * 1.001 and y <= (cell.column_below or math.inf) * 1.001
-
-
-def test_each_signal_of_a_table_steps_up_at_once_and_down_when_earned() -> None:
-    table = Table()
-    assert set(table.feed(5.0, 50.0, 30)[15:]) == {0}
-    assert 1 in table.feed(15.0, 50.0, 4), "a row up"
-    assert table.feed(15.0, 150.0, 4)[-1] == TABLE.index(1, 1), "a column up"
-    down = table.feed(5.0, 150.0, 30)
-    assert VOTES // 2 < down.index(TABLE.index(1, 0)) < 2 * VOTES, "a row down by the majority"
-    down = table.feed(5.0, 50.0, 30)
-    assert VOTES // 2 < down.index(0) < 2 * VOTES, "a column down by the majority"
-
-
-def test_a_rise_of_one_signal_does_not_wait_for_the_other_to_fall() -> None:
-    table = Table()
-    table.feed(5.0, 150.0, 30)
-    rows = table.feed(30.0, 50.0, 30)
-    assert TABLE.index(1, 1) in rows[:3], "the higher row, still in the held column"
-    assert rows[-1] == TABLE.index(0, 2)
-
-
-def test_the_levels_of_both_signals_of_a_table_are_known() -> None:
-    table = Table()
-    assert table.level.next_row(0) is None
-    table.feed(5.0, 150.0, 30)
-    assert table.level.reported == {
-        TABLE.by: pytest.approx(5.0),
-        TABLE.columns_by: pytest.approx(150.0),
-    }
-    assert table.level.present == 5.0
-    table.level.pause()
-    assert table.level.present == 0.0
 
 
 def bursting(*bursts: float) -> SignalLevel:

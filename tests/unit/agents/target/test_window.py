@@ -261,16 +261,15 @@ class Level:
         return SignalSample(self._level)
 
 
-def test_a_window_reports_both_signals_of_a_table(tmp_path: Path) -> None:
+def test_a_window_reports_the_signal_that_it_follows(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.signals = (Level("waiting", 3.0), Level("prompt_tokens", 200.0), Level("price", 1.0))
-    follows = "waiting,prompt_tokens"
-    window = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s), follows=follows)
+    rig.signals = (Level("waiting", 3.0), Level("price", 1.0))
+    window = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s), follows="waiting")
     rig.time.sleep(1.0)
     window.read()
     window.stop()
     context = window.context()
-    assert (context["waiting"], context["prompt_tokens"]) == (3.0, 200.0)
+    assert context["waiting"] == 3.0
     assert "price" not in context
 
 

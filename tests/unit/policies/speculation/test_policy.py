@@ -354,13 +354,6 @@ def test_a_workload_without_a_length_is_refused() -> None:
         Speculation().refuse(at)
 
 
-def test_a_plan_by_two_signals_is_refused_with_the_releases_that_take_none() -> None:
-    at = decoding_study(space())
-    at = replace(at, terms=replace(at.terms, plan_by="decoding_requests,context_tokens"))
-    with raised(InvalidInput, "context_tokens", "vLLM 0.33.0", "SGLang 0.5.23"):
-        Speculation().refuse(at)
-
-
 def test_joules_per_token_are_tuned_like_time() -> None:
     at = decoding_study(space())
     trials, done = play(memory_bound(), at)

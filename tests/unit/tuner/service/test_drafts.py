@@ -25,7 +25,6 @@ from tuner.core import (
 )
 from tuner.service.drafts import (
     refuse_controls,
-    refuse_old_agents,
     refuse_plan,
     refuse_shared_joules,
     space_of,
@@ -161,38 +160,11 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
         refuse_plan(study(terms=Terms(plan_by="hour:Europe/Berlin")), Polythrottle())
     with raised(InvalidInput, "policy"):
         refuse_plan(study(terms=terms, signals=offered), TwoPhase())
+    with raised(InvalidInput, "two signals (waiting,hour)", "--plan-by one signal: waiting"):
+        refuse_plan(study(terms=Terms(plan_by="waiting,hour"), signals=offered), Polythrottle())
     with raised(InvalidInput, "one device"):
         both = study(terms=terms, signals=offered, devices=("a", "b"))
         refuse_plan(both, Polythrottle())
-
-
-@pytest.mark.parametrize(
-    ("plan_by", "named"),
-    [
-        ("arrival_rate_per_s,arrival_rate_per_s", "two different signals"),
-        ("arrival_rate_per_s,waiting,price", "two different signals"),
-        ("arrival_rate_per_s,hour", "only by itself"),
-        ("arrival_rate_per_s,price", "'price'"),
-    ],
-)
-def test_a_table_goes_by_two_signals_that_the_target_offers(plan_by: str, named: str) -> None:
-    offered = (Signal("arrival_rate_per_s", "1/s"), Signal("waiting"))
-    fits = study(terms=Terms(plan_by="arrival_rate_per_s, waiting"), signals=offered)
-    assert fits.terms.plan_by == "arrival_rate_per_s,waiting"
-    refuse_plan(fits, Polythrottle())
-    with raised(InvalidInput, "policy"):
-        refuse_plan(fits, TwoPhase())
-    with raised(InvalidInput, named):
-        refuse_plan(study(terms=Terms(plan_by=plan_by), signals=offered), Polythrottle())
-
-
-def test_an_agent_that_follows_one_signal_only_is_refused_a_table_by_name() -> None:
-    table = study(terms=Terms(plan_by="arrival_rate_per_s,waiting"))
-    old = device("sim@edge", versions={"jouletune": "0.2.0"})
-    with raised(InvalidInput, "sim@edge (release 0.2.0)"):
-        refuse_old_agents(table, [old])
-    refuse_old_agents(table, [device(follows_tables=True)])
-    refuse_old_agents(study(terms=Terms(plan_by="waiting")), [old])
 
 
 def test_a_study_whose_knobs_all_restart_the_workload_says_how_to_allow_that() -> None:

@@ -91,29 +91,3 @@ def test_a_plan_does_not_grow_while_nothing_may_be_tried(
     order = loop.order("sim", poll)
     assert isinstance(order, HoldOrder) is stays
     assert (store.studies.get(held.id).phase is Phase.HOLDING) is stays
-
-
-def test_a_table_asks_once_for_each_pair_of_bands_and_needs_both_signals() -> None:
-    policy, table = Eager(), replace(HELD, terms=Terms(plan_by=f"{BY},waiting"))
-    growth = PlanGrowth(memory_store(), lambda _: policy)
-
-    def why(**load: float) -> str:
-        return growth.why(table, 1, load, lambda _: [])
-
-    assert not why(**{BY: 10.0}) and policy.asked == 0
-    for waiting in (1.0, 2.0, 1.01, 2.01):
-        assert why(**{BY: 10.0, "waiting": waiting})
-    assert policy.asked == 2
-
-
-def test_a_table_pauses_when_its_agent_is_replaced_by_one_of_an_older_release() -> None:
-    time, store = Time(), memory_store()
-    loop = Loop(store, lambda _: Eager(), time.now, monotonic=time.monotonic)
-    loop.register(device(follows_tables=True))
-    store.studies.add(replace(HELD, terms=Terms(plan_by=f"{BY},waiting")), "test", "created")
-    loop.register(device(follows_tables=True))
-    assert store.studies.get("s1").phase is Phase.HOLDING
-    for _ in range(2):
-        loop.register(device(versions={"jouletune": "0.2.0"}))
-    paused = store.studies.get("s1")
-    assert paused.phase is Phase.PAUSED and "sim (release 0.2.0)" in paused.reason

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from db.sql.trials import SqlTrials
-from tests.builders import SPACE, Descend, completed, device, setting, window
+from tests.builders import SPACE, Descend, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
@@ -25,6 +25,7 @@ from tuner.core import (
     StaleToken,
     StoreError,
     Suggestion,
+    Terms,
     TrialState,
 )
 from tuner.service.operations import Operations
@@ -615,3 +616,24 @@ def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World
     before = world.store.studies.get("s1")
     world.loop.register(device(space=Space(())))
     assert world.store.studies.get("s1") == before
+
+
+@pytest.mark.parametrize("began", [Phase.TUNING, Phase.HOLDING])
+def test_a_study_by_two_signals_of_an_earlier_checkout_is_paused_with_the_way_on(
+    world: World, began: Phase
+) -> None:
+    world.loop.register(device())
+    plan = Plan.single(setting()) if began is Phase.HOLDING else None
+    terms = Terms(plan_by="arrival_rate_per_s,waiting")
+    world.store.studies.add(study(began, terms=terms, plan=plan), "test", "created")
+    if began is Phase.TUNING:
+        world.store.trials.begin("s1", setting(600), Phase.TUNING, "", world.time.now())
+    assert isinstance(world.ask(), Release)
+    paused = world.store.studies.get("s1")
+    assert paused.phase is Phase.PAUSED and not world.store.trials.running("s1")
+    assert "(arrival_rate_per_s,waiting)" in paused.reason and "study stop s1" in paused.reason
+    verbs = Operations(world.loop)
+    verbs.resume("s1", Change(who="ann"))
+    assert isinstance(world.ask(), Release)
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert verbs.stop("s1", Change(who="ann")).phase is Phase.STOPPED

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle.policy import Polythrottle
-from tests.builders import START, applied, device, rate_table, setting
+from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
 from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
@@ -233,21 +233,6 @@ def test_a_plan_by_load_is_shown_with_the_load_of_now_and_what_is_in_force(site:
     assert "below 3 gpu.clock_mhz=600 sim from 3 on the baseline –" in page
     (view,) = browser.get("/v1/devices").json()
     assert view["context"] == {"requests_in_system": 1.25}
-
-
-def test_a_table_is_shown_with_both_signals_and_what_each_cell_rests_on(site: Site) -> None:
-    study = created(site.verbs, "by-load")
-    tune(site.verbs, slope)
-    store, table = site.verbs.loop.store, rate_table("waiting", "requests_in_system")
-    store.studies.revise(replace(stored(site, study), plan=table), "test", "a table", START)
-    now = replace(applied("sim", Level.HOLD, table.rows[0].setting), study=study)
-    context = {"requests_in_system": 1.25, "waiting": 3.0}
-    site.verbs.loop.order("sim", Poll(agent="host/1", applied=now, context=context))
-    page = text_of(site.signed_in("viewer").get(f"/studies/{study}"))
-    assert "Plan by requests_in_system and waiting" in page
-    assert "sim: requests_in_system 1.25, waiting 3, reported" in page
-    assert "requests_in_system below 10.6, waiting below 106 gpu.clock_mhz=600 sim" in page
-    assert "requests_in_system / waiting below 106 106 to 212 from 212 on" in page
 
 
 def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(site: Site) -> None:
