@@ -145,6 +145,17 @@ def plan_group(
     )
 
 
+def without_raises(plan: GroupPlan, members: Mapping[str, GroupMember], now_s: float) -> GroupPlan:
+    """Return a plan without the schedules that raise a member now."""
+    present = {name: _cap_w(members[name], now_s) for name in plan.schedules}
+    kept = {
+        name: schedule
+        for name, schedule in plan.schedules.items()
+        if (cap := present[name]) is None or schedule.steps[0].cap_w <= cap + EXACT_W
+    }
+    return replace(plan, schedules=kept)
+
+
 def _steps(
     member: GroupMember, epochs: Sequence[_Epoch], now_s: float, spare_w: float, *, lowers: bool
 ) -> tuple[CapStep, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -54,6 +53,7 @@ from tuner.study.registry import Registry
 from tuner.study.reports.hold_reports import HoldReports
 from tuner.study.reports.trial_reports import TrialReports
 from tuner.study.silence import Silence
+from tuner.study.steady import SteadyClock, boot_s
 from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
@@ -109,7 +109,7 @@ class Loop:
     lease_s: float = 30.0
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = boot_s
     telemetry: Telemetry = field(default_factory=Telemetry)
     decides: Callable[[str], Policy] | None = None
     changes: Changes = field(init=False)
@@ -118,6 +118,7 @@ class Loop:
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
     memory: FleetMemory = field(init=False)
+    steady: SteadyClock = field(init=False)
     _silence: Silence = field(init=False)
     _registry: Registry = field(init=False)
     _answered: dict[str, Answered] = field(default_factory=dict)
@@ -127,6 +128,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         store, now, telemetry = self.store, self.now, self.telemetry
+        self.steady = SteadyClock(now, self.monotonic)
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
         self.presence = Presence(store.devices, now, self.monotonic, self.lease_s)
         self.changes = Changes(store, now, telemetry)

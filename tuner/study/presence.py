@@ -6,7 +6,7 @@ import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tuner.core import Conflict, Context, Device, Devices, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
@@ -23,8 +23,8 @@ class Presence:
     """Track the contacts of devices; thread-safe.
 
     Silence is counted on this process's own clock, which is never set. Contacts before this
-    process, or with another one, are read from the database, by wall time: of several tuners on one
-    database each gets some of a device's requests.
+    process, or with another one, are read from the database: of several tuners on one database each
+    gets some of a device's requests. A stored time counts from when this process first read it.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class Presence:
         self._due: dict[str, float] = {}
         self._expected: dict[str, float] = {}
         self._stored_before: dict[str, datetime] = {}
+        self._stored: dict[str, datetime] = {}
+        self._read: dict[str, tuple[datetime, float]] = {}
         self._away: set[str] = set()
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
@@ -156,22 +158,29 @@ class Presence:
             return True
         if due is not None and not self._is_elsewhere(device.id, device.seen_at):
             return False
-        return self._is_recent(device.seen_at, silence_s)
+        return self._is_recent(device.id, device.seen_at, silence_s)
 
     def _is_elsewhere(self, device: str, stored: datetime) -> bool:
         """Return whether another process had the latest contact with a device, by the stored time."""
         last, before = self._last_heard.get(device), self._stored_before.get(device)
         previous = before if last is None else last[1]
-        return previous is None or stored > previous
+        return stored != self._stored.get(device) and (previous is None or stored > previous)
 
-    def _is_recent(self, stored: datetime, silence_s: float) -> bool:
+    def _is_recent(self, device: str, stored: datetime, silence_s: float) -> bool:
         """Return whether a device's stored contact, as it is updated now and then, shows it online."""
-        return self._now() - stored <= timedelta(seconds=silence_s + KEEP_S + LONGEST_POLL_S)
+        longest_s, now_s = silence_s + KEEP_S + LONGEST_POLL_S, self._monotonic()
+        if self._read.get(device, (None, 0.0))[0] != stored:
+            # What is older by the wall clock, too, is not news.
+            old_s = max(0.0, (self._now() - stored).total_seconds())
+            self._read[device] = stored, now_s - old_s
+        return now_s - self._read[device][1] <= longest_s
 
     def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
-        """Expect devices known before this process started; `away` were offline then."""
+        """Expect devices known before this process started, or led; `away` were offline then."""
         until = self._monotonic() + LONGEST_POLL_S
         self._expected = dict.fromkeys(devices, until)
+        with self._lock:
+            self._due = {device: max(due, until) for device, due in self._due.items()}
         self._stored_before = dict(self._devices.heard_at())
         self._away = set(away)
 
@@ -196,7 +205,7 @@ class Presence:
                 return True
             at = stored.get(device)
             elsewhere = at is not None and self._is_elsewhere(device, at)
-            return elsewhere and at is not None and self._is_recent(at, silence_s)
+            return elsewhere and at is not None and self._is_recent(device, at, silence_s)
 
         for device in due.keys() | stored.keys():
             away = device in self._away
@@ -222,6 +231,7 @@ class Presence:
         with self._lock:
             fresh = {name: self._last_heard[name][1] for name in self._unstored}
             self._unstored.clear()
+            self._stored.update(fresh)
         self._devices.seen(fresh)
 
     def forget(self, device: str) -> None:
@@ -229,6 +239,8 @@ class Presence:
         with self._lock:
             self._last_heard.pop(device, None)
             self._due.pop(device, None)
+            self._stored.pop(device, None)
+            self._read.pop(device, None)
             self._expected.pop(device, None)
             self._loads.pop(device, None)
             self._protocols.pop(device, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -64,8 +63,6 @@ def serve(
         "suggest": suggest,
     }
     base = TunerConfig() if config is None else load_tuner_config(config)
-    logs.begin("alembic", "apscheduler")
-    # A task that lasts longer than its interval skips a turn: that is no news.
-    logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
+    logs.begin("alembic")
     changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     main.serve(replace(base, **changes))  # type: ignore[arg-type]

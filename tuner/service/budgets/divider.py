@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from policies.budget.division import BudgetMember
 from policies.budget.fronts import PowerFront
-from policies.budget.steps import GroupMember, plan_group
+from policies.budget.steps import GroupMember, plan_group, without_raises
 from tuner.core import (
     CEILING_MARGIN,
     BudgetGroup,
@@ -28,6 +28,7 @@ from tuner.core import (
 from tuner.service.budgets.fronts import MeasuredFronts
 from tuner.service.budgets.measuring import FrontMeasuring
 from tuner.service.budgets.state import GroupState, limits_not_met, unkept
+from tuner.service.budgets.times import MemberTimes
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
 from tuner.wire import BudgetOrder, BudgetReport, CapOrder
@@ -49,6 +50,7 @@ class WattDivider:
 
     loop: Loop
     price: EnergyPrice
+    _times: MemberTimes = field(init=False)
     _fronts: MeasuredFronts = field(init=False)
     _measuring: FrontMeasuring = field(init=False)
     _capped: Mapping[str, str] = field(default_factory=dict)
@@ -57,12 +59,13 @@ class WattDivider:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self._times = MemberTimes(self.loop.steady)
         self._fronts = MeasuredFronts(self.loop)
         self._measuring = FrontMeasuring(self.loop, self._fronts)
 
     def now_s(self) -> float:
-        """Return the time in seconds since 1970, by which steps are stored."""
-        return self.loop.now().timestamp()
+        """Return the time by which steps are stored, in seconds since 1970 at the start."""
+        return self.loop.steady()
 
     def divide(self) -> None:
         """Send every group's next caps. Only the leader calls it."""
@@ -71,6 +74,7 @@ class WattDivider:
             records = {r.device: r for r in self.loop.store.budgets.members()}
             if not (groups or records):
                 return
+            self._times.look(records.values())
             self._value(records)
             self._enlist(groups, records)
             states = []
@@ -91,6 +95,7 @@ class WattDivider:
     def state(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState:
         """Return a group with its members, and what it would send now."""
         own = {n: r for n, r in records.items() if r.group == group.name and r.active}
+        own = {name: self._times.of(record) for name, record in own.items()}
         fronts = self._fronts.of(own)
         members = {}
         for name, record in own.items():
@@ -108,7 +113,11 @@ class WattDivider:
             )
             members[name] = GroupMember(device, power, record.sent_s)
         steps = group.steps(self.source(group), self.loop.now())
-        plan = plan_group(list(members.values()), steps, self.now_s())
+        lead_s = self.loop.steady.lead_s()  # hours are by the wall clock, durations are not
+        due = [(at_s - lead_s, watts) for at_s, watts in steps]
+        plan = plan_group(list(members.values()), due, self.now_s())
+        if any(map(self._times.unheard, own)):
+            plan = without_raises(plan, members, self.now_s())
         metrics = {name: fronts[name].power.metric for name in own}
         measuring = {name: study for name in own if (study := fronts[name].study)}
         return GroupState(group, steps, own, members, plan, metrics, measuring)
@@ -155,7 +164,8 @@ class WattDivider:
                 if report.above_w > 0.0 and record.active and record.by_clock:
                     after = self._exceeded(after, report)
                 same = replace(after.power, heard_s=record.power.heard_s) == record.power
-                if same and now_s - record.power.heard_s < HEARD_S:
+                fresh = 0.0 <= now_s - record.power.heard_s < HEARD_S
+                if same and fresh and not self._times.unheard(device):
                     return record
             with suppress(StaleRevision):
                 return budgets.put_member(after)

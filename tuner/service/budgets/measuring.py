@@ -103,12 +103,12 @@ class FrontMeasuring:
 
     def _has_its_watts(self, state: GroupState, name: str) -> bool:
         member, target_w = state.members[name], state.plan.division.caps_w.get(name, math.inf)
-        cap_w = _cap_w(member, self._loop.now().timestamp())
+        cap_w = _cap_w(member, self._loop.steady())
         return member.device.lent and not member.power.sent and cap_w > target_w - 1.0
 
     def _begin(self, state: GroupState, record: MemberRecord) -> None:
         """Start the study of a member within the cap that it has."""
-        top_w = _cap_w(state.members[record.device], self._loop.now().timestamp())
+        top_w = _cap_w(state.members[record.device], self._loop.steady())
         if study := self._study(state, record, top_w):
             with suppress(DeviceBusy):  # an operator's study was first
                 why = f"measures the front of power for {state.group.name}"

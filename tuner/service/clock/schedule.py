@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import wraps
-
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from tuner import malloc
 from tuner.core import (
@@ -36,6 +35,7 @@ from tuner.core import (
     setting_key,
 )
 from tuner.moments import day
+from tuner.service.budgets.times import AWAY_S
 from tuner.service.clock.replicas import FORGOTTEN, TELL_S
 from tuner.study.confirm import confirmation_load, duel
 from tuner.study.drift import drift
@@ -57,6 +57,8 @@ MOST_WINDOWS = 500
 """The given number of a hold's latest windows are looked at."""
 REMEMBER_S = 30.0
 """Posteriors of finished studies are built so often."""
+STEP_S = 1.0
+"""A wall clock that moves so much against the monotonic one was set."""
 LONGEST_TURN_S = 0.01
 """A turn of work that is done in turns ends after this, with the piece it is at."""
 
@@ -121,6 +123,16 @@ class Maintenance:
                 if self.loop.store.studies.get(study.id).revision == study.revision:
                     self.loop.changes.note("drift", why, study.id)
                     self.loop.changes.start_over(study, why)
+
+    def watch_clock(self) -> None:
+        """Note where the wall clock was set: nothing that lasts is counted by it."""
+        step_s = self.loop.steady.stepped_s()
+        if abs(step_s) >= STEP_S:
+            way = "forward" if step_s > 0.0 else "back"
+            text = (
+                f"the clock was set {way} by {abs(step_s):.0f} s; caps, leases and silences go on"
+            )
+            self.loop.changes.note("clock", text)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
@@ -245,16 +257,16 @@ class Lead:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._lock = threading.Lock()
-        self._led = False
+        self._led_s = -math.inf
 
     def taken(self) -> bool:
-        """Return whether this tuner leads; a new leader waits for all devices again."""
+        """Return whether this tuner leads; a new leader, or one that was suspended, expects all devices."""
         with self._lock:
-            leads = self._loop.store.bus.leads()
-            if leads and not self._led:
+            leads, now_s = self._loop.store.bus.leads(), self._loop.monotonic()
+            if leads and now_s - self._led_s > AWAY_S:
                 expect(self._loop)
                 log.info("event=leads this replica is now the leader")
-            self._led = leads
+            self._led_s = now_s if leads else -math.inf
             return leads
 
     def alone(self, task: Callable[[], None]) -> Callable[[], None]:
@@ -268,53 +280,64 @@ class Lead:
         return run
 
 
+class Periodic:
+    """Does each piece of work again and again, in a thread of its own, by the monotonic clock.
+
+    What takes longer than its interval is begun again at once, and never runs twice at a time.
+    """
+
+    def __init__(self, plan: Sequence[tuple[Callable[[], None], float]]) -> None:
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=one, name=one[0].__name__, daemon=True)
+            for one in plan
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, task: Callable[[], None], every_s: float) -> None:
+        due_s = time.monotonic() + every_s
+        while not self._over.wait(max(0.0, due_s - time.monotonic())):
+            due_s = max(due_s, time.monotonic()) + every_s
+            try:
+                task()
+            except TuningError as error:
+                log.warning("event=task_failed task=%s: %s", task.__name__, error)
+            except Exception:  # it is tried again, and the others go on
+                log.exception("event=task_failed task=%s", task.__name__)
+
+    def shutdown(self, *, wait: bool) -> None:
+        """Begin no more work; with `wait` return once none is at it."""
+        self._over.set()
+        for thread in self._threads if wait else ():
+            thread.join()
+
+
 def start(
     maintenance: Maintenance,
     tell: Callable[[], None],
     refresh: Callable[[], None],
     divide_watts: Callable[[], None],
-) -> BackgroundScheduler:
-    """Start the maintenance in the background and return the scheduler, to be shut down at the end.
+) -> Periodic:
+    """Start the maintenance in the background and return what ends it.
 
     `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish, and
     `divide_watts` sends the caps of budgets.
     """
     lead = Lead(maintenance.loop)
     lead.taken()
-    scheduler = BackgroundScheduler(timezone="UTC")
-    plan: list[tuple[Callable[[], None], int]] = [
-        (lead.alone(maintenance.reap), 10),
-        (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1),
-        (lead.alone(in_turns(maintenance.loop.memory.remember, REMEMBER_S)), 1),
-        (maintenance.keep_seen, round(KEEP_S)),
-        (lead.alone(maintenance.watch_silence), 10),
-        (lead.alone(maintenance.prune), 3600),
-        (tell, TELL_S),
-        (refresh, 10),
-        (lead.alone(divide_watts), 1),
-        (malloc.trim, 60),
-    ]
-    for task, seconds in plan:
-        scheduler.add_job(
-            _logged(task),
-            "interval",
-            name=task.__name__,
-            seconds=seconds,
-            max_instances=1,
-            coalesce=True,
-            misfire_grace_time=None,
-        )
-    scheduler.start()
-    return scheduler
-
-
-def _logged(task: Callable[[], None]) -> Callable[[], None]:
-    """Return the task so that a failing database is logged, and the task tried again next time."""
-
-    def run() -> None:
-        try:
-            task()
-        except TuningError as error:
-            log.warning("event=task_failed task=%s: %s", task.__name__, error)
-
-    return run
+    return Periodic(
+        [
+            (lead.alone(maintenance.reap), 10.0),
+            (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1.0),
+            (lead.alone(in_turns(maintenance.loop.memory.remember, REMEMBER_S)), 1.0),
+            (maintenance.keep_seen, KEEP_S),
+            (lead.alone(maintenance.watch_silence), 10.0),
+            (lead.alone(maintenance.prune), 3600.0),
+            (maintenance.watch_clock, 1.0),
+            (tell, TELL_S),
+            (refresh, 10.0),
+            (lead.alone(divide_watts), 1.0),
+            (malloc.trim, 60.0),
+        ]
+    )

@@ -104,8 +104,9 @@ class Courier:
         if state is None:
             self.take_up()
             return 0.0
-        if state.next_at is not None and state.next_at > self._now():
-            return (state.next_at - self._now()).total_seconds()
+        wait_s = 0.0 if state.next_at is None else (state.next_at - self._now()).total_seconds()
+        if 0.0 < wait_s <= MOST_S:  # by a clock that was set since then it may be hours
+            return wait_s
         page = self._store.events.after(state.event, PAGE)
         for event in page:
             if self._ended.is_set():

@@ -78,7 +78,7 @@ class Rack:
 
     @property
     def now_s(self) -> float:
-        return self.world.time.now().timestamp()
+        return self.world.time.monotonic()
 
     def exchange(self, name: str) -> None:
         host = self.hosts[name]
@@ -159,6 +159,47 @@ def test_a_tuner_that_starts_again_continues_from_what_is_stored(rack: Rack) -> 
     rack.pass_s(6)
     assert rack.drawn_w() <= 450.0
     assert rack.operations.budget("rack").may_draw_w <= 450.0
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_is_set_again_and_again_delays_nothing(rack: Rack, seconds: float) -> None:
+    rack.set(600.0)
+    for n in range(60):
+        if n == 20:
+            rack.set(450.0)
+        if n == 25:
+            rack.gone.add("gpu1")
+        if n % 5 == 0:
+            rack.world.time.step(timedelta(seconds=seconds if n % 10 else -seconds))
+        rack.pass_s(1)
+        assert n < 5 or rack.drawn_w() <= (600.0 if n < 22 else 450.0)
+        states = {m.device: m.state for m in rack.operations.budget("rack").members}
+        # Answers that say nothing new are stored once in five seconds.
+        assert 25 + 25 <= n < 25 + 31 or (states["gpu1"] == "unreachable") == (n >= 25 + 31)
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_after_a_start_silence_counts_from_zero_and_a_silent_member_with_all_it_may(
+    rack: Rack, seconds: float
+) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.event(share=0.9)
+    rack.pass_s(5)
+    rack.gone.add("gpu1")
+    rack.world.time.step(timedelta(seconds=seconds))
+    rack.operations = Operations(rack.world.restarted(), rack.price)
+    rack.set(570.0)
+    rack.pass_s(2)
+    assert rack.drawn_w() <= 570.0
+    assert {m.state for m in rack.operations.budget("rack").members} == {"joined"}
+    rack.pass_s(30)
+    view = {m.device: m for m in rack.operations.budget("rack").members}
+    assert (view["gpu1"].state, view["gpu1"].may_draw_w) == ("unreachable", 350.0)
+    rack.gone.clear()
+    rack.set(510.0)
+    rack.pass_s(12)
+    assert 505.0 < rack.drawn_w() <= 510.0
 
 
 def test_a_silent_member_is_named_and_the_others_give_its_watts(rack: Rack) -> None:
