@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,15 +13,6 @@ from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
 log = logging.getLogger(__name__)
-
-
-LEAST_SLEEP_S = 0.1
-"""Two clocks that are read one after the other may differ by less."""
-
-
-def suspended_s() -> float:
-    """Return for how long this machine has slept since it was started, in seconds."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class Peer(NamedTuple):
@@ -59,12 +49,10 @@ class ManagedDevice:
     held: KnobValues | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
-    suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
         self.uuid, self.config = self.restorer.uuid, self.restorer.config
         self.now, self.driver = self.restorer.now, self.restorer.driver
-        self.slept_s = self.suspended_s()
 
     @property
     def level(self) -> str:
@@ -148,7 +136,7 @@ class ManagedDevice:
 
     async def replay(self) -> None:
         """Restore the device to what its journal says."""
-        self.restorer.recall()
+        await self.restorer.recall()
         async with self._alone():
             if await self._keeps():
                 self.held, self.heard_at = self.restorer.held, self.now()
@@ -179,16 +167,18 @@ class ManagedDevice:
 
     async def read(self, peer: Peer) -> dict[str, Any]:
         """Return what is in force, and its original value; None: unknown."""
-        shown = await self.restorer.shown()
-        originals = self.restorer.original_values(shown)
+        reading = await self.restorer.shown()
+        originals = self.restorer.original_values(reading)
         granted, budget, now = self.restorer.granted, self.restorer.record.budget, self.now()
         how = {"level": self.level, "holder": str(self.owner or ""), "paused": self.restorer.paused}
         wrong = {"trouble": self.restorer.trouble or self.restorer.unknown}
         return {
-            "values": {k: self.restorer.in_force(k, shown) for k in granted},
+            "values": {k: self.restorer.in_force(k, reading) for k in granted},
             "found": {k: originals.get(k) for k in granted},
             **how | wrong,
             "throttled": self.restorer.throttled,
+            "waiting": self.restorer.waiting,
+            "unknown": self.restorer.unknown,
             "budget": budget.reported(now) | {"at_most": budget.at_most(now, granted)},
         }
 
@@ -213,12 +203,12 @@ class ManagedDevice:
         return await self.read(peer)
 
     async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
-        """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
+        """Keep a trial, or a hold, alive and in force; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
         try:
-            await self.restorer.look()
+            await self._put_in_force()
         except errors.TuningError:
             await self._end("another program changed the device, or it was lost")
             raise
@@ -274,7 +264,7 @@ class ManagedDevice:
 
     async def leave_budget(self, peer: Peer) -> dict[str, Any]:
         """Leave the budget: what the device falls back to is its original again."""
-        self.restorer.quit()
+        await self.restorer.quit()
         return await self._rest(peer)
 
     async def _rest(self, peer: Peer) -> dict[str, Any]:
@@ -296,8 +286,7 @@ class ManagedDevice:
 
     def _require_restored(self) -> None:
         """Raise ActuationError where the device is not at its original or another program's setting."""
-        back = not self.restorer.altered or self.restorer.waits
-        if not back and (self.restorer.trouble or not self.restorer.paused):
+        if self.restorer.trouble or (self.restorer.stuck and not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
     async def _granted(self, setting: KnobValues) -> KnobValues:
@@ -318,10 +307,11 @@ class ManagedDevice:
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
             whole[knob] = same[0]
         within = self.restorer.clipped(whole)
+        back = [k for k, v in whole.items() if v not in self.restorer.granted[k]]
         for knob in (k for k in whole if whole[k] != within[k]):
             why = f"{knob!r} cannot be {whole[knob]!r}: the budget's cap is {within[knob]!r}"
             raise errors.OutOfRange(why, hint="set at most that, or raise the budget")
-        return whole
+        return {**whole, **dict.fromkeys(back)}
 
     async def _end_expired(self) -> None:
         """End what is over, lower what is above a cap, and try again what did not go back."""
@@ -338,9 +328,12 @@ class ManagedDevice:
             await self._end("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent has ended")
-        slept_s, self.slept_s = self.slept_s, self.suspended_s()
-        if self.slept_s > slept_s + LEAST_SLEEP_S and self.restorer.record.knobs:
-            await self._resumed()
+        if self.restorer.stirred:  # CPUs, or a resume: what a renewal would see
+            self.restorer.retry_at = now
+            try:
+                await self._put_in_force()
+            except errors.TuningError as error:
+                await self._end(f"it could not be kept in force: {error}")
         try:
             self.restorer.keep()
         except errors.StoreError as error:
@@ -348,17 +341,11 @@ class ManagedDevice:
         if self.level == "original" and self.restorer.due:
             await self.restorer.restore()
 
-    async def _resumed(self) -> None:
-        """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
-        log.warning("event=resumed device=%s next='locks are re-applied'", self.uuid)
-        if self.level == "original":
-            return self.restorer.lose()
-        wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
-        try:
-            again = {k: v for k, v in wrote.items() if v is not None}
-            await self.restorer.change(again, held=self.level == "hold")
-        except errors.TuningError as error:
-            await self._end(f"its locks could not be re-applied after a resume: {error}")
+    async def _put_in_force(self) -> None:
+        """Write what came back, or was lost, while a trial or a hold is in force."""
+        if self.level != "original":
+            setting, held = self.restorer.record.setting, self.restorer.record.held
+            await self.restorer.change(setting, held, again=False)
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.
@@ -376,7 +363,7 @@ class ManagedDevice:
 
     async def _end(self, why: str) -> None:
         """End all levels but the original."""
-        if self.level != "original" or self.restorer.record.knobs:
+        if self.level != "original" or self.restorer.record.entries:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None
         await self.restorer.restore()

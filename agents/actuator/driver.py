@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Value = int | float | str
 MESSAGE = 1 << 18
-"""No message between it and the actuator is longer, in bytes."""
+"""No message between it and the actuator is longer, in bytes: some 2,000 files."""
 INIT_S = 60.0
 """A fresh child has so long to find the devices, before any deadline: a driver that is loaded for each
 program takes seconds a device."""
@@ -35,13 +35,15 @@ MOST_LINGERING = 4
 """How many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
-TRAITS += ("probed", "defaults", "without", "restarts")
+TRAITS += ("probed", "defaults", "without", "restarts", "files", "moves", "watched")
 """A device's description; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
 `probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
-`without`: those left out, and why. `restarts`: a change restarts what runs there.
+`without`: those left out, and why. `restarts`: a change restarts what runs there. `files`: its entries are
+files. `moves`: knobs that change the entries of others besides their own, and so are written and restored
+before them, and which others. `watched`: files whose change says that an entry came or went.
 """
 
 Absent = Mapping[str, str]
@@ -54,9 +56,10 @@ class KnobDriver(Protocol):
     `uuid` names the device permanently. `epoch` is another one once
     the driver was reloaded and has lost its settings; it is requested again at every use.
 
-    It may also have, as attributes, what differs from knob to knob: see TRAITS. One that `restarts` has
-    `offer`, which is called with what is granted, `commit`, after writes, and `keeps`, whether a hold may
-    stay at the actuator's end.
+    What is written and restored are its entries: one for each knob, of the same name, unless it has
+    `entries`, `plan` and `put`, as where a knob is several files. It may also have, as attributes, what
+    differs from knob to knob: see TRAITS. One that `restarts` has `offer`, which is called with what is
+    granted, `commit`, after writes, and `keeps`, whether a hold may stay at the actuator's end.
     """
 
     uuid: str
@@ -139,12 +142,14 @@ class DriverProcess:
         """Release the children that are gone."""
         self._left = [line for line in self._left if not _ended(line)]
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
+    async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
         `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
-        `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`: nothing, once it is done;
+        `read`: its knobs' values, its entries (knob, value, and the most that it may show now), those that
+        do not answer and why, and its driver's epoch; the entries named are read besides its own;
+        `plan`: for each knob of a setting, the value of each of its entries; None is its default;
+        `write`: nothing, once an entry is written;
         `commit`: nothing, once what was written is in force;
         `overruled`: whether the hardware shows that another program has set a knob since we did;
         `keeps`: whether a hold may stay at the actuator's end.
@@ -188,6 +193,8 @@ class DriverProcess:
         if self.lingering >= MOST_LINGERING:
             raise DeviceLost(f"{self.lingering} driver processes hang and cannot be killed")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
         parent = os.getpid()
         self._child = os.fork()
         if self._child == 0:
@@ -266,7 +273,15 @@ def _answered(
     if driver is None or isinstance(driver, Mapping):
         raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
-        return [driver.read(), driver.epoch]
+        values = driver.read()
+        named = {k: (k, value, None) for k, value in values.items()}, dict[str, str]()
+        told, silent = getattr(driver, "entries", lambda *_: named)(*details)
+        return [values, told, silent, driver.epoch]
+    if verb == "plan":
+        plan = getattr(driver, "plan", lambda knob, value: {knob: value})
+        return {knob: plan(knob, value) for knob, value in details[0].items()}
+    if verb == "write":
+        return getattr(driver, "put", driver.write)(*details)
     return getattr(driver, verb, lambda *_: False)(*details)
 
 

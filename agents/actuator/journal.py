@@ -26,61 +26,72 @@ STAY = "stay=all"
 """What is kept beside the devices' records: the order that all stay at their originals."""
 
 
-@dataclass(slots=True)
-class KnobState:
-    """A knob that we write: its original value, and what we wrote last.
+WRITING, PROBING, SET, CAPPED = "writing", "probing", "set", "capped"
+"""States of an entry. Our write is on its way: whatever it shows then is our doing. It showed `at`, below
+ours, which is written once more. It is what we wrote. The kernel caps it at `at`, below ours."""
+OFFLINE, THEIRS, RESTORED = "waiting: offline", "lowered by another", "restored"
+"""Its CPU or device is offline: it is restored once that is back. Another program set it to `at`, and it is
+left alone. It is back, and is kept for the next time, as a member's floor is."""
 
-    None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its way:
-    whatever the knob shows then is our doing. `back` is what it goes back to instead of its original value,
-    `lasts` whether its value outlives a boot. `lowered` is what it showed below ours while we write ours
-    once more; `unsure` while `found` may be a cap of the kernel.
+
+@dataclass(slots=True)
+class Entry:
+    """A file, or a driver's call, that our changes move.
+
+    `original` is its value before them, `wrote` what we wrote last; None is the driver's own default, for
+    what cannot be read. `back` is what it goes back to instead of its original, `lasts` whether its value
+    outlives a boot. `at` is what it showed in place of what we wrote.
     """
 
-    found: Value | None
-    wrote: Value | None = None
-    pending: bool = True
+    knob: str
+    original: Value | None
+    wrote: Value | None
+    state: str = WRITING
     back: Value | None = None
     lasts: bool = False
-    lowered: Value | None = None
-    unsure: bool = False
+    at: Value | None = None
 
     @property
-    def last(self) -> Value | None:
-        """What we wrote last."""
-        return self.original if self.wrote is None else self.wrote
-
-    @property
-    def original(self) -> Value | None:
+    def target(self) -> Value | None:
         """What it goes back to; None is the driver's own default."""
-        return self.found if self.back is None else self.back
+        return self.original if self.back is None else self.back
+
+    @property
+    def at_rest(self) -> str:
+        """Its state once it shows what we wrote last."""
+        return RESTORED if self.wrote == self.target else SET
 
 
 @dataclass(slots=True)
 class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
+    `setting` is what its knobs are set to, `found` what they were before, `held` whether that is a hold's.
     `driver` is the driver's name with its argument. `budget` has a member's floor, and its steps, whose
-    times are this boot's. `held` is set only where a change restarts something.
+    times are this boot's.
     """
 
     device: str
     boot: str
     epoch: str = ""
-    knobs: dict[str, KnobState] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
     driver: str = ""
     budget: Membership = field(default_factory=Membership)
     held: bool = False
+    setting: dict[str, Any] = field(default_factory=dict)
+    found: dict[str, Any] = field(default_factory=dict)
 
 
 class RestoreJournal:
     """Two files per device that is not at its original setting, each with a checksum and a number.
 
-    The whole one with the highest number counts. Its file calls are one each, so that what happens
-    between any two can be tested.
+    The whole one with the highest number counts. `marks` is a folder that the next boot empties: a file
+    there says that a device has a record. Its file calls are one each, so that what happens between any two
+    can be tested.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, marks: Path | None = None) -> None:
+        self._folder, self._marks = folder, marks
         self._number = 0
         self._unsure: set[str] = set()
 
@@ -88,9 +99,14 @@ class RestoreJournal:
         """Return a device's record, None where it is at its original setting.
 
         Raises:
-            StoreError: there is one, and no copy of it is whole.
+            StoreError: there is one, and no copy of it is whole; or there was one in this boot.
         """
-        return self._newest(file_name(device), _record)
+        name = file_name(device)
+        record = self._newest(name, _record)
+        mark = self._marks and self._marks / name
+        if record is None and mark and mark.exists() and mark.read_text() == str(self._folder):
+            raise StoreError(f"the journal of {device} was deleted from {self._folder}")
+        return record
 
     def save(self, record: Record) -> None:
         """Put a record on the disk, or drop an empty one; no power cut undoes what returned.
@@ -98,7 +114,7 @@ class RestoreJournal:
         Raises:
             StoreError: the disk refuses; the device is not to be touched.
         """
-        whole = record.knobs or record.budget.floor
+        whole = record.entries or record.budget.floor
         self._put(file_name(record.device), asdict(record) if whole else None)
 
     def stay(self, by: str) -> None:
@@ -123,7 +139,7 @@ class RestoreJournal:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""
         name = file_name(record.device)
         present = all(path.exists() for path in self._paths(name))
-        return name not in self._unsure and (present or not record.knobs)
+        return name not in self._unsure and (present or not record.entries)
 
     def missing(self, devices: Collection[str], boot: str) -> list[str]:
         """Return the names of devices that have a record and are none of these.
@@ -134,7 +150,7 @@ class RestoreJournal:
         for name in sorted(self._recorded() - {*map(file_name, devices)}):
             with suppress(StoreError):  # a damaged one stays
                 record = self._newest(name, _record)
-                lasts = record and any(knob.lasts for knob in record.knobs.values())
+                lasts = record and any(entry.lasts for entry in record.entries.values())
                 if record and record.boot != boot and not lasts:
                     self._put(name, None)
                     continue
@@ -184,6 +200,8 @@ class RestoreJournal:
         text = json.dumps({"number": self._number, **(table or {})})
         sealed = json.dumps({"sha256": _sum(text), "record": text}).encode()
         try:
+            if table is None:
+                self._mark(name, False)
             self._folder.mkdir(parents=True, exist_ok=True)
             for path in self._paths(name):
                 new = path.with_suffix(".new")
@@ -198,6 +216,17 @@ class RestoreJournal:
             why = f"cannot write the journal of {name} in {self._folder}: {error.strerror}"
             raise StoreError(why, hint="free space there") from error
         self._unsure.discard(name)
+        if table is not None:
+            self._mark(name, True)
+
+    def _mark(self, name: str, there: bool) -> None:
+        """Note whether there is a record in this boot; a mark without one would be a false alarm."""
+        with suppress(OSError):
+            if self._marks and there:
+                self._marks.mkdir(0o700, parents=True, exist_ok=True)
+                (self._marks / name).write_text(str(self._folder))
+            elif self._marks:
+                (self._marks / name).unlink(missing_ok=True)
 
     def _paths(self, name: str) -> list[Path]:
         return [self._folder / f"{name}{copy}" for copy in COPIES]
@@ -235,9 +264,32 @@ def file_name(device: str) -> str:
 
 
 def _record(table: dict[str, Any]) -> Record:
-    knobs = {name: KnobState(**knob) for name, knob in table.pop("knobs").items()}
+    entries = {name: Entry(**entry) for name, entry in table.pop("entries", {}).items()}
+    for knob, state in table.pop("knobs", {}).items():  # of 0.2.0
+        entries[knob] = entry = _entry(knob, **state)
+        table.setdefault("setting", {})[knob] = entry.wrote
+        table.setdefault("found", {})[knob] = entry.original
     budget = Membership(**table.pop("budget", {}))
-    return Record(**table, knobs=knobs, budget=budget)
+    return Record(**table, entries=entries, budget=budget)
+
+
+def _entry(
+    knob: str,
+    found: Value | None,
+    wrote: Value | None = None,
+    pending: bool = True,
+    back: Value | None = None,
+    lasts: bool = False,
+    lowered: Value | None = None,
+    unsure: bool = False,
+) -> Entry:
+    """Return what 0.2.0 journalled of a knob, as an entry that is named after it."""
+    state = WRITING if pending or wrote is None else SET
+    if lowered is not None or unsure:
+        state, lowered = PROBING, found if lowered is None else lowered
+    entry = Entry(knob, found, wrote, state, back, lasts, lowered)
+    entry.wrote = entry.target if wrote is None else wrote
+    return entry
 
 
 def _sum(text: str) -> str:

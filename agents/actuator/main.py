@@ -291,7 +291,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     Returns whether the replay left nothing altered. Raises StoreError: the folder cannot be used.
     """
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
-    originals, serves = RestoreJournal(folder), verb == "serve"
+    originals, serves = RestoreJournal(folder, run_folder() / "journal"), verb == "serve"
     names = originals.drivers() | {*(config.drivers if serves else ())}
     names |= {*DRIVERS} if "" in names and not serves else set()
     find = partial(discover_all, sorted(names - {""}), config)

@@ -1,22 +1,36 @@
-"""What root has changed on one device: journalled before it is written, and restored.
+"""What root has changed on one device: journalled before it is written, and restored, entry by entry.
 
-Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: `scaling_max_freq` and
-`max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
-It is one file, so an audit finds every restore in one place.
+An entry is a file, or a driver's call. Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of
+the kernel: `scaling_max_freq` and `max_freq` show the lowest of all limits, so also those of heat and
+firmware, not the one that was written; the files of a policy without an online CPU answer EBUSY, and their
+limits come back with the CPU. It is one file, so an audit finds every restore in one place.
 """
 
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from agents.actuator.budget import Membership
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
-from agents.actuator.journal import KnobState, Record, RestoreJournal
+from agents.actuator.journal import (
+    CAPPED,
+    OFFLINE,
+    PROBING,
+    RESTORED,
+    SET,
+    THEIRS,
+    WRITING,
+    Entry,
+    Record,
+    RestoreJournal,
+)
 from tuner import errors
 from tuner.errors import ActuationError, Conflict, DeviceLost, StoreError, TuningError
 
@@ -26,10 +40,10 @@ KnobValues = Mapping[str, Any]
 """Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
-LOOK_S = 5.0
-"""How often a member's floor is looked at while nothing else is set: a driver may be loaded again."""
-SWITCH = ("off", "on")
-"""What boost is set to."""
+LOOK_S = 3.0
+"""How often what waits is looked at, and a member's floor: a driver may be loaded again."""
+LEAST_SLEEP_S, SLEPT = 0.1, " slept "
+"""Two clocks that are read one after the other may differ by less."""
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
@@ -38,18 +52,45 @@ LATE = "a hung write may still take effect; the device is restored again after t
 
 
 class Forgotten(ActuationError, code="actuation"):
-    """The driver was restarted and forgot what we set. Nothing is in force any more."""
+    """The driver was restarted and forgot what a trial had set."""
+
+
+def suspended_s() -> float:
+    """Return for how long this machine has slept since it was started, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+class Reading(NamedTuple):
+    """What a device shows: values by knob; by entry its knob, its value and the most it may show now.
+
+    What is offline is in none of them, what does not answer in `silent`, with the reason.
+    """
+
+    values: Mapping[str, Value | None] = {}
+    entries: Mapping[str, tuple[str, Value | None, float | None]] = {}
+    silent: Mapping[str, str] = {}
+    epoch: str = ""
+
+    def differs(self, name: str, value: Value | None) -> bool:
+        """Return whether an entry surely shows neither a value nor, where it can be less now, the most."""
+        _, shown, most = self.entries[name]
+        if None in (shown, value) or shown == value:
+            return False
+        return not (_below(most, value) and str(shown) == str(most))
+
+    def shows(self, name: str, value: Value | None) -> bool:
+        """Return whether an entry surely shows a value."""
+        seen = name in self.entries and None not in (value, self.entries[name][1])
+        return seen and not self.differs(name, value)
 
 
 @dataclass(eq=False)
 class Restorer:
-    """One device's knobs. Changes are kept in memory; the disk is for who comes after a crash.
+    """One device's entries. Changes are kept in memory; the disk is for who comes after a crash.
 
     `boot` names this start of the machine. `paused` says why nothing is written until an operator restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
-    to, `waits` whether all was restored and only caps are waited for. What is restored is never checked
-    against what is offered.
+    unknown. What is restored is never checked against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -64,120 +105,405 @@ class Restorer:
     retry_s: float = RETRY_S
     retry_at: float = 0.0
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    caps: dict[str, Value] = field(default_factory=dict)
-    lower: dict[str, Value | None] = field(default_factory=dict)
-    waits: bool = False
+    suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
-        self.record = Record(self.uuid, self.boot)
-        self.record = self._fresh({})
-
-    def _fresh(self, knobs: Mapping[str, KnobState], lost: bool = False) -> Record:
-        """Return a record of this boot; a member's floor stays in it, to be written where it was `lost`."""
-        kept = {k: replace(t, wrote=None, pending=lost) for k, t in self._members.items()}
-        driver = str(self.about.get("driver") or "")
-        return Record(self.uuid, self.boot, "", {**knobs, **kept}, driver, self.record.budget)
+        self.record = Record(self.uuid, self.boot, driver=str(self.about.get("driver") or ""))
+        self.ceilings = {*self.about.get("ceilings", ())}
+        self.moves: Mapping[str, Sequence[str]] = dict(self.about.get("moves") or ())
+        self.seen = self._outside()
 
     @property
     def wrong(self) -> str:
         """What is not as it should be."""
         return self.paused or self.trouble or self.unknown
 
-    def recall(self) -> None:
+    @property
+    def waiting(self) -> dict[str, str]:
+        """The entries that go back once their CPU is online, or a cap is over, and their state."""
+        states = {name: entry.state for name, entry in self.record.entries.items()}
+        capped = {
+            n for n, e in self.record.entries.items() if e.state == CAPPED and e.at_rest == RESTORED
+        }
+        return {name: s for name, s in states.items() if s == OFFLINE or name in capped}
+
+    @property
+    def throttled(self) -> str:
+        """Which ceilings the kernel holds below what was requested."""
+        capped = (e for e in self.record.entries.values() if e.state == CAPPED)
+        return ", ".join(sorted({f"a cap holds {e.knob} at {e.at!r}" for e in capped}))
+
+    @property
+    def stuck(self) -> bool:
+        """Whether an entry is neither back nor waits for that."""
+        return any(e.state in (WRITING, PROBING, SET) for e in self.record.entries.values())
+
+    # What the device shows
+
+    async def recall(self) -> None:
         """Take from the journal what is to be restored.
 
-        Where no copy is whole, that is what actuator.toml names of this device: to the fail-safe, to
-        what it says of the original, else to the driver's default.
+        Where no copy is whole, or it was deleted, that is what actuator.toml names of this device: to the
+        floor, the fail-safe, to what it says of the original, else to the driver's default.
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
-            named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
+            terms = self.terms
+            named = {*terms.grant, *terms.original, *terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
-            self.record = self._fresh({k: self._state(k, None) for k in ours})
-            for knob in self.terms.floor.keys() & self.record.knobs.keys():  # it may be a member
-                self.record.knobs[knob].back = self.terms.floor[knob]
+            backs = {**terms.original, **terms.failsafe, **terms.floor}
+            lasting = self.about.get("lasting", ())
+            for knob in ours:
+                back = backs.get(knob)
+                self.record.entries[knob] = Entry(knob, back, back, lasts=knob in lasting)
             names = ", ".join(ours) or "nothing"
             done = f"the floor, the fail-safe or the driver's default was set: {names}"
             why = f"{_in_words(error)}; its previous value is unknown; {done}"
             self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
-    async def shown(self) -> dict[str, Value | None]:
-        """Return what the knobs stand at, asked twice: one wrong answer shall change nothing.
+    async def shown(self) -> Reading:
+        """Return what the device shows, asked twice: one wrong answer shall change nothing.
 
         Raises:
-            ActuationError: they are unknown; Forgotten where the driver was restarted.
+            ActuationError: it is unknown; Forgotten where the driver was restarted in a trial.
         """
-        shown: dict[str, Value | None]
-        reads = [await self.driver.ask("read", self.uuid) for _ in range(2)]
+        names = [*self.record.entries]
+        reads = [await self.driver.ask("read", self.uuid, names) for _ in range(2)]
         if reads[0] != reads[1]:  # a cap moves at any moment
-            reads = [reads[1], await self.driver.ask("read", self.uuid)]
+            reads = [reads[1], await self.driver.ask("read", self.uuid, names)]
         if reads[0] != reads[1]:
             raise ActuationError(f"two reads of {self.uuid} differ: {reads[0]}, then {reads[1]}")
-        shown, epoch = reads[1]
-        if not self.record.knobs or not self.record.epoch:
-            self.record.epoch = epoch
-        elif self.record.epoch != epoch:
-            self._forget("the driver was restarted", lost=True)
-            raise Forgotten(f"the driver of {self.uuid} was restarted and lost its settings")
-        return shown
+        reading = Reading(*reads[1])
+        before, slept = self.record.epoch, str(round(self.suspended_s() / LEAST_SLEEP_S))
+        self.record.epoch = f"{reading.epoch}{SLEPT}{slept}"
+        own, _, slept_then = before.partition(SLEPT)
+        if before and (own != reading.epoch or slept_then not in ("", slept)):
+            self._lose(reading, own != reading.epoch)
+        return reading
 
-    async def look(self) -> dict[str, Value | None]:
-        """Read the device. Raises ActuationError where it is not as we left it."""
-        shown = await self.shown()
-        if await self._foreign(shown, ending=False):
+    def _lose(self, reading: Reading, reset: bool) -> None:
+        """Drop what a new load of the driver, or a resume, put to its default: it is no longer ours.
+
+        Of a `reset` that is all but what is as we wrote it. A member's floor is written again.
+        """
+        defaults, kept = dict(self.about.get("defaults") or ()), dict[str, Entry]()
+        for name, entry in self.record.entries.items():
+            _, shown, most = reading.entries.get(name, ("", None, None))
+            lost = reset if name not in reading.entries else shown is None
+            if shown is not None and reading.differs(name, entry.wrote):
+                lost = reset or shown in (entry.original, defaults.get(name), str(most))
+            if not lost:
+                kept[name] = entry
+            elif entry.knob in self.record.budget.floor:
+                kept[name] = replace(entry, wrote=entry.target, state=WRITING)
+        if kept != self.record.entries:
+            log.warning("event=lost device=%s epoch=%r", self.uuid, self.record.epoch)
+            self._keep(kept, ending=True)
+            if self.record.setting and not self.record.held:
+                raise Forgotten(f"the driver of {self.uuid} was restarted and lost its settings")
+
+    @property
+    def stirred(self) -> bool:
+        """Whether CPUs came or went, or the machine slept, since this was last asked."""
+        before, self.seen = self.seen, self._outside()
+        return bool(self.record.entries) and before != self.seen
+
+    def _outside(self) -> tuple[object, ...]:
+        texts = list[str]()
+        for path in self.about.get("watched") or ():
+            with suppress(OSError):
+                texts.append(Path(path).read_text())
+        return *texts, round(self.suspended_s() / LEAST_SLEEP_S)
+
+    async def look(self) -> Reading:
+        """Read the device. Raises ActuationError where another program has changed it."""
+        reading = await self.shown()
+        await self._judge(reading, ending=False)
+        if any(entry.state == THEIRS for entry in self.record.entries.values()):
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
-        return shown
+        return reading
+
+    async def _judge(self, reading: Reading, *, ending: bool) -> None:
+        """Say of every entry what its value means; pause the device where another program set one.
+
+        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also what
+        the entry was before and what it goes back to. What is below a ceiling that we wrote may be a cap.
+        """
+        new, low = dict[str, Entry](), dict[str, Any]()
+        movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
+        opened = (
+            {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else {*()}
+        )
+        for name, entry in self.record.entries.items():
+            if entry.state == THEIRS:
+                self._theirs(entry, entry.at)
+            if name not in reading.entries:
+                if name not in reading.silent and entry.state not in (OFFLINE, THEIRS):
+                    log.warning("event=offline device=%s entry=%s", self.uuid, name)
+                    new[name] = replace(entry, state=OFFLINE)
+                continue
+            shown = reading.entries[name][1]
+            back = ending and entry.state == SET and shown in (entry.original, entry.target)
+            if entry.state == OFFLINE:  # it is back, perhaps as it was left
+                new[name] = replace(entry, state=WRITING)
+            elif entry.state in (WRITING, THEIRS) or back or None in (shown, entry.wrote):
+                continue
+            elif entry.state == PROBING and not reading.differs(name, entry.wrote):
+                low[name] = entry.at
+            elif not reading.differs(name, entry.wrote):
+                if entry.state == CAPPED:
+                    new[name] = replace(entry, state=entry.at_rest, at=None)
+            elif entry.knob in opened and _below(entry.wrote, shown):
+                continue
+            elif entry.knob in self.ceilings and _below(shown, entry.wrote):
+                low |= {} if (entry.state, entry.at) == (CAPPED, shown) else {name: shown}
+            else:
+                new[name] = self._theirs(entry, shown)
+        if new:
+            self._keep({**self.record.entries, **new}, ending=True)
+        if low:
+            await self._probe(low, ending)
+
+    def _theirs(self, entry: Entry, value: Value | None) -> Entry:
+        """Pause the device: another program set an entry to a value. Return the entry, left to it."""
+        why = f"another program set {entry.knob} to {value!r} instead of {entry.wrote!r}"
+        if not self.paused:
+            self.paused = f"{why}; stop it; then {RESTORE} {self.uuid}`"
+            log.error("event=paused device=%s why=%r", self.uuid, self.paused)
+        return replace(entry, state=THEIRS, at=value)
+
+    async def _probe(self, low: Mapping[str, Any], ending: bool) -> None:
+        """Write once more what shows less than we wrote, and see whether that takes effect.
+
+        Where it does, another program had lowered it: its value goes back at once, and was journalled
+        before, so that a kill in between undoes nothing of it. Else the kernel caps it. An entry that is
+        first met below its default shows either a request, which is its original, or a cap: then what was
+        requested is hidden, and it goes back to where it throttles nothing.
+        """
+        before = {name: self.record.entries[name] for name in low}
+        probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
+        self._keep({**self.record.entries, **probing}, ending)
+        refused: list[ActuationError] = []
+        for name, entry in probing.items():
+            try:
+                await self.driver.ask("write", self.uuid, name, entry.wrote)
+            except DeviceLost:
+                raise
+            except ActuationError as error:  # so nothing was undone
+                self._keep({**self.record.entries, name: before[name]}, ending=True)
+                refused.append(error)
+        reading, entries = await self.shown(), {**self.record.entries}
+        for name, entry in self.record.entries.items():
+            if name not in probing or entry.state != PROBING or name not in reading.entries:
+                continue
+            first = before[name].state == PROBING and entry.at == entry.original
+            if reading.differs(name, entry.wrote):
+                shown = reading.entries[name][1]
+                original = entry.wrote if first else entry.original
+                entries[name] = replace(entry, state=CAPPED, at=shown, original=original)
+                log.warning("event=capped device=%s entry=%s at=%r", self.uuid, name, shown)
+            elif first:
+                entries[name] = replace(entry, state=WRITING, wrote=entry.at)
+            else:
+                await self.driver.ask("write", self.uuid, name, entry.at)
+                entries[name] = self._theirs(entry, entry.at)
+        self._keep(entries, ending=True)
+        if refused:
+            raise refused[0]
+
+    # What we do to it
 
     @property
     def held(self) -> KnobValues:
         """The hold of a past actuator that is in force; empty where it is not, or not sure."""
-        knobs, same = self.record.knobs, self.record.held and self.record.boot == self.boot
-        whole = same and not any(touched.pending for touched in knobs.values())
-        return {k: t.wrote for k, t in knobs.items()} if whole else {}
+        same = self.record.held and self.record.boot == self.boot and self.about.get("restarts")
+        sure = all(entry.state == SET for entry in self.record.entries.values())
+        return dict(self.record.setting) if same and sure else {}
 
-    async def change(self, setting: KnobValues, held: bool = False) -> None:
-        """Journal, write, verify. A failure leaves the rest to the caller."""
-        held = held and bool(self.about.get("restarts"))
-        shown = await self.look()
-        # A lock that cannot be read may be lost: it is written whenever it is requested.
-        blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
-        todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
-        new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
-        # What is at its original setting needs no write.
-        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}
-        todo = {k: v for k, v in todo.items() if k not in back}
-        if not todo and held == self.record.held:
+    async def change(self, setting: KnobValues, held: bool = False, again: bool = True) -> None:
+        """Journal, write, verify. A failure leaves the rest to the caller.
+
+        `again`: what cannot be read is written whatever we wrote last, for it may be lost.
+        """
+        reading = await self.look()
+        missing = [knob for knob in setting if knob not in reading.values]
+        if missing:
+            raise ActuationError(f"{self.uuid} does not report {', '.join(missing)}")
+        backs = {k: self._back(k, reading) for k, v in setting.items() if v is None}
+        plans = await self._plans({**setting, **{k: v for k, v in backs.items() if v is not None}})
+        moved = {k for knob in plans for k in self.moves.get(knob, ())} - setting.keys()
+        touched = {k for k, plan in plans.items() if self._differ(k, plan, reading)}
+        entries = await self._met(
+            touched | (moved if touched & self.moves.keys() else set()), reading
+        )
+        targets = dict[str, Any]()
+        for name, entry in entries.items():
+            if entry.knob in setting and name in reading.entries:
+                target = plans.get(entry.knob, {}).get(name, entry.target)
+                if setting[entry.knob] is None:
+                    target = entry.target
+                blind = again and reading.entries[name][1] is None and target is not None
+                if blind or entry.wrote != target or entry.state not in (SET, CAPPED, RESTORED):
+                    targets[name] = target
+        whole = {**self.record.setting, **setting}
+        record = replace(self.record, held=held)
+        record.setting = {k: v for k, v in whole.items() if v is not None}
+        if not targets:
+            if (record.held, record.setting) != (self.record.held, self.record.setting) and entries:
+                self.originals.save(record)
+            self.record = record
             return
-        unread = [knob for knob in todo if knob not in shown]
-        if unread:
-            raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
-        for knob in (todo.keys() & self._ceilings) - self.record.knobs.keys():
-            state, top = self._state(knob, shown[knob]), self.granted[knob][-1]
-            if state.back is None and shown[knob] != top and _below(shown[knob], top):
-                state = replace(state, wrote=top, pending=False, unsure=True)
-                await self._lowered(knob, state, state.found, ending=False)
-        knobs, self.waits = self.record.knobs, False
-        states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
-        states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
-        self._save(replace(self.record, knobs={**knobs, **states}, held=held))
-        targets = {k: t.last for k, t in states.items()}
-        for knob, target in _widening_first(targets, shown):
-            try:
-                await self.driver.ask("write", self.uuid, knob, target)
-            except errors.KnobRefused:
-                if knob not in knobs:  # it never took: there is nothing to restore
-                    self._note(knob, None)
-                raise
-        wrong = await self._differing(targets)
-        if wrong:
-            raise ActuationError(f"{self.uuid} did not apply the setting: {', '.join(wrong)}")
-        for state in states.values():
-            state.pending = False
-        self.originals.save(self.record)
+        keeps = {n: e.wrote for n, e in entries.items() if e.knob in moved and n in reading.entries}
+        states = {n: replace(entries[n], wrote=v, state=WRITING) for n, v in targets.items()}
+        states |= {n: replace(entries[n], state=WRITING) for n in keeps}
+        record.entries = {**entries, **states}
+        known = self.record.entries.keys()
+        met = {e.knob for e in entries.values()}
+        record.found = {**{k: reading.values.get(k) for k in met}, **self.record.found}
+        self._save(record)
+        try:
+            await self._write(targets, keeps, reading, stop=True)
+        except errors.KnobRefused as error:  # it never took: there is nothing to restore
+            left = {
+                n: e for n, e in self.record.entries.items() if n in known or e.knob != error.knob
+            }
+            self._keep(left)
+            raise
+        if wrong := await self._verify(targets, keeps):
+            hint = (
+                "its parts are not in force together; leave one of them out"
+                if len(setting) > 1
+                else ""
+            )
+            raise ActuationError(
+                f"{self.uuid} did not apply the setting: {', '.join(wrong)}", hint=hint
+            )
+        self._keep(self._outstanding())
+
+    def _back(self, knob: str, reading: Reading) -> Value | None:
+        """Return where a knob goes back to instead of its original; None: to that."""
+        set_here = self.terms.original.get(knob) if reading.values.get(knob) is None else None
+        return self.terms.failsafe.get(knob, set_here)
+
+    async def _plans(self, setting: KnobValues) -> dict[str, dict[str, Any]]:
+        """Return the values of the entries of each knob that is set to a value."""
+        wanted = {knob: value for knob, value in setting.items() if value is not None}
+        plans = await self.driver.ask("plan", self.uuid, wanted) if wanted else {}
+        return {knob: dict(plan) for knob, plan in plans.items()}
+
+    def _differ(self, knob: str, plan: KnobValues, reading: Reading) -> bool:
+        """Return whether a knob has an entry, or is to get one: a cap may show what is not requested."""
+        if knob in self.ceilings or any(e.knob == knob for e in self.record.entries.values()):
+            return True
+        shown = {name: value for name, value in plan.items() if name in reading.entries}
+        return any(reading.entries[n][1] is None or reading.differs(n, v) for n, v in shown.items())
+
+    async def _met(self, knobs: Iterable[str], reading: Reading) -> dict[str, Entry]:
+        """Return all entries, with those of these knobs that are not yet among them as they are now.
+
+        A ceiling that is below its default is journalled and written once: see `_probe`.
+        """
+        names = {n: k for n, (k, *_) in reading.entries.items() if k in knobs}
+        new = {n: k for n, k in names.items() if n not in self.record.entries}
+        if not new:
+            return {**self.record.entries}
+        backs = await self._plans({k: self._back(k, reading) for k in {*new.values()}})
+        ranges = self.about["ranges"]
+        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & {*new.values()}})
+        entries, low = {**self.record.entries}, dict[str, Any]()
+        for name, knob in new.items():
+            shown, lasts = reading.entries[name][1], knob in self.about.get("lasting", ())
+            original = None if self.about.get("restarts") else shown
+            back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
+            entries[name] = Entry(knob, original, shown, SET, back, lasts)
+            if (
+                back is None
+                and top is not None
+                and reading.differs(name, top)
+                and _below(shown, top)
+            ):
+                entries[name] = Entry(knob, original, top, PROBING, back, lasts, shown)
+                low[name] = shown
+        if low:
+            met = {n: e for n, e in entries.items() if n in low or n in self.record.entries}
+            self._keep(met)
+            await self._probe(low, ending=False)
+            entries |= self.record.entries
+        return entries
+
+    async def _write(
+        self, targets: KnobValues, lazily: KnobValues, reading: Reading, *, stop: bool
+    ) -> list[str]:
+        """Write entries: those that move others first, and what gives the device more room before the rest.
+
+        `lazily` are written where they show another value, as what a change may have moved: what refuses
+        follows it. Without `stop` a refusal is returned in words and stops no other.
+        """
+        refused, knobs = list[str](), {n: self.record.entries[n].knob for n in (*targets, *lazily)}
+        movers = {n: v for n, v in targets.items() if knobs[n] in self.moves}
+        others = {**lazily, **{n: v for n, v in targets.items() if n not in movers}}
+        for group in (movers, others):
+            if group is others and movers and others:
+                with suppress(ActuationError):  # it is read once more at the end
+                    reading = await self.shown()
+            for name, value in _widening_first(group, reading):
+                if name in lazily and reading.shows(name, value):
+                    continue
+                try:
+                    self.record.entries[
+                        name
+                    ].state = WRITING  # what it shows from now on is our doing
+                    await self.driver.ask("write", self.uuid, name, value)
+                except Exception as error:  # the other entries go back all the same
+                    if stop and name not in lazily:
+                        raise
+                    refused.append(f"{name}: {_in_words(error)}")
+        return refused
+
+    async def _verify(self, targets: KnobValues, follow: Iterable[str] = ()) -> list[str]:
+        """Note the state of what was written; return in words what surely is not as it should be.
+
+        Before, what was written is put in force where that takes a restart. What is to `follow` a change is
+        as it is now; a cap, or a CPU that is offline, is no failure.
+        """
+        if self.about.get("restarts"):
+            await self.driver.ask("commit", self.uuid)
+        reading, wrong, entries = await self.shown(), list[str](), {**self.record.entries}
+        seen = {n: reading.entries[n][1] for n in follow if n in reading.entries}
+        for name, value in {**seen, **targets}.items():
+            if name not in entries:  # a new load of the driver forgot it
+                continue
+            entry = replace(entries[name], wrote=value, at=None)
+            entry.state = entry.at_rest
+            if name in reading.silent:
+                wrong.append(reading.silent[name])
+                continue
+            if name not in reading.entries:
+                entry.state = OFFLINE
+            elif reading.differs(name, value):
+                shown = reading.entries[name][1]
+                if entry.knob not in self.ceilings or not _below(shown, value):
+                    label = name if name == entry.knob else f"{entry.knob}: {name}"
+                    wrong.append(f"{label} is {shown}, not {value}")
+                    continue
+                entry.state, entry.at = CAPPED, shown
+                log.warning("event=capped device=%s entry=%s at=%r", self.uuid, name, shown)
+            entries[name] = entry
+        self.record.entries = entries
+        return wrong
+
+    def _outstanding(self) -> dict[str, Entry]:
+        """Return the entries without those that are back, which no budget caps and nothing moves again."""
+        entries = self.record.entries
+        altered = {entry.knob for entry in entries.values() if entry.state != RESTORED}
+        stay = {k for knob in altered for k in self.moves.get(knob, ())} | {
+            *self.record.budget.floor
+        }
+        return {n: e for n, e in entries.items() if e.state != RESTORED or e.knob in stay}
 
     async def leave(self, knob: str, why: str) -> None:
         """Pause, and leave a knob as it is where the hardware shows that another program sets it.
@@ -187,26 +513,28 @@ class Restorer:
         """
         self.paused = f"{why}; stop it, then {RESTORE} {self.uuid}`"
         log.error("event=paused device=%s why=%r", self.uuid, self.paused)
-        touched = self.record.knobs.get(knob)
-        if touched and await self.driver.ask("overruled", self.uuid, knob, touched.wrote):
-            self._note(knob, None)
+        wrote = self.record.setting.get(knob)
+        if wrote is not None and await self.driver.ask("overruled", self.uuid, knob, wrote):
+            self._keep({n: e for n, e in self.record.entries.items() if e.knob != knob})
 
     async def probe(self, knob: str) -> str:
         """Return why a knob is locked, empty where it is not: what it shows is written once more.
 
         Nothing is written while the device is not at its original, or before that is journalled.
         """
-        if self.record.knobs:
+        if self.record.entries:
             return ""
-        shown, why = await self.shown(), ""
-        self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
-        try:
-            await self.driver.ask("write", self.uuid, knob, shown.get(knob))
-        except DeviceLost:
-            raise
-        except ActuationError as error:
-            why = str(error)
-        self._forget("a knob was probed")
+        reading, why = await self.shown(), ""
+        entries = await self._met({knob}, reading)
+        self._keep({n: replace(e, state=WRITING) for n, e in entries.items()})
+        for name, entry in entries.items():
+            try:
+                await self.driver.ask("write", self.uuid, name, entry.wrote)
+            except DeviceLost:
+                raise
+            except ActuationError as error:
+                why = str(error)
+        self._keep({})
         return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
@@ -217,25 +545,14 @@ class Restorer:
     @property
     def due(self) -> bool:
         """Whether it is time to restore again what did not go back; what is paused is root's."""
-        waits = self.now() < self.retry_at or (self.paused and not self.trouble)
-        return bool(self.record.knobs and not waits)
-
-    @property
-    def altered(self) -> bool:
-        """Whether a knob is not at its original; a member's is at its floor instead."""
-        ours, members = self.record.knobs.items(), self._members
-        return any(t.pending or t.wrote is not None or k not in members for k, t in ours)
+        pauses = self.paused and not (self.trouble or self.waiting)
+        return bool(self.record.entries) and self.now() >= self.retry_at and not pauses
 
     @property
     def floor(self) -> dict[str, Any]:
         """Return where a member falls back to; empty where it can be none."""
         floor = self.terms.floor
         return dict(floor) if all(v in self.granted.get(k, ()) for k, v in floor.items()) else {}
-
-    @property
-    def _members(self) -> dict[str, KnobState]:
-        """The knobs that a budget caps."""
-        return {k: t for k, t in self.record.knobs.items() if k in self.record.budget.floor}
 
     def clipped(self, setting: KnobValues) -> dict[str, Any]:
         """Return a setting within the cap in force."""
@@ -245,10 +562,11 @@ class Restorer:
 
     async def clip(self) -> None:
         """Lower what is above the cap in force. Raises TuningError where it cannot be."""
-        last = {k: t.last for k, t in self._members.items()}
+        members = self.record.budget.floor
+        last = {k: v for k, v in self.record.setting.items() if k in members}
         if over := {k: v for k, v in self.clipped(last).items() if v != last[k]}:
             log.info("event=lowered_to_cap device=%s cap=%r", self.uuid, over)
-            await self.change(over)
+            await self.change(over, self.record.held)
 
     async def cap(self, member: Membership) -> None:
         """Keep to a budget from now on: journalled first, then lowered. `member` has no floor yet.
@@ -263,121 +581,136 @@ class Restorer:
         if joined and member.revision < self.record.budget.revision:
             why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
             raise Conflict(why, hint="give a later one")
+        entries, found = self.record.entries, self.record.found
         if not joined:
-            originals = self.original_values(await self.look())
+            reading = await self.look()
+            originals = self.original_values(reading)
             for knob, value in member.floor.items():
                 if not _below(value, originals[knob] or value):
                     why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
                     raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
-        await self.change({k: v for k, v in member.floor.items() if k not in self.record.knobs})
-        knobs = {k: self._state(k, v) for k, v in member.floor.items()} | self.record.knobs
-        knobs |= {k: replace(knobs[k], back=v, lasts=True) for k, v in member.floor.items()}
+            entries = await self._met(member.floor, reading)
+            found = {**{k: originals[k] for k in member.floor}, **found}
+        plans = await self._plans(member.floor)
+        floors = {n: v for plan in plans.values() for n, v in plan.items()}
+        backs = {
+            n: replace(e, back=floors[n], lasts=True) for n, e in entries.items() if n in floors
+        }
         # A lower cap needs no disk: `keep` ends what is in force while that is full.
-        self._save(replace(self.record, knobs=knobs, budget=member), ending=joined)
+        record = replace(self.record, entries={**entries, **backs}, found=found, budget=member)
+        self._save(record, ending=joined)
+        await self.change(
+            dict.fromkeys(member.floor.keys() - self.record.setting.keys()), record.held
+        )
         await self.clip()
 
-    def lose(self) -> None:
-        """Have a member's floor written once more: the driver may have lost it."""
-        self.record, self.retry_at = self._fresh(self.record.knobs, lost=True), 0.0
-
-    def quit(self) -> None:
-        """Leave the budget: its knobs go back to their originals. Raises StoreError."""
-        whole = {k: (self._state(k, t.found), t) for k, t in self._members.items()}
-        back = {k: replace(s, wrote=t.last, pending=t.pending) for k, (s, t) in whole.items()}
-        self._save(replace(self.record, knobs={**self.record.knobs, **back}, budget=Membership()))
+    async def quit(self) -> None:
+        """Leave the budget: its knobs go back to their originals. Raises StoreError, ActuationError."""
+        reading, floor = await self.shown(), self.record.budget.floor
+        plans = await self._plans({knob: self._back(knob, reading) for knob in floor})
+        entries = {**self.record.entries}
+        for name, entry in entries.items():
+            if entry.knob in floor:
+                back, lasts = (
+                    plans.get(entry.knob, {}).get(name),
+                    entry.knob in self.about.get("lasting", ()),
+                )
+                state = SET if entry.state == RESTORED else entry.state
+                entries[name] = replace(entry, back=back, lasts=lasts, state=state)
+        self._save(replace(self.record, entries=entries, budget=Membership()))
 
     def settle(self) -> None:
         """End a pause: what the device shows now is its original. Raises StoreError."""
         if self.paused and not self.trouble:
-            self._forget("an operator settled it", lost=True)
+            floor = self.record.budget.floor
+            left = {
+                n: e
+                for n, e in self.record.entries.items()
+                if e.knob in floor or e.state == OFFLINE
+            }
+            self._keep(
+                {n: replace(e, state=WRITING) if e.knob in floor else e for n, e in left.items()}
+            )
         self.paused = self.unknown = ""
 
     async def restore(self) -> None:
-        """Put every knob we wrote back, each for itself; what fails, however, is tried again later."""
-        if not self.record.knobs:
+        """Put every entry back, each for itself; what fails, however, is tried again later."""
+        self.record.setting, self.record.held, failures = {}, False, list[str]()
+        if not self.record.entries:
             return
-        failures: list[str] = []
-        late, self.waits = self.driver.lingering, self.waits and not self.paused
+        late, before = self.driver.lingering, {**self.record.entries}
         if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
-            self.record.budget = replace(self.record.budget, revision=0, steps=())
-            lasting = {k: t for k, t in self.record.knobs.items() if t.lasts}
-            self.record = self._fresh(lasting, lost=True)
+            budget = replace(self.record.budget, revision=0, steps=())
+            lasting = {
+                n: replace(e, state=WRITING) for n, e in self.record.entries.items() if e.lasts
+            }
+            record = replace(self.record, boot=self.boot, epoch="", entries=lasting, budget=budget)
+            self.record = record
         try:
-            if self.record.knobs:
-                failures = await self._restore_knobs() or [LATE] * late
-            capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
-            if failures:  # what is pending is so after a crash, too
+            if self.record.entries:
+                failures = await self._restore_entries() or [LATE] * late
+            if late:  # what is done late is our doing
+                entries = self.record.entries.items()
+                self.record.entries = {n: replace(e, state=WRITING) for n, e in entries}
+            if failures:  # what is on its way is so after a crash, too
                 self.originals.save(self.record)
-            elif capped and not self.paused:  # written, and known to be back once that is over
-                back = {k: replace(t, wrote=None, pending=False) for k, t in capped.items()}
-                self._save(self._fresh(back))
-                self.waits = True
-            elif not self.paused and (self.altered or not self.record.budget.floor):
-                self._forget("the device is restored")
-        except Forgotten:
-            if self.record.knobs:  # a member's floor, lost with all else
-                return await self.restore()
-            failures = []
+            elif self._outstanding() != before:
+                self._keep(self._outstanding())
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
         previous, self.trouble = self.trouble, "; ".join(failures)
+        self.retry_at = self.now() + LOOK_S
         if failures:
             if previous != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
             await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
-        self.retry_at = self.now() + LOOK_S
-        if failures or self.waits:
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
+        else:
+            self.retry_s = RETRY_S
 
-    async def _restore_knobs(self) -> list[str]:
+    async def _restore_entries(self) -> list[str]:
         """Restore our changes; return in words what did not go. Raises ActuationError."""
-        failures: list[str] = []
-        shown: dict[str, Value | None] = {}
+        failures, reading = list[str](), Reading()
+        await self._expand()
         try:
-            shown = await self.shown()
-        except (DeviceLost, Forgotten):
+            reading = await self.shown()
+            # What restarts drops only what we set: whatever it shows, nothing of another's is undone.
+            if not self.about.get("restarts"):
+                await self._judge(reading, ending=True)
+        except DeviceLost:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        # What restarts drops only what we set: whatever it shows, nothing of another's is undone.
-        theirs = await self._foreign({} if self.about.get("restarts") else shown, ending=True)
-        knobs = {k: t for k, t in self.record.knobs.items() if k not in theirs}
-        done = {k for k in knobs if self.waits and self._at_cap(k, shown)}
-        targets = {knob: touched.original for knob, touched in knobs.items() if knob not in done}
-        for knob, target in _widening_first(targets, shown):
-            try:
-                # A cap may show what is not asked for: a ceiling is written whatever it shows.
-                if target is None or shown.get(knob) != target or knob in self._ceilings:
-                    self.record.knobs[knob].pending = True  # what it shows from now on is our doing
-                    await self.driver.ask("write", self.uuid, knob, target)
-            except Exception as error:  # noqa: BLE001 - the other knobs go back all the same
-                failures.append(f"{knob}: {_in_words(error)}")
-        return failures or await self._differing(targets)
+        targets, lazily = dict[str, Any](), dict[str, Any]()
+        for name, entry in self.record.entries.items():
+            capped = entry.state == CAPPED and entry.wrote == entry.target
+            if entry.state in (THEIRS, OFFLINE) or capped:
+                continue
+            # A cap may show what is not asked for: a ceiling is written whatever it shows.
+            group = targets if entry.knob in self.ceilings and entry.state != RESTORED else lazily
+            group[name] = entry.target
+        movers = {n: v for n, v in lazily.items() if self.record.entries[n].knob in self.moves}
+        targets |= {n: v for n, v in movers.items() if not reading.shows(n, v)}
+        lazily = {n: v for n, v in lazily.items() if n not in targets}
+        failures += await self._write(targets, lazily, reading, stop=False)
+        return failures or await self._verify({**targets, **lazily})
 
-    async def _differing(self, targets: KnobValues) -> list[str]:
-        """Return in words which knobs surely do not stand where they should; a cap is no such thing.
-
-        Before, what was written is put in force where that takes a restart.
-        """
-        if self.about.get("restarts"):
-            await self.driver.ask("commit", self.uuid)
-        now, wrong = await self.shown(), list[str]()
-        for knob, target in targets.items():
-            value = now.get(knob)
-            if value is None or target is None or value == target:
-                self.caps.pop(knob, None)
-            elif knob in self._ceilings and _below(value, target):
-                self._capped(knob, value)
-            else:
-                wrong.append(f"{knob} is {value!r}, not {target!r}")
-        return wrong
-
-    @property
-    def throttled(self) -> str:
-        """Which ceilings the kernel holds below what was requested."""
-        return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
+    async def _expand(self) -> None:
+        """Make entries of files of those that name a knob: they are of 0.2.0, or of a lost journal."""
+        for knob, entry in [*self.record.entries.items()] if self.about.get("files") else ():
+            if knob != entry.knob:
+                continue
+            values = (entry.original, entry.wrote, entry.back, entry.at)
+            plans = [(await self.driver.ask("plan", self.uuid, {knob: v}))[knob] for v in values]
+            del self.record.entries[knob]
+            for name, original in plans[0].items():
+                back = None if entry.back is None else plans[2][name]
+                new = replace(
+                    entry, original=original, wrote=plans[1][name], back=back, at=plans[3][name]
+                )
+                self.record.entries[name] = new
 
     def _save(self, record: Record, ending: bool = False) -> None:
         """Have a record on the disk, then in memory; an `ending` needs no disk. Raises StoreError."""
@@ -385,130 +718,53 @@ class Restorer:
             self.originals.save(record)
         self.record = record
 
-    def _forget(self, why: str, lost: bool = False) -> None:
-        """Drop the journal: the device is at its original setting, or its floor. Raises StoreError."""
-        log.info("event=original device=%s why=%r", self.uuid, why)
-        self._save(self._fresh({}, lost), ending=lost and bool(self._members))
-        self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
+    def _keep(self, entries: Mapping[str, Entry], ending: bool = False) -> None:
+        """Have these entries, and none else, in the record; see `_save`."""
+        if not entries:
+            log.info("event=original device=%s", self.uuid)
+        knobs = {entry.knob for entry in entries.values()}
+        found = {knob: value for knob, value in self.record.found.items() if knob in knobs}
+        self._save(replace(self.record, entries={**entries}, found=found), ending)
 
-    async def _foreign(self, shown: KnobValues, *, ending: bool) -> set[str]:
-        """Return the knobs that another program changed since we wrote them, and pause the device if so.
-
-        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to, file by file where it has several. What is
-        below a ceiling that we wrote may be a cap.
-        """
-        foreign: set[str] = set()
-        # Switching boost opens ceilings: a kill on the way back leaves them above what anybody wrote.
-        opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
-        for knob, touched in [*self.record.knobs.items()]:
-            value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            readable = None not in (value, last) and not self._at_cap(knob, shown)
-            if not readable or (touched.pending and not lowered):
-                continue
-            ours = {*" ".join(map(str, (last, touched.found, touched.original))).split()}
-            back = {*str(value).split()} <= ours or (knob in opened and _below(last, value, ours))
-            same = value == last or (ending and back)
-            if same and not touched.unsure and (value != last or not lowered):
-                self.caps.pop(knob, None)
-                continue
-            below = knob in self._ceilings and _below(value, last)
-            lower = (lowered if value == last else value) if below else None
-            noted = lower is None or self.lower.get(knob) == lower
-            if noted or await self._lowered(knob, touched, lower, ending):
-                foreign.add(knob)
-                why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
-                self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
-                log.error("event=paused device=%s why=%r", self.uuid, self.paused)
-        return foreign
-
-    async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
-        """Return whether another program lowered a ceiling, not a cap: ours, written again, takes effect.
-
-        The lower value goes back at once. It is journalled before, so that a kill in between undoes
-        nothing of theirs. A ceiling that was first read under a cap goes back to where it throttles
-        nothing: what was requested before is hidden, and gone.
-        """
-        self._note(knob, replace(touched, lowered=to), ending)
-        try:
-            await self.driver.ask("write", self.uuid, knob, touched.last)
-        except ActuationError as error:
-            if not isinstance(error, DeviceLost):  # it is refused, so nothing was undone
-                self._note(knob, touched, ending=True)
-            raise
-        shown = (await self.shown()).get(knob)
-        took, unsure = shown == touched.last, touched.unsure
-        if took:
-            await self.driver.ask("write", self.uuid, knob, to)
-            self.lower |= {} if unsure else {knob: to}
-        elif shown is not None:
-            self._capped(knob, shown)
-        original = None if unsure and not took else touched.found
-        state = replace(touched, found=original, lowered=None, unsure=False)
-        self._note(knob, state, ending=True)
-        return took and not unsure
-
-    def _note(self, knob: str, state: KnobState | None, ending: bool = False) -> None:
-        """Journal a knob's state, None where nothing of it is to be restored; see `_save`."""
-        knobs = {**self.record.knobs, knob: state}
-        self._save(replace(self.record, knobs={k: t for k, t in knobs.items() if t}), ending)
-
-    def _capped(self, knob: str, value: Value) -> None:
-        self.caps[knob] = value
-        log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, value)
-
-    @property
-    def _ceilings(self) -> set[str]:
-        return set(self.about.get("ceilings", ()))
-
-    def _at_cap(self, knob: str, shown: KnobValues) -> bool:
-        """Return whether a knob shows the cap that we know of."""
-        return knob in self.caps and shown.get(knob) == self.caps[knob]
-
-    def _state(self, knob: str, original: Value | None) -> KnobState:
-        """Return a knob's state before it is written: its original value, and where it goes back to.
-
-        What `restarts` goes back to its own default, which an operator may change meanwhile.
-        """
-        original = None if self.about.get("restarts") else original
-        set_here = self.terms.original.get(knob) if original is None else None
-        back = self.terms.failsafe.get(knob, set_here)
-        return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))
-
-    def in_force(self, knob: str, shown: KnobValues) -> Value | None:
-        """Return what a knob is set to: what the hardware tells, else, as under a cap, what we wrote."""
-        value, touched = shown.get(knob), self.record.knobs.get(knob)
-        return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
+    def in_force(self, knob: str, reading: Reading) -> Any:  # noqa: ANN401 - None or a value
+        """Return what a knob is set to: what we set where its entries are as we wrote them, or capped."""
+        value = self.record.setting.get(knob)
+        names = [name for name, (of, *_) in reading.entries.items() if of == knob]
+        if value is None or not names:
+            return reading.values.get(knob)
+        for name in names:
+            entry = self.record.entries.get(name)
+            if entry is None or entry.state in (WRITING, THEIRS):
+                return reading.values.get(knob)
+            capped = entry.state == CAPPED and reading.entries[name][1] == entry.at
+            if reading.differs(name, entry.wrote) and not capped:
+                return reading.values.get(knob)
+        return value
 
     def whole(self, setting: KnobValues) -> KnobValues:
         """Return a setting with every other knob that we wrote at its original setting."""
-        return {**dict.fromkeys(self.record.knobs), **setting}
+        return {**dict.fromkeys(e.knob for e in self.record.entries.values()), **setting}
 
-    def original_values(self, shown: KnobValues) -> KnobValues:
+    def original_values(self, reading: Reading) -> KnobValues:
         """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
-        noted = self.record.knobs.items()
-        return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
+        return {**reading.values, **self.record.found, **self.terms.failsafe}
 
 
-def _widening_first(targets: KnobValues, shown: KnobValues) -> list[tuple[str, Any]]:
-    """Return the knobs in the order to write them: what gives the device more room comes first."""
+def _widening_first(targets: KnobValues, reading: Reading) -> list[tuple[str, Any]]:
+    """Return entries in the order to write them: what gives the device more room comes first."""
 
     def narrows(item: tuple[str, Any]) -> bool:
-        before, target = shown.get(item[0]), item[1]
-        numbers = {type(before), type(target)} <= {int, float}
-        return target is not None and not (numbers and before < target)
+        before, target = reading.entries.get(item[0], ("", None))[1], item[1]
+        return target is not None and not (_below(before, target) and before != target)
 
     return sorted(targets.items(), key=narrows)
 
 
-def _below(less: Value | None, more: Value | None, exempt: Collection[str] = ()) -> bool:
-    """Return whether one is at most the other, file by file where possible; a word represents all."""
-    low, high = str(less).split(), str(more).split()
-    most = max(len(low), len(high))
+def _below(less: Value | float | None, more: Value | None) -> bool:
+    """Return whether all numbers of one are at most all of the other; a word is not."""
     try:
-        pairs = [*zip(low * (most // len(low)), high * (most // len(high)), strict=True)]
-        return all(m in exempt or float(n) <= float(m) for n, m in pairs)
-    except (ValueError, ZeroDivisionError):
+        return max(map(float, str(less).split())) <= min(map(float, str(more).split()))
+    except ValueError:
         return False
 
 

@@ -77,6 +77,10 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         return target if there else ""
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        # A file has one number for as long as its driver is loaded, as kernfs gives it.
+        return {"st_ino": zlib.crc32(path.encode()), **self._kind(path)}
+
+    def _kind(self, path: str) -> dict[str, Any]:
         with self._alone:
             about = {"st_ino": self.number(path), "st_nlink": 1, "st_size": 4096}
             if node := self.node(path):
@@ -221,7 +225,7 @@ def main(name: str, folder: Path) -> None:
     sys.stdout.flush()
     mfusepy.FUSE(
         files, str(folder), foreground=True, direct_io=True, nothreads=True,
-        default_permissions=True, allow_other=os.geteuid() == 0,
+        default_permissions=True, use_ino=True, allow_other=os.geteuid() == 0,
     )  # fmt: skip
 
 

@@ -135,6 +135,9 @@ class CountedDriver:
         self._points.tick("driver epoch")
         return self._inner.epoch
 
+    def __getattr__(self, trait: str) -> Any:  # noqa: ANN401 - whatever it has besides
+        return getattr(self._inner, trait)
+
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         return self._inner.ranges()
 
@@ -143,8 +146,11 @@ class CountedDriver:
         return self._inner.read()
 
     def write(self, knob: str, value: Value | None) -> None:
-        self._points.tick(f"driver write {knob}={value}")
-        self._inner.write(knob, value)
+        self.put(knob, value)
+
+    def put(self, name: str, value: Value | None) -> None:
+        self._points.tick(f"driver write {name}={value}")
+        getattr(self._inner, "put", self._inner.write)(name, value)
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:

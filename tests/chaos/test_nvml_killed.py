@@ -84,7 +84,7 @@ class LosingTheatre(NvmlTheatre):
             return slept_s
 
         for device in made.devices.values():
-            device.suspended_s = suspended_s
+            device.restorer.suspended_s = suspended_s
             device.tick_s = 60.0  # every request looks, too: as many calls in each run
         return made
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-from agents.actuator.journal import KnobState, Record, RestoreJournal
+from agents.actuator.journal import SET, Entry, Record, RestoreJournal
 from agents.holding.holder import Holder
 from agents.host.host import Host
 from agents.tuner_link.credentials import Credentials
@@ -163,7 +163,14 @@ SPOOLED: tuple[Report, ...] = (
 
 FOUND = setting(800, 2)
 """What the device was set to before its agent changed it."""
-ROOTS = Record("0000:01:00.0", "boot-1", "load-1", {"gpu.clock_mhz": KnobState(1410, 900, False)})
+ROOTS = Record(
+    "0000:01:00.0",
+    "boot-1",
+    "load-1",
+    {"gpu.clock_mhz": Entry("gpu.clock_mhz", 1410, 900, SET)},
+    setting={"gpu.clock_mhz": 900},
+    found={"gpu.clock_mhz": 1410},
+)
 """What the root process notes of a GPU."""
 STOPPER = "ann"
 

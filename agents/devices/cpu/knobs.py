@@ -2,7 +2,8 @@
 
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
 intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
-(cpufreq_boost_set_sw) for a ceiling that is lost when boost is set. Ours: all domains of a
+(cpufreq_boost_set_sw) for a ceiling that is lost when boost is set; drivers/cpufreq/amd-pstate.c for a
+preference that the governor `performance` sets and leaves behind. Ours: all domains of a
 kind are set alike, and both of RAPL's windows, as the long one alone lets bursts through; power limits go
 down to a quarter of the package's rated power. `status` of intel_pstate is never written: it resets all
 else. drivers/powercap/intel_rapl_common.c: a domain that the BIOS has locked tells `enabled` 0 and answers
@@ -10,8 +11,6 @@ EACCES to a write.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator import sysfs
@@ -28,37 +27,14 @@ CHOICES = {
 """Knob to the file of a policy that has it, and the file with its words."""
 BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
 """File to what it says while clocks above the nominal one are allowed; no host has both."""
+ALONE = CHOICES[PREFERENCE]
+AMD = {"default", "performance", "balance_performance", "balance_power", "power"}
+"""All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
 """Packages by MSR and by MMIO, of which the lower binds; constraint 0 is the long window, 1 the short."""
 UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 900
 """4,095 W is a RAPL register's all ones: no limit. More than 15 bits of watts is none that hardware has."""
-
-
-@dataclass(slots=True)
-class BoostKnob(FileKnob):
-    """Whether clocks above the nominal one are allowed; `on` is what the file says then.
-
-    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: the
-    requested ceiling, or was lower than its top, is written again.
-    """
-
-    on: str = "1"
-    clocks: Sequence[FileKnob] = ()
-
-    def read(self) -> Value | None:
-        """Return `on` or `off`."""
-        return "on" if content(self.files[0]) == self.on else "off"
-
-    def write(self, value: Value | None) -> None:
-        """Allow or forbid boost; None allows it."""
-        tops = [(knob, knob.files[0].with_name(sysfs.TOP)) for knob in self.clocks]
-        lower = [k for k, top in tops if k.requested or numbers(k.files[0]) < numbers(top)]
-        before = [(knob, knob.read()) for knob in lower]
-        FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
-        for knob, ceiling in before:
-            if knob.read() != ceiling:
-                knob.write(ceiling)
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
@@ -67,19 +43,33 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
-    clocks = sysfs.cpu_clocks(root)
-    choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
+    found = _find(root)
+    clocks = [name for name in found if name.startswith(sysfs.CPU_CLOCK)]
+    moves = {BOOST: clocks, GOVERNOR: [PREFERENCE]}
+    more = {"probed": (POWER,), "moves": moves}
+    return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), **more)
+
+
+def _find(root: Path) -> dict[str, FileKnob | str]:
+    """Return the knobs that there are now, or why there is none."""
+    knobs: dict[str, FileKnob | str] = {**sysfs.cpu_clocks(root)}
+    knobs |= {knob: _choice(root, *files) for knob, files in CHOICES.items()}
     for file, on in BOOSTS.items():
         if numbers(root / file):
-            alike = [*clocks.values()]
-            choices[BOOST] = BoostKnob([root / file], ("off", "on"), on=on, clocks=alike)
-    all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
-    return sysfs.devices("cpu", "CPU", KNOBS, all_knobs, probed=(POWER,))
+            texts: dict[Value, str] = {"on": on, "off": str(1 - int(on))}
+            knobs[BOOST] = FileKnob([root / file], ("off", "on"), texts=texts)
+    return {**knobs, UNCORE: _uncore(root), POWER: _power(root)}
 
 
 def _choice(root: Path, file: str, plural: str) -> FileKnob:
-    """Return a knob over the policies that tell its words: one without a CPU at work does not."""
+    """Return a knob over the policies that tell its words: one without a CPU at work does not.
+
+    Under its governor `performance` amd-pstate tells that preference alone; it has the others all the same.
+    """
     choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    choices = {
+        f: AMD if plural in ALONE and w == {"performance"} else w for f, w in choices.items()
+    }
     files = sorted(policy for policy, offered in choices.items() if offered)
     common = set.intersection(*(choices[policy] for policy in files)) if files else set()
     return FileKnob(files, tuple(sorted(common)))

@@ -7,8 +7,10 @@ off. Left out: Thor's memory clock, which has no file at run time.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agents.actuator import sysfs
 from agents.actuator.driver import Value
@@ -29,17 +31,30 @@ LATE_S = 10.0
 
 @dataclass(slots=True)
 class MemoryLock(FileKnob):
-    """The memory's clock: None while the firmware chooses it. A knob of one file, `rate`."""
+    """The memory's clock: None while the firmware chooses it. One entry, of a lock and the file `rate`."""
+
+    @property
+    def names(self) -> list[str]:
+        """Its only entry."""
+        return [MEMORY]
+
+    def tell(self, name: str) -> tuple[Value | None, int | None]:
+        """Return the clock that is locked, in MHz."""
+        return self.read(), None
+
+    def plan(self, value: Value | None) -> dict[str, Any]:
+        """Return the clock."""
+        return {MEMORY: value}
 
     def read(self) -> Value | None:
         """Return the clock that is locked, in MHz."""
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
-    def write(self, value: Value | None) -> None:
+    def put(self, name: str, value: Value | None) -> None:
         """Lock the clock, or release it. Raises ActuationError where that is not what it then is."""
-        self.switch.write("0" if value is None else "1")
+        self.switch.put(str(self.switch.files[0]), "0" if value is None else "1")
         if value is not None:
-            FileKnob.write(self, value)
+            FileKnob.put(self, str(self.files[0]), round(float(value) * HZ))
         if self.read() != value:
             raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")
 
@@ -58,17 +73,22 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     until = time.monotonic() + LATE_S
     while not (nodes := gpus(root)) and time.monotonic() < until:
         time.sleep(0.1)
-    offered = sysfs.cpu_clocks(root)
-    for node in nodes[:1]:
+    board = content(tree / "model") if (tree / "model").exists() else "Jetson"
+    return sysfs.devices("jetson", board, KNOBS, root, lambda: _find(root, nodes[:1]))
+
+
+def _find(root: Path, nodes: Sequence[Path]) -> dict[str, FileKnob | str]:
+    """Return the knobs that there are now."""
+    knobs: dict[str, FileKnob | str] = {**sysfs.cpu_clocks(root)}
+    for node in nodes:
         ladder = numbers(node / "available_frequencies")
-        offered[GPU] = sysfs.ceiling([node / "max_freq"], ladder, "min_freq", HZ)
+        knobs[GPU] = sysfs.ceiling([node / "max_freq"], ladder, "min_freq", HZ)
     most = max(numbers(root / BPMP / "clk/emc/max_rate"), default=0)
     rates = [khz * sysfs.KHZ for khz in numbers(root / BPMP / "emc/possible_rates")]
     clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
-        offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
-    board = content(tree / "model") if (tree / "model").exists() else "Jetson"
-    return sysfs.devices("jetson", board, KNOBS, offered)
+        knobs[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
+    return knobs
 
 
 def gpus(root: Path) -> list[Path]:

@@ -21,7 +21,14 @@ from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": (), "budget": {}}
+DEFAULTS = {
+    "throttled": "",
+    "defaults": {},
+    "ceilings": (),
+    "budget": {},
+    "waiting": {},
+    "unknown": "",
+}
 """What an older actuator does not tell."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """Status of a device that does not answer."""
@@ -155,6 +162,8 @@ def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     problems = (device["paused"] or device["trouble"], device["throttled"], doubts)
     wrong = "; ".join(filter(None, problems))
     level = "as first read" if doubts else device["level"]
+    if device["unknown"] and level == "original":
+        level = "unknown"
     yield (
         f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
         f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
@@ -162,6 +171,8 @@ def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     if group := device["budget"].get("group"):
         caps, floor = render_setting(device["budget"]["at_most"]), device["budget"]["floor"]
         yield f"  in the budget {group}: at most {caps}; floor {render_setting(floor)}"
+    for name, state in device["waiting"].items():
+        yield f"  {name}: {state}; it is restored once that is over"
     yield f"  may be set: {', '.join(spans) or 'nothing is granted'}"
 
 
@@ -198,6 +209,7 @@ def _exposed(
         "1 if another program set a knob, or it is not restored without a lease.",
         "device",
     )
+    waiting = gauge("device_waiting", "Files that are restored once their CPU is online.", "device")
     knobs = gauge(
         "knob", "Current value of a knob, in the unit at the end of its name.", "device", "knob"
     )
@@ -207,6 +219,7 @@ def _exposed(
             level.labels(uuid, name).set(device["level"] == name)
         wrong.labels(uuid).set(bool(device["paused"] or device["trouble"]))
         unleased.labels(uuid).set(bool(device["paused"] or not_back))
+        waiting.labels(uuid).set(len(device["waiting"]))
         for knob, value in device["values"].items():
             if isinstance(value, int | float):
                 knobs.labels(uuid, knob).set(value)

@@ -68,7 +68,8 @@ class Odd(DirectHand):
         if verb == "describe":
             return [about for about in reply if about["uuid"] not in self.unplugged]
         if verb == "read":
-            return [{k: v for k, v in reply[0].items() if k != self.untold}, reply[1]]
+            told = [{k: v for k, v in part.items() if k != self.untold} for part in reply[:2]]
+            return [*told, *reply[2:]]
         return reply
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.actuator.journal import PROBING
 from agents.devices.fake import knobs as fake
 from agents.devices.fake.knobs import CEILING
 from tests.unit.agents.actuator.bench import CLOCK, GPU, LIMIT, ME, ROOT, YOU, Bench
@@ -214,8 +215,8 @@ def test_the_lower_value_is_journalled_before_ours_is_written_once_more(capped: 
     capped.raises["write", GPU] = KeyError("killed here")
     with pytest.raises(KeyError):
         capped.actuator.renew(ME, GPU, 10.0)
-    noted = json.loads(json.loads(capped.record.read_bytes())["record"])["knobs"][CEILING]
-    assert noted["lowered"] == LOWER
+    noted = json.loads(json.loads(capped.record.read_bytes())["record"])["entries"][CEILING]
+    assert (noted["state"], noted["at"]) == (PROBING, LOWER)
     capped.raises.clear()
     capped.start().replay()
     assert capped.asked == LOWER
@@ -226,6 +227,7 @@ def boosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Capped:
     """Return a bench whose devices have boost, too, which opens every ceiling as it is switched."""
     switch = {BOOST: {"values": ["off", "on"], "default": "on"}}
     monkeypatch.setattr(fake, "ALL", fake.ALL | switch)
+    monkeypatch.setattr(fake.FakeKnobs, "moves", {BOOST: (CEILING,)}, raising=False)
     return Capped(tmp_path / "b")
 
 

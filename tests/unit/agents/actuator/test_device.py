@@ -335,8 +335,7 @@ def test_after_a_resume_locks_are_written_again(bench: Bench) -> None:
     bench.hold()
     slept_s = 0.0
     (device,) = (d for d in bench.actuator.inner.devices.values() if d.uuid == GPU)
-    device.suspended_s = lambda: slept_s
-    device.slept_s = 0.0
+    device.restorer.suspended_s = lambda: slept_s
     bench.change(values={**bench.values, CLOCK: None})
     bench.passes(1.0)
     assert bench.values[CLOCK] is None

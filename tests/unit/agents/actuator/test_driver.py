@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 class Now(DriverProcess):
     """A hand whose every call is waited for."""
 
-    def now(self, verb: str, *details: Value | None) -> Any:  # noqa: ANN401
+    def now(self, verb: str, *details: Any) -> Any:  # noqa: ANN401
         return asyncio.run(self.ask(verb, *map(str, details[:1]), *details[1:]))
 
     def late(self, verb: str, *details: Value | None) -> None:
@@ -70,9 +70,13 @@ def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
     assert device["ranges"]["gpu.mem_clock_mhz"] == [405, 1215]
     hand.now("write", GPU, "gpu.power_limit_w", 250)
     hand.now("write", GPU, "gpu.clock_mhz", 810)
-    values, epoch = hand.now("read", GPU)
+    values, entries, silent, epoch = hand.now("read", GPU)
     assert values == {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 250}
-    assert epoch == "1"
+    assert entries["gpu.power_limit_w"] == ["gpu.power_limit_w", 250, None]
+    assert (silent, epoch) == ({}, "1")
+    assert hand.now("plan", GPU, {"gpu.clock_mhz": 810}) == {
+        "gpu.clock_mhz": {"gpu.clock_mhz": 810}
+    }
     hand.now("write", GPU, "gpu.power_limit_w", None)
     assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
 
@@ -100,7 +104,7 @@ def test_a_child_that_dies_is_replaced(hand: Now) -> None:
     kill(hand._child)
     with raised(DeviceLost, "ended"):
         hand.now("read", GPU)
-    assert hand.now("read", GPU)[1] == "1"
+    assert hand.now("read", GPU)[-1] == "1"
 
 
 def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) -> None:
@@ -111,7 +115,7 @@ def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) 
         kill(hand._child)
         with raised(DeviceLost, "ended"):
             hand.now("read", GPU)
-        assert hand.now("read", GPU)[1] == "1"
+        assert hand.now("read", GPU)[-1] == "1"
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -167,7 +171,7 @@ def test_no_more_children_are_started_for_a_driver_that_holds_them(hand: Now) ->
     with raised(DeviceLost, MOST_LINGERING):
         hand.now("read", GPU)
     pairs[0][1].close()
-    assert hand.now("read", GPU)[1] == "1"
+    assert hand.now("read", GPU)[-1] == "1"
     for _, theirs in pairs:
         theirs.close()
 

@@ -14,6 +14,7 @@ from tests.unit.agents.actuator.bench import (
     CLOCK,
     FACTORY,
     GPU,
+    HELD,
     LIMIT,
     ME,
     MEMORY,
@@ -33,7 +34,7 @@ from tuner.core import (
 def test_the_device_is_journalled_before_it_is_written(bench: Bench) -> None:
     bench.trial({CLOCK: 810})
     text = json.loads(bench.record.read_bytes())["record"]
-    assert '"found": null' in text and "810" in text and '"boot": "boot 1"' in text
+    assert '"original": null' in text and "810" in text and '"boot": "boot 1"' in text
 
 
 def test_after_a_crash_a_foreign_change_is_left_alone_and_told(bench: Bench) -> None:
@@ -53,14 +54,23 @@ def test_after_a_crash_everything_is_put_back(bench: Bench) -> None:
     assert bench.start().replay() == {}
 
 
-def test_a_restarted_driver_has_forgotten_and_is_not_written(bench: Bench) -> None:
-    bench.hold()
+def test_what_a_restarted_driver_forgot_of_a_trial_is_not_written(bench: Bench) -> None:
+    bench.trial()
     bench.change(values={CLOCK: None, LIMIT: 380}, epoch="2")
     bench.hand.puts.clear()
     with pytest.raises(ActuationError, match="driver"):
         bench.actuator.renew(ME, GPU, 5.0)
     assert bench.hand.puts == []
     assert (bench.level(), bench.record.exists()) == ("original", False)
+
+
+def test_what_a_restarted_driver_forgot_of_a_hold_is_written_again(bench: Bench) -> None:
+    bench.hold()
+    bench.change(values={CLOCK: None, LIMIT: 380}, epoch="2")
+    bench.actuator.renew(ME, GPU, 5.0)
+    assert bench.values == {**FACTORY, **HELD}
+    bench.actuator.release(ME, GPU)
+    assert bench.values == {**FACTORY, LIMIT: 380}, "its original is the new load's"
 
 
 def test_after_a_crash_and_a_restarted_driver_the_journal_is_dropped(bench: Bench) -> None:

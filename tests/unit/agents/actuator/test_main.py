@@ -258,11 +258,24 @@ def test_a_removed_socket_is_made_again(site: Site) -> None:
     assert site.mode == 0o660
 
 
-def test_without_its_journal_a_limit_that_is_no_default_is_not_called_the_original(
+def test_without_its_journal_nothing_is_called_the_original(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed_in_a_trial(site)
     shutil.rmtree(site.folder / "state")
+    site.serve()
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    shown = capsys.readouterr().out
+    assert "deleted" in shown and "unknown" in shown and "original" not in shown
+    assert site.values == FACTORY, "its defaults, as for a damaged journal"
+
+
+def test_without_its_journal_after_a_boot_a_limit_that_is_no_default_is_no_original(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_in_a_trial(site)
+    shutil.rmtree(site.folder / "state")
+    (Path(os.environ["JOULETUNE_RUN"]) / "journal" / GPU).unlink()
     site.serve()
     assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
     shown = capsys.readouterr().out

@@ -272,7 +272,7 @@ class Asked:
         self.hand = DriverProcess(lambda: discover(root), 5.0)
 
     def read(self) -> tuple[str, Value]:
-        values, epoch = asyncio.run(self.hand.ask("read", A100))
+        values, _, _, epoch = asyncio.run(self.hand.ask("read", A100))
         return epoch, values[LIMIT]
 
     def write(self, watts: int) -> None:
