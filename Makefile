@@ -314,7 +314,7 @@ bench-declared: $(VENV)/.installed-dev
 # What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
 # what wrong ones cost; then 100 devices that verify a plan. Ten minutes on two quiet cores; PART=verify: one part.
 bench-transfer: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
+	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --output build/bench/transfer.json
 	$(BIN)/python docs/figures.py transfer build/bench/transfer.json docs/policies/memory.md
 
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with

@@ -8,7 +8,7 @@ from tuner.core import Store
 
 __all__ = ["SCHEMA", "open_store", "shown"]
 
-SCHEMA = "0006"
+SCHEMA = "0007"
 """The newest schema. A test keeps it equal to the last of db/migrations."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Plan, Posterior, Signal, Space, Study, as_before
+from tuner.core import Metric, Plan, Signal, Space, Study, Transfer, as_before
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -62,6 +62,8 @@ class Documents(Generic[Kept]):
         doc["space"] = space | {"only": only}
         if plan is not None:
             doc["plan"] = _ended(_baseline(space) if plan.get("columns_by") else plan)
+        if "transfer" in doc:  # Up to schema 0006 it named siblings, too.
+            doc["transfer"] = {n: v for n, v in doc["transfer"].items() if n in TRANSFER}
         try:
             return self._adapter.validate_python(doc, extra="forbid")
         except ValidationError as error:
@@ -80,17 +82,6 @@ def plan_of(doc: Json) -> Plan:
     return PLANS.validate_python(_ended(doc))
 
 
-def posterior_document(posterior: Posterior) -> Json:
-    """Return a posterior as a JSON object."""
-    doc: Json = POSTERIORS.dump_python(posterior, mode="json", warnings=False)
-    return doc
-
-
-def posterior_of(doc: Json) -> Posterior:
-    """Return the posterior of a JSON object. Raises ValueError."""
-    return POSTERIORS.validate_python(doc, extra="ignore")
-
-
 def _opened(plan: Json) -> Json:
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
     return as_before(plan | {"rows": rows})
@@ -106,7 +97,7 @@ def _baseline(space: Json) -> Json:
     return {"rows": [{"below": None, "setting": {k["name"]: k["default"] for k in space["knobs"]}}]}
 
 
+TRANSFER = {field.name for field in fields(Transfer)}
 PLANS = TypeAdapter(Plan)
-POSTERIORS = TypeAdapter(Posterior)
 STUDIES = Documents(Study)
 DESCRIPTIONS = Documents(Description)

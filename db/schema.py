@@ -175,31 +175,6 @@ class StudyDeviceRow(Base):
     active: Mapped[bool]
 
 
-class PosteriorRow(Base):
-    """A version of what a finished study left. The columns are what it is searched and judged by."""
-
-    __tablename__ = "posteriors"
-
-    study: Mapped[str] = mapped_column(
-        "study_id", ForeignKey("studies.id", ondelete="CASCADE"), key="study", primary_key=True
-    )
-    digest: Mapped[str] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    latest: Mapped[bool]
-    revision: Mapped[int] = mapped_column("study_revision", key="revision")
-    version: Mapped[int]
-    board: Mapped[str] = mapped_column(index=True)
-    workload: Mapped[str] = mapped_column(index=True)
-    kind: Mapped[str] = mapped_column(index=True)
-    versions: Mapped[str]
-    settings: Mapped[int]
-    worth_of_board_and_workload: Mapped[float | None]
-    worth_of_board: Mapped[float | None]
-    worth_of_workload: Mapped[float | None]
-    worth_of_kind: Mapped[float | None]
-    document: Mapped[JsonObject]
-
-
 class TrialRow(Base):
     """A trial as it is now. Few of millions run: an index has them alone.
 

@@ -300,67 +300,6 @@ def time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return ratio, math.sqrt(squares / (len(known) - 1) / len(known)) / one
 
 
-def transferred(scenarios: Mapping[str, Sequence[Told]]) -> list[tuple[str, list[str]]]:
-    """Return what studies capture without siblings, and what changes with those of each scenario.
-
-    No row of what is deployed above a limit where nothing is.
-    """
-    first = next(iter(scenarios.values()))
-    rows = [("captured without siblings", [f"{r['cold']:.2f}" for r in first])]
-    for label, own in scenarios.items():
-        wrong = [f"{100 * r['wrong']:.1f} / {100 * r['wrong_cold']:.1f}" for r in own]
-        above = [f"{r['windows_above']:.2f} / {r['windows_above_cold']:.2f}" for r in own]
-        rows += [
-            (f"{label}: difference", [pm(r["difference"], r["stderr"], "+.3f") for r in own]),
-            (f"{label}: windows above, with / without", above),
-        ]
-        if any(r["wrong"] or r["wrong_cold"] for r in own):
-            rows.append((f"{label}: % deployed above, with / without", wrong))
-    return rows
-
-
-def missed_bounds(title: str, found: Told) -> str:
-    """Return the bounds that are missed, with their figures, and the number of the others."""
-    every = [(label, text, one) for label, own in found.items() for text, one in own.items()]
-    missed = [
-        f"{label}, {text}: {one['figure']:+.3f}{' (' + one['source'] + ')' if 'source' in one else ''}"
-        for label, text, one in every
-        if not one["reached"]
-    ]
-    text = f"{title}: {len(every) - len(missed)} of {len(every)} bounds are reached."
-    return f"{text} **Missed**: {'; '.join(missed)}." if missed else text
-
-
-def by_database(part: Told) -> list[Told]:
-    """Return each source's difference after eight trials, the lowest first."""
-    rows = (
-        {**r, "name": name, "label": label}
-        for name, database in part["databases"].items()
-        for label in part["over sources"]
-        for r in database[label]
-        if r["budget"] == 8
-    )
-    return sorted(rows, key=lambda r: float(r["difference"]))
-
-
-def families(told: Told) -> list[Told]:
-    """Return the parts of the bench of transfer that were run, with their scenarios."""
-    titles = {
-        "made-up": "Made-up families",
-        "boards": "Simulated boards",
-        "surfaces": "Measured surfaces",
-    }
-    found = [
-        (t, told[p], " left out") for p, t in titles.items() if "over sources" in told.get(p, {})
-    ]
-    found += [("Wrong siblings", told["wrong"], "")] if "wrong" in told else []
-    return [
-        {**own, "title": title, "scenarios": {f"{k}{more}": v for k, v in own["over sources"].items()},
-         "several": more and len(own["databases"]) > 1}
-        for title, own, more in found
-    ]  # fmt: skip
-
-
 JUDGED_AT = 8
 """After so many trials, or the next budget there is, windows above a limit are told by source."""
 MOST_ABOVE = 0.05

@@ -201,7 +201,7 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
     Raises:
         ConfigError: there is no such place, or what it needs is not installed.
     """
-    from tuner.suggesting.suggestions import MemoryElsewhere, Suggestions
+    from tuner.suggesting.suggestions import Suggestions
     from tuner.suggesting.workers import LocalWorker, SuggestionWorker
 
     if config.suggest == "here":
@@ -219,7 +219,7 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
     suggestions = Suggestions(
         loop.policies, workers, lambda study: loop.news.tell(study.devices), telemetry.suggested
     )
-    loop.decides, loop.memory.work = suggestions.policy, MemoryElsewhere(suggestions)
+    loop.decides = suggestions.policy
     end = suggestions.begin()
 
     def end_all() -> None:

@@ -14,7 +14,6 @@ from db.sql.database import Database, Timed, insert_into, untimed
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
-from db.sql.posteriors import SqlPosteriors
 from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
 from db.sql.tables import SqlAudit, SqlDeliveries, SqlReplicas
@@ -32,7 +31,6 @@ class SqlStore:
         self._database = database
         self.studies = SqlStudies(database)
         self.trials = SqlTrials(database)
-        self.posteriors = SqlPosteriors(database)
         self.leases = SqlLeases(database)
         self.bus = SqlBus(database)
         self.devices = SqlDevices(database, self.bus)

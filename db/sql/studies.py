@@ -43,6 +43,7 @@ from db.sql.rows import APPLIED
 from tuner.core import (
     ACTIVE,
     Conflict,
+    Device,
     Phase,
     Revision,
     Situation,
@@ -262,6 +263,21 @@ class SqlStudies:
             )
             which.append(StudyRow.id.in_(CURRENT.with_only_columns(StudyRow.id).where(named)))
         return self._ids(*which)
+
+    def holding_like(self, device: Device, most: int) -> Sequence[str]:
+        """Return the newest studies that hold on a device of this board, workload and versions."""
+        names = ("board", "driver", "workload", "workload_version")
+        query = (
+            select(StudyRow.id)
+            .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
+            .join(DeviceRow, DeviceRow.id == StudyDeviceRow.device)
+            .where(StudyRow.phase == Phase.HOLDING.value)
+            .where(*(getattr(DeviceRow, name) == getattr(device, name) for name in names))
+            .group_by(StudyRow.id)
+            .order_by(StudyRow.created_at.desc(), StudyRow.id)
+        )
+        with self._database.look() as connection:
+            return tuple(connection.scalars(query.limit(most)))
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""

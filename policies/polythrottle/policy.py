@@ -68,7 +68,6 @@ class Polythrottle:
 
     explores_apart = True
     plans_by_load = True
-    uses_siblings = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:

@@ -22,7 +22,6 @@ from tests.contracts.log import (
     ObservationsContract,
     SharedBusContract,
 )
-from tests.contracts.posteriors import PosteriorsContract
 from tests.contracts.replicas import ReplicasContract
 from tests.contracts.stops import StopsContract
 from tests.contracts.stored import applied_to
@@ -51,7 +50,6 @@ __all__ = [
     "KilledWriterContract",
     "LeasesContract",
     "ObservationsContract",
-    "PosteriorsContract",
     "ReplicasContract",
     "ReportsContract",
     "SharedBusContract",

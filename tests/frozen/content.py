@@ -300,7 +300,6 @@ def everything(store: Store) -> Mapping[str, object]:
         "replicas": store.replicas.list(),
         "budget groups": store.budgets.groups(),
         "budget members": store.budgets.members(),
-        "posteriors": [store.posteriors.near(device, 5) for device in store.devices.list()],
         "stop": store.stops.current(),
         "history": history(store, HistoryQuestion()),
     }

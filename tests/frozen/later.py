@@ -1,4 +1,4 @@
-"""More that 0.2.0 leaves behind: groups, labels, budgets, posteriors, an audit log."""
+"""More that 0.2.0 leaves behind: groups, labels, budgets, an audit log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.builders import START, completed, setting, study
-from tests.frozen.content import AGENT, HELD, LIMIT, PLAN, at, described, fill
+from tests.frozen.content import AGENT, LIMIT, PLAN, at, described, fill
 from tests.frozen.messages import MESSAGES
 from tuner.core import (
     AuditEntry,
@@ -16,7 +16,6 @@ from tuner.core import (
     CapKnob,
     CapSchedule,
     CapStep,
-    Closeness,
     Delivery,
     Device,
     Exploration,
@@ -28,9 +27,6 @@ from tuner.core import (
     Objective,
     Phase,
     Plan,
-    Posterior,
-    PosteriorKnob,
-    Role,
     Row,
     Safety,
     Store,
@@ -81,24 +77,6 @@ MEMBER = MemberRecord(
         sent=(CapSchedule(3, (CapStep(2.0, 120.0, {"gpu.power_limit_w": 120.0}),)),),
     ),
 )
-POSTERIOR = Posterior(
-    study=HELD,
-    revision=7,
-    board="fake",
-    kind="simulated",
-    workload="inference",
-    versions="driver 1, workload 1",
-    knobs=(PosteriorKnob("gpu.clock_mhz", Role.CORE_CLOCK, False),),
-    points=((0.0,), (-0.5,)),
-    metrics=("energy_j", "latency_p99_ms"),
-    means=((0.0, -0.25), (0.0, 0.125)),
-    directions=(((0.0, 0.125), (0.0, 0.25)),),
-    baseline={"energy_j": 10.0, "latency_p99_ms": 100.0},
-    held=setting(600),
-    aim="minimize energy_j; latency_p99_ms <= 1.2x baseline",
-    settings=2,
-    worth={Closeness.BOARD: 0.75},
-)
 
 
 def labelled(name: str) -> Device:
@@ -115,7 +93,6 @@ def fill_later(store: Store) -> None:
     _grouped(store)
     store.budgets.put_group(RACK)
     store.budgets.put_member(MEMBER)
-    store.posteriors.put(POSTERIOR, at(48.0))
     store.audit.add(
         AuditEntry(
             at=at(44.0), who="ann", role="operator", address="10.0.0.7", method="POST",

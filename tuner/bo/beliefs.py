@@ -17,10 +17,8 @@ from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
 from tuner.bo.physics import BaselineFacts, items_in_flight, share_drawn
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
-from tuner.bo.siblings import sibling_hypotheses
 from tuner.core import (
     LOAD_NEAR,
-    NO_MEMORY,
     POWER,
     Candidate,
     Evidence,
@@ -29,7 +27,6 @@ from tuner.core import (
     Prediction,
     Role,
     Setting,
-    SiblingMemory,
     Study,
     called,
     load_trend,
@@ -57,8 +54,7 @@ class View:
     Metrics that one law connects share a model; each other metric has its own. `models` begins with
     the objective's. `where` has the model and the column of each metric. `running` are the rows
     that other devices are measuring. `beside` is the prediction if these rows show their expected
-    values, None where no row runs. `alone` is the prediction without siblings, None where these do
-    not count.
+    values, None where no row runs.
     """
 
     models: Sequence[OutcomeModel]
@@ -67,7 +63,6 @@ class View:
     measured: Mapping[int, Candidate]
     running: tuple[int, ...] = ()
     beside: View | None = None
-    alone: View | None = None
 
     @property
     def ahead(self) -> View:
@@ -79,9 +74,8 @@ class View:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to keep every limit, which siblings may lower and never raise."""
-        chance = torch.stack([m.weights @ m.kept for m in self.models]).prod(dim=0).clamp_max(1.0)
-        return chance if self.alone is None else torch.minimum(chance, self.alone.chance)
+        """Each row's probability to keep every limit."""
+        return torch.stack([m.weights @ m.kept for m in self.models]).prod(dim=0).clamp_max(1.0)
 
     @cached_property
     def cost(self) -> Tensor:
@@ -127,13 +121,10 @@ def believe(
     grid: Grid,
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
-    memory: SiblingMemory = NO_MEMORY,
 ) -> View:
     """Predict each metric that is an objective or has a limit, for every row of a grid.
 
     `seen` replaces the evidence's candidates: the measurements at each row of a grid over loads.
-
-    `memory` has the siblings, hypotheses about the metrics with a law.
 
     `running` are settings that are being measured. For `View.ahead` each is taken to show its
     expected value, with the largest error of the readings so far ("kriging believer", Ginsbourger
@@ -171,8 +162,6 @@ def believe(
         own_kinds = tuple(kinds[metric] for metric in group)
         physical = Kind.OTHER not in own_kinds
         priors = physical_hypotheses(grid, own_kinds, facts) if physical else free_hypothesis(grid)
-        if physical and memory.siblings:
-            priors += sibling_hypotheses(grid, group, memory, len(priors))
         spreads = SPREADS[:1] if physical else SPREADS
         condition = partial(Mixture, grid, home, len(group), priors=priors, spreads=spreads)
         mixtures = [condition(readings=readings)]
@@ -183,8 +172,6 @@ def believe(
         leads = study.objective.metric in group
         grouped.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
     now, *soon = (View(m, scales, where, measured, pending) for m in zip(*grouped, strict=True))
-    if any(model.mixture.siblings_agree for model in now.models):
-        now = replace(now, alone=believe(study, evidence, grid, running, seen))
     return replace(now, beside=soon[0]) if soon else now
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice, takewhile
 
-import torch
-
 from tuner import guard
-from tuner.bo.explore import RULES, Rules
+from tuner.bo.explore import RULES, Rules, explore
 from tuner.bo.search import Search
-from tuner.bo.suggest import next_trial, search_of, sibling_weight
+from tuner.bo.suggest import search_of
 from tuner.core import (
     BelievedSetting,
     Explanation,
@@ -46,7 +44,7 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="there is only one setting")
     search = search_of(past)
     through = _through(past)
-    chosen = next_trial(search) if past.left > 0 else None
+    chosen = explore(search) if past.left > 0 else None
     if study.terms.plan_by:
         text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
     elif chosen is None:
@@ -57,7 +55,7 @@ def explain(past: Past) -> Explanation:
             f"Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
         )
     return Explanation(
-        text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}{_by_sibling(search)}",
+        text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
         refused=_refused(search, through),
@@ -79,25 +77,6 @@ def _by_hypothesis(search: Search) -> str:
         shares[component.prior.name] += weight
     parts = (f"{name}: {share:.0%}".replace("%", " %") for name, share in shares.most_common())
     return "; ".join(parts)
-
-
-def _by_sibling(search: Search) -> str:
-    """Return a text with the weight of each sibling of the study, empty where it has none."""
-    if not search.past.memory.siblings:
-        return ""
-    mixture = search.view.models[0].mixture
-    closeness = {s.posterior.study: s.closeness for s in search.past.memory.siblings}
-    shares = dict.fromkeys(closeness, 0.0)
-    for component, weight in zip(mixture.components, mixture.weights.tolist(), strict=True):
-        names, laws = component.prior.siblings, torch.zeros(len(component.likely)).double()
-        laws[component.likely] = component.shares
-        # Siblings that are mixed are a single law, which all of them share alike.
-        alike = len(names) // len(laws)
-        own = [share / alike for share in laws.tolist() for _ in range(alike)]
-        for name, share in zip(names, own, strict=True):
-            shares[name] += weight * share
-    each = "; ".join(f"{name} ({closeness[name]}) {share:.2f}" for name, share in shares.items())
-    return f". {sibling_weight(search)}. Each sibling's weight: {each}"
 
 
 def _through(past: Past) -> Setting:

@@ -35,10 +35,6 @@ NEGLIGIBLE = 0.005
 """Components below this share of the probability are dropped, and laws below this share of the
 likeliest's."""
 
-AGREED = 3.0
-"""Siblings count once they predicted the readings this number of times as well as the study's own
-hypotheses."""
-
 CALM = 4.0
 """Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
 
@@ -109,10 +105,9 @@ class Component:
 class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
-    `weights` has the share of each component. `siblings_share` is the probability of siblings after
-    the readings, which counts where they agree, `siblings_prior` that before. `mean`, `variance` and
-    `with_home`, the covariance of each row with `home`, have `components x rows x metrics`.
-    `spreads` are factors that may shrink the prior's expectations. Deterministic for the same readings.
+    `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
+    each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink the
+    prior's expectations. Deterministic for the same readings.
     """
 
     def __init__(
@@ -125,7 +120,6 @@ class Mixture:
         spreads: Sequence[float] = (1.0,),
     ) -> None:
         self.home, self.metrics = home, metrics
-        self.siblings_prior, self.siblings_share, self.siblings_agree = 0.0, 0.0, False
         self.rows, self.points = len(grid.settings), grid.places
         self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
@@ -206,34 +200,13 @@ class Mixture:
             factors.append(torch.linalg.cholesky(covariances))
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
-        weights = self._weighed(logs, priors)
+        weights = torch.softmax(logs.flatten(), dim=0)
         selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         components = []
         for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
         return components, weights[selected] / weights[selected].sum()
-
-    def _weighed(self, logs: Tensor, priors: Sequence[Hypothesis]) -> Tensor:
-        """Return the probability of each component; siblings have none until a window agrees with them.
-
-        A window of a changed setting agrees where siblings predicted the readings `AGREED` times as
-        well as the study's own hypotheses.
-        """
-        odds = torch.tensor([prior.odds for prior in priors], dtype=torch.float64)
-        own = torch.tensor([not prior.siblings for prior in priors])
-        weights = torch.softmax((logs + odds.log()).flatten(), dim=0)
-        if bool(own.all()):
-            return weights
-        by_prior = weights.reshape(logs.shape).sum(dim=0)
-        self.siblings_prior = float(odds[~own].sum() / odds.sum())
-        self.siblings_share = float(by_prior[~own].sum())
-        better = by_prior[~own].sum() * odds[own].sum()
-        worse = by_prior[own].sum() * odds[~own].sum()
-        self.siblings_agree = bool((better >= AGREED * worse) & (self.row != self.home).any())
-        if self.siblings_agree:
-            return weights
-        return torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
 
     def _fits(self, prior: Hypothesis, factors: Tensor) -> Tensor:
         """Return the log probability of the readings, up to a common constant: `factors x laws`."""

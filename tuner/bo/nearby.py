@@ -63,15 +63,6 @@ def searched(
     return search
 
 
-def sampled(study: Study, measured: Sequence[Setting]) -> Grid:
-    """Return a space, or the baseline, the measured settings and a random sample of one too large."""
-    space = study.space
-    if space.size <= most_rows(space):
-        return enumerate_grid(space)
-    settings = [study.baseline, *measured, *_sample(space, Random(study.seed))]
-    return grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
-
-
 def _add(by_key: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
     for setting in settings:
         by_key.setdefault(setting_key(setting), setting)

@@ -33,15 +33,12 @@ class Hypothesis:
 
     `centres` are its possible means, all equally likely: one row, or one for each law. `features`
     are directions, each with a standard normal weight: its covariance is their product. `name` is
-    its name in an explanation. `odds` is its initial probability relative to that of a hypothesis
-    of this study's own; `siblings` are the studies that it is from.
+    its name in an explanation.
     """
 
     centres: Tensor
     features: Tensor
     name: str = "powers of the knobs"
-    odds: float = 1.0
-    siblings: tuple[str, ...] = ()
 
     @cached_property
     def width(self) -> Tensor:

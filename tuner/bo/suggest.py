@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import replace
 
 from tuner.bo.beliefs import believe
 from tuner.bo.encoding import Grid
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
-from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait
+from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Wait
 
 
 def suggest(
@@ -38,13 +37,12 @@ def suggest(
     search = search_of(past, within)
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
-    chosen = next_trial(search, without)
+    chosen = explore(search, without)
     if chosen is None and past.running:
         return Wait("waiting for running trials")
     if chosen is None:
         return _done(search, "little gain is left")
-    weight = f"; {sibling_weight(search)}" if past.memory.siblings else ""
-    return replace(chosen, why=chosen.why + weight)
+    return chosen
 
 
 def search_of(past: Past, within: Callable[[Setting], bool] | None = None) -> Search:
@@ -53,42 +51,10 @@ def search_of(past: Past, within: Callable[[Setting], bool] | None = None) -> Se
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, grid, running, memory=past.memory)
+        view = believe(study, evidence, grid, running)
         return Search(past, grid, view, within)
 
     return searched(study, [c.setting for c in evidence.candidates], look, running)
-
-
-def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
-    """Return the setting to measure next, None where no trial is worth it.
-
-    Siblings choose where they expect a new setting to cost less than the best so far. Else the
-    study's own hypotheses choose: siblings that predicted the windows so far may be wrong elsewhere,
-    and must not keep a search from a setting, nor end it.
-    """
-    chosen, alone = explore(search, without), search.view.alone
-    if alone is None or (chosen is not None and _saves(search, chosen.setting)):
-        return chosen
-    return explore(replace(search, view=alone), without) or chosen
-
-
-def _saves(search: Search, setting: Setting) -> bool:
-    """Return whether a setting is new and expected to cost less than the best so far."""
-    row, cost = search.grid.row(setting), search.view.cost
-    new = row is not None and row not in search.view.measured
-    return new and bool(cost[row] < cost[search.incumbent])
-
-
-def sibling_weight(search: Search) -> str:
-    """Return a text with the siblings' weight, and whether a window agrees with them."""
-    mixture = search.view.models[0].mixture
-    count, ended = len(search.past.memory.siblings), search.ended
-    text = f"{count} sibling{'s' * (count != 1)}, weight {mixture.siblings_prior:.2f}"
-    text += f" -> {mixture.siblings_share:.2f} after {ended} trial{'s' * (ended != 1)}"
-    if mixture.siblings_agree:
-        return text
-    fading = ended > 0 and mixture.siblings_share < mixture.siblings_prior
-    return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
 
 
 def _done(search: Search, why: str) -> Done:

@@ -25,7 +25,6 @@ from tuner.core.ports.access import *
 from tuner.core.ports.fleet import *
 from tuner.core.ports.hardware import *
 from tuner.core.ports.log import *
-from tuner.core.ports.memory import *
 from tuner.core.ports.policies import *
 from tuner.core.ports.store import *
 from tuner.core.ports.studies import *
@@ -34,7 +33,6 @@ from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
 from tuner.core.series import *
-from tuner.core.siblings import *
 from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *

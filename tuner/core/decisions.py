@@ -20,7 +20,6 @@ from tuner.core.knobs import Setting
 from tuner.core.loads import LoadHistory, load_turns, loads_ahead
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
-from tuner.core.siblings import NO_MEMORY, SiblingMemory
 from tuner.core.studies import Study
 from tuner.core.trials import Phase, Trial, TrialState
 from tuner.errors import InvalidInput
@@ -33,8 +32,7 @@ class Past:
     """All that a decision may read; no clock, no device.
 
     The study, its trials that still count (running ones too, by number; none of a setting that its devices
-    offer no more), the situation now, for how long each load of a plan's signal was seen, and what finished
-    studies left. `withdrawn`
+    offer no more), the situation now, and for how long each load of a plan's signal was seen. `withdrawn`
     counts the tuning trials of settings no more offered: they were spent. What follows from these is worked
     out when it is first asked for, and once.
     """
@@ -44,7 +42,6 @@ class Past:
     context: Context = field(default_factory=dict)
     loads: LoadHistory = field(default_factory=LoadHistory)
     withdrawn: int = 0
-    memory: SiblingMemory = NO_MEMORY
 
     def __post_init__(self) -> None:
         trials = counted(self.study, self.trials)

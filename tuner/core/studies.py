@@ -15,7 +15,6 @@ from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
-from tuner.core.siblings import Transfer
 from tuner.core.trials import Phase
 from tuner.core.units import LONGEST_S, Count, Share, Span
 from tuner.errors import InvalidInput
@@ -33,6 +32,7 @@ __all__ = [
     "Study",
     "StudyStamp",
     "Terms",
+    "Transfer",
     "UnreadableStudy",
 ]
 
@@ -109,8 +109,8 @@ class Terms:
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
     none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
-    its ranges; empty: one setting is held at every load. With `transfer` finished studies of like
-    devices are hypotheses about this one.
+    its ranges; empty: one setting is held at every load. With `transfer` a setting that three
+    like studies hold is proven first.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -185,6 +185,14 @@ class Terms:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The setting that `holders` like studies hold, and that is proven before a search; empty for none."""
+
+    plan: Setting = field(default_factory=dict, hash=False)
+    holders: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
@@ -195,7 +203,8 @@ class Study:
     CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
     in the one that it continues in when resumed; other changes keep both. `quantities` is
     what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
-    is the group of a fleet file that declares it; empty: none does. `transfer` are the siblings it uses.
+    is the group of a fleet file that declares it; empty: none does. `transfer` is the first
+    candidate that like studies gave it.
     """
 
     id: str
@@ -212,7 +221,7 @@ class Study:
     terms: Terms = Terms()
     exploration: Exploration = Exploration()  # noqa: RUF009  frozen
     group: str = ""
-    transfer: Transfer = Transfer()  # noqa: RUF009  frozen
+    transfer: Transfer = Transfer()
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""

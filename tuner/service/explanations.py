@@ -35,7 +35,7 @@ def explained(loop: Loop, name: str) -> ExplanationView:
     """
     study = loop.store.studies.get(name)
     trials = tuple(loop.store.trials.list(name))
-    past = Past(study=study, trials=trials, memory=loop.memory.memory(study))
+    past = Past(study=study, trials=trials)
     policy = loop.policies(study.policy)
     if isinstance(policy, Explains):
         explanation = policy.explain(bounded(past))

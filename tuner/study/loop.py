@@ -37,12 +37,10 @@ from tuner.core import (
     TrialState,
     TuningError,
     Unreadable,
-    UsesSiblings,
     hour_context,
     setting_key,
 )
-from tuner.memory.fleet import FleetMemory, in_words
-from tuner.study import apart, assignments, control, follow, lifecycle, moves
+from tuner.study import apart, assignments, control, follow, lifecycle, like_holds, moves
 from tuner.study.changes import Changes
 from tuner.study.control import LastControl
 from tuner.study.derived import Derived
@@ -117,7 +115,6 @@ class Loop:
     hold_reports: HoldReports = field(init=False)
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
-    memory: FleetMemory = field(init=False)
     steady: SteadyClock = field(init=False)
     _silence: Silence = field(init=False)
     _registry: Registry = field(init=False)
@@ -136,7 +133,6 @@ class Loop:
             store, now, self.changes, telemetry, self._silence, self.abandon_s
         )
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
-        self.memory = FleetMemory(store, now)
         self._growth = follow.PlanGrowth(store, lambda name: (self.decides or self.policies)(name))
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
         store.bus.subscribe(self._on_notice)
@@ -353,23 +349,12 @@ class Loop:
         return self._begun(study, situation.trials, step, device, poll, trials, alone)
 
     def _move(self, study: Study, step: moves.Move, trials: Sequence[Trial]) -> Idle | None:
-        """Move a study to another phase; as it begins to tune it chooses its siblings."""
+        """Move a study to another phase; as it begins to tune it chooses its first candidate."""
         begins = (study.phase, step.phase) == (Phase.BASELINE, Phase.TUNING)
-        if begins and study.terms.mode is Mode.SEARCH and self._uses_siblings(study):
-            transfer = self.memory.transfer(study, trials)
-            if transfer is None:
-                return Idle(why="the plans of like studies are being compared")
-            study = replace(study, transfer=transfer)
-            if study.transfer.siblings:
-                self.changes.note("siblings", in_words(study.transfer, study.workload), study.id)
+        if begins and study.terms.mode is Mode.SEARCH:
+            study = replace(study, transfer=like_holds.transfer(self.store, study, trials))
         self.changes.move(study, step.phase, step.why, step.plan)
         return None
-
-    def _uses_siblings(self, study: Study) -> bool:
-        try:
-            return isinstance(self.policies(study.policy), UsesSiblings)
-        except TuningError:  # the next step says why it cannot be had
-            return False
 
     def _may_explore(self, study: Study, trials: Sequence[Trial], device: str) -> bool:
         """Return whether a device may try the study's next setting alone."""
@@ -440,8 +425,6 @@ class Loop:
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; if the policy fails, pause its study with the reason."""
         past = self._growth.past(study, trials, self._load(study, poll))
-        if study.phase is Phase.TUNING:
-            past = replace(past, memory=self.memory.memory(study))
         began = self.monotonic()
         try:
             policy = (self.decides or self.policies)(study.policy)

@@ -9,25 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from policies import load_policy
 from tuner.core import (
-    Device,
     Done,
     Past,
     Policy,
-    Posterior,
     Prediction,
-    Setting,
-    Sibling,
     Suggestion,
     Try,
     TuningError,
     Wait,
     error_of,
 )
-from tuner.memory.fleet import WorkHere
 
 EXACT = ConfigDict(ser_json_inf_nan="strings", frozen=True)
 
@@ -37,36 +32,8 @@ class BatchQuestion(BaseModel):
 
     model_config = EXACT
 
-    kind: Literal["suggestions"] = "suggestions"
     policy: str
     pasts: tuple[Past, ...]
-
-
-class PosteriorQuestion(BaseModel):
-    """A finished study whose posterior is to be computed, and the siblings whose worth it has."""
-
-    model_config = EXACT
-
-    kind: Literal["posterior"] = "posterior"
-    past: Past
-    device: Device
-    siblings: tuple[Sibling, ...]
-
-
-class AgreementQuestion(BaseModel):
-    """A study, and the posteriors of like ones that may agree on a plan."""
-
-    model_config = EXACT
-
-    kind: Literal["agreement"] = "agreement"
-    past: Past
-    like: tuple[Posterior, ...]
-
-
-Question = Annotated[
-    BatchQuestion | PosteriorQuestion | AgreementQuestion, Field(discriminator="kind")
-]
-QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 
 
 class Tried(BaseModel):
@@ -126,25 +93,6 @@ class BatchAnswers(BaseModel):
         return self.model_dump_json().encode()
 
 
-class MemoryAnswer(BaseModel):
-    """The posterior of a study, or the plan that like ones agree on, or why there is neither."""
-
-    model_config = EXACT
-
-    posterior: Posterior | None = None
-    plan: Setting = {}
-    holders: int = 0
-    failed: NotDecided | None = None
-
-    @classmethod
-    def read(cls, line: bytes) -> MemoryAnswer:
-        """Return an answer as it travelled. Raises what the work raised."""
-        parsed = cls.model_validate_json(line)
-        if parsed.failed is not None:
-            raise parsed.failed.error()
-        return parsed
-
-
 @dataclass(frozen=True, slots=True)
 class Decided:
     """What a policy decided for one past, or what it raised."""
@@ -154,14 +102,12 @@ class Decided:
 
 
 def answer(question: bytes) -> bytes:
-    """Decide for every past of a question, or compute what a memory needs; runs where the work is done.
+    """Decide for every past of a question; runs where the work is done.
 
     What a policy raises is an answer, too. Each past is decided by itself, so no reply depends on other
     questions; what pasts of one space have in common a policy may remember.
     """
-    batch = QUESTION.validate_json(question)
-    if not isinstance(batch, BatchQuestion):
-        return _remembered(batch).model_dump_json().encode()
+    batch = BatchQuestion.model_validate_json(question)
     try:
         policy = load_policy(batch.policy)
     except TuningError as error:
@@ -183,18 +129,6 @@ def read(answers: bytes, count: int) -> list[Decided]:
         Decided(None, one.error()) if isinstance(one, NotDecided) else Decided(one.suggestion)
         for one in parsed
     ]
-
-
-def _remembered(question: PosteriorQuestion | AgreementQuestion) -> MemoryAnswer:
-    work = WorkHere()
-    try:
-        if isinstance(question, PosteriorQuestion):
-            posterior = work.posterior(question.past, question.device, question.siblings)
-            return MemoryAnswer(posterior=posterior)
-        plan, holders = work.agreed(question.past, question.like).result()
-        return MemoryAnswer(plan=plan, holders=holders)
-    except Exception as error:  # noqa: BLE001  the tuner reports it to the study
-        return MemoryAnswer(failed=_failed(error))
 
 
 def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:

@@ -6,31 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from policies import QUICK
 from tuner.core import (
-    Device,
     Past,
     Policy,
-    Posterior,
-    Setting,
-    Sibling,
     Study,
     Suggestion,
     TrialState,
     TuningError,
     Wait,
 )
-from tuner.suggesting.questions import (
-    AgreementQuestion,
-    Decided,
-    MemoryAnswer,
-    PosteriorQuestion,
-    ask,
-    read,
-)
+from tuner.suggesting.questions import Decided, ask, read
 from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
@@ -43,8 +31,8 @@ WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
 MOST_TRIES = 3
 
-At = tuple[int, int, tuple[int, ...], str]
-"""A study's revision, the number of its last trial, which of its trials run, and the id of its memory."""
+At = tuple[int, int, tuple[int, ...]]
+"""A study's revision, the number of its last trial, and which of its trials run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +57,6 @@ class SuggestionRequest:
         return self.policy == other.policy and self.past.study.space == other.past.study.space
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemoryRequest:
-    """A question about the memory of a fleet, and its reply."""
-
-    question: bytes
-    reply: Future[MemoryAnswer] = field(default_factory=Future)
-
-
 @dataclass
 class Suggestions:
     """Has policies decide elsewhere, several at a time: a waiting request never blocks another.
@@ -93,7 +73,6 @@ class Suggestions:
     within_s: float = WITHIN_S
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _queue: list[SuggestionRequest] = field(default_factory=list)
-    _memory: list[MemoryRequest] = field(default_factory=list)
     _requested: dict[str, At] = field(default_factory=dict)
     _decided: dict[str, tuple[At, Decided]] = field(default_factory=dict)
     _paces: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -112,10 +91,7 @@ class Suggestions:
         def end() -> None:
             with self._lock:
                 self._ended = True
-                left, self._memory = self._memory, []
                 self._lock.notify_all()
-            for request in left:
-                request.reply.set_exception(WorkerLost("the tuner ends"))
             for worker in self.workers:
                 worker.close()
 
@@ -143,22 +119,8 @@ class Suggestions:
             raise decided[1].error or TuningError("no setting was suggested")
         return decided[1].suggestion
 
-    def reply(self, question: PosteriorQuestion | AgreementQuestion) -> Future[MemoryAnswer]:
-        """Return the reply to come to a question about the memory of a fleet."""
-        request = MemoryRequest(question.model_dump_json().encode())
-        with self._lock:
-            if self._ended:
-                request.reply.set_exception(WorkerLost("the tuner ends"))
-                return request.reply
-            self._memory.append(request)
-            self._lock.notify()
-        return request.reply
-
     def _work(self, worker: SuggestionWorker) -> None:
         while batch := self._taken():
-            if isinstance(batch, MemoryRequest):
-                self._remember(worker, batch)
-                continue
             began = time.monotonic()
             try:
                 answers = self._answered(worker, batch)
@@ -183,39 +145,17 @@ class Suggestions:
                 self._keep(request, answer)
                 self.took(request.policy, seconds)
 
-    def _remember(self, worker: SuggestionWorker, request: MemoryRequest) -> None:
-        """Have a worker answer a question about the memory; lost ones are replaced a few times."""
-        error: Exception = WorkerLost("the tuner ends")
-        for _ in range(MOST_TRIES):
-            if self._ended:
-                break
-            try:
-                line = worker.answer(request.question, self.within_s)
-                request.reply.set_result(MemoryAnswer.read(line))
-                return
-            except WorkerLost as lost:
-                error = lost
-            except TuningError as failed:
-                error = failed
-                break
-            except Exception as invalid:  # noqa: BLE001  a worker of another release, or a broken one
-                worker.close()
-                error = WorkerLost(f"the worker's reply is not valid: {invalid!r}")
-        request.reply.set_exception(error)
-
-    def _taken(self) -> list[SuggestionRequest] | MemoryRequest | None:
+    def _taken(self) -> list[SuggestionRequest] | None:
         """Wait for studies and return some of one space, oldest first; nothing at the end.
 
-        Questions about the memory come first: they are few. No more studies than this worker's share
+        No more studies than this worker's share
         of them. One of a size that is new is requested alone, and so is who was lost with others.
         """
         with self._lock:
-            while not self._queue and not self._memory and not self._ended:
+            while not self._queue and not self._ended:
                 self._lock.wait()
             if self._ended:
                 return None
-            if self._memory:
-                return self._memory.pop(0)
             first = self._queue[0]
             alike = [w for w in self._queue if w.like(first) and not w.lost]
             share = -(-len(alike) // len(self.workers))
@@ -273,35 +213,6 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryElsewhere:
-    """The memory's computations, done by the workers of `suggestions`."""
-
-    suggestions: Suggestions
-
-    def posterior(
-        self, past: Past, device: Device, siblings: Sequence[Sibling]
-    ) -> Posterior | None:
-        """Return a finished study's posterior; wait for it. Raises what computing it raised."""
-        question = PosteriorQuestion(past=past, device=device, siblings=tuple(siblings))
-        return self.suggestions.reply(question).result().posterior
-
-    def agreed(self, past: Past, like: Sequence[Posterior]) -> Future[tuple[Setting, int]]:
-        """Return the plan that like studies agree on; then the study is woken."""
-        agreed: Future[tuple[Setting, int]] = Future()
-
-        def computed(reply: Future[MemoryAnswer]) -> None:
-            if (error := reply.exception()) is not None:
-                agreed.set_exception(error)
-            else:
-                agreed.set_result((reply.result().plan, reply.result().holders))
-            self.suggestions.wake(past.study)
-
-        question = AgreementQuestion(past=past, like=tuple(like))
-        self.suggestions.reply(question).add_done_callback(computed)
-        return agreed
-
-
-@dataclass(frozen=True, slots=True)
 class Here:
     """A policy by its name, which decides at once; its duration is reported, too."""
 
@@ -323,4 +234,4 @@ def _at(past: Past) -> At:
     """
     last = past.trials[-1].number if past.trials else 0
     running = [t.number for t in past.trials if t.state is TrialState.RUNNING]
-    return past.study.revision, last, tuple(running), past.memory.id
+    return past.study.revision, last, tuple(running)

@@ -12,7 +12,6 @@ from statistics import median
 from tests.bench.contest.surfaces import SurfaceProblem
 from tests.bench.contest.tuners import TUNERS, Tuner, policy_of
 from tuner.core import (
-    NO_MEMORY,
     Constraint,
     Done,
     Estimate,
@@ -24,7 +23,6 @@ from tuner.core import (
     Policy,
     Setting,
     SettingKey,
-    SiblingMemory,
     Study,
     Terms,
     Trial,
@@ -59,7 +57,7 @@ class Task:
     see the standard error that the window's own parts show. The limit is absolute, `slack` times the
     true baseline, unless `own_baseline`: then the study works it out from two noisy windows of its own,
     as one in production does, and is scored against the true one all the same. `variant` is who goes by
-    the name, None for the one of that name in `TUNERS`. `memory` has the siblings that it may read.
+    the name, None for the one of that name in `TUNERS`.
     """
 
     tuner: str
@@ -70,7 +68,6 @@ class Task:
     noise: float = 0.02
     own_baseline: bool = False
     variant: Tuner | None = None
-    memory: SiblingMemory = NO_MEMORY
 
     @property
     def who(self) -> Tuner:
@@ -310,7 +307,7 @@ class _Bench:
         """Return the study's past, with so many trials to spend."""
         terms = replace(self.study.terms, trials=trials)
         study = replace(self.study, terms=terms)
-        return Past(study=study, trials=tuple(self.trials), memory=self.task.memory)
+        return Past(study=study, trials=tuple(self.trials))
 
     def _final(self, trials: int) -> Setting:
         """Return what the policy deploys when these were all its trials."""

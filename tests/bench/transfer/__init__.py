@@ -1,1 +1,1 @@
-"""How much the studies of like devices help a new one."""
+"""How a fleet of like devices comes to hold a setting that others proved."""

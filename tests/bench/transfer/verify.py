@@ -201,8 +201,6 @@ def verified(count: int = 100, seed: int = 1) -> dict[str, Any]:
                     name, silicon, Path(folder) / f"{number}-cold", Random(f"{seed}/{number}")
                 )
                 cold[name] = _hold(loop, twin, time, f"c{number}", seed + number, transfer=False)
-            for _ in loop.memory.remember():
-                pass
             gpu.actuator.close()
     return _figures(held, cold, count)
 

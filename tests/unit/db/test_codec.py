@@ -14,7 +14,6 @@ from tests.builders import setting, study
 from tuner.core import (
     PLANNED,
     Better,
-    Closeness,
     Condition,
     Constraint,
     Cost,
@@ -34,7 +33,6 @@ from tuner.core import (
     Safety,
     Scope,
     Setting,
-    SiblingRef,
     Signal,
     Space,
     Study,
@@ -114,11 +112,7 @@ TERMS = st.builds(
 ) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
 
 
-TRANSFERS = st.builds(
-    Transfer,
-    st.lists(st.builds(SiblingRef, NAMES, NAMES, st.sampled_from(Closeness))).map(tuple),
-    st.dictionaries(st.sampled_from(Closeness), st.floats(0.0, 1.0)),
-)
+TRANSFERS = st.builds(Transfer, SETTINGS, st.integers(0))
 
 
 @st.composite
@@ -202,6 +196,13 @@ def test_a_plan_from_before_rows_had_a_gain_is_read() -> None:
     doc = STUDIES.encode(made)
     for row in doc["plan"]["rows"]:
         del row["gain"]
+    assert STUDIES.decode(doc) == made
+
+
+def test_the_siblings_of_a_study_of_before_schema_0007_are_left_out() -> None:
+    made = replace(study(), transfer=Transfer(setting(600), 3))
+    doc = STUDIES.encode(made)
+    doc["transfer"] |= {"siblings": [{"study": "s2"}], "trust": {"same board": 0.5}}
     assert STUDIES.decode(doc) == made
 
 

@@ -42,10 +42,6 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
-class TestPosteriors(contracts.PosteriorsContract):
-    pass
-
-
 class TestTokens(contracts.TokensContract):
     pass
 

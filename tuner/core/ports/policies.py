@@ -1,4 +1,4 @@
-"""What a policy is: one function, and six things that it may say of itself."""
+"""What a policy is: one function, and five things that it may say of itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ __all__ = [
     "Policy",
     "RefusesStudies",
     "SaysWhatItHeeds",
-    "UsesSiblings",
 ]
 
 
@@ -76,10 +75,3 @@ class PlansByLoad(Protocol):
     """
 
     plans_by_load: bool
-
-
-@runtime_checkable
-class UsesSiblings(Protocol):
-    """A policy that reads `Past.memory`, the posteriors of finished studies of like devices."""
-
-    uses_siblings: bool

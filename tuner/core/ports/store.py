@@ -9,7 +9,6 @@ from tuner.core.devices import Notice
 from tuner.core.ports.access import Audit, Tokens
 from tuner.core.ports.fleet import Budgets, Devices, Replicas, Stops
 from tuner.core.ports.log import Deliveries, Events, Observations
-from tuner.core.ports.memory import Posteriors
 from tuner.core.ports.studies import Studies
 from tuner.core.ports.trials import Leases, Trials
 
@@ -45,10 +44,6 @@ class Store(Protocol):
     @property
     def trials(self) -> Trials:
         """Trials, reports and status history."""
-
-    @property
-    def posteriors(self) -> Posteriors:
-        """What finished studies left."""
 
     @property
     def leases(self) -> Leases:

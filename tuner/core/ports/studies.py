@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from tuner.core.devices import Device
 from tuner.core.studies import Revision, Situation, Study, StudyStamp, UnreadableStudy
 from tuner.core.trials import Phase
 
@@ -52,6 +53,9 @@ class Studies(Protocol):
 
     def phases(self) -> Mapping[str, tuple[Phase, int]]:
         """Return phase and revision of each study, by its id, oldest first."""
+
+    def holding_like(self, device: Device, most: int) -> Sequence[str]:
+        """Return the newest studies that hold on a device of this board, workload and versions."""
 
     def ids(
         self,

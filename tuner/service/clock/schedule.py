@@ -55,8 +55,6 @@ PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """The given number of a hold's latest windows are looked at."""
-REMEMBER_S = 30.0
-"""Posteriors of finished studies are built so often."""
 STEP_S = 1.0
 """A wall clock that moves so much against the monotonic one was set."""
 LONGEST_TURN_S = 0.01
@@ -330,7 +328,6 @@ def start(
         [
             (lead.alone(maintenance.reap), 10.0),
             (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1.0),
-            (lead.alone(in_turns(maintenance.loop.memory.remember, REMEMBER_S)), 1.0),
             (maintenance.keep_seen, KEEP_S),
             (lead.alone(maintenance.watch_silence), 10.0),
             (lead.alone(maintenance.prune), 3600.0),

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle.policy import Polythrottle, TwoPhase
-from tests.builders import baseline, past, setting, study, surface, trial
-from tests.unit.tuner.bo.test_siblings import memory, told
+from tests.builders import baseline, past, setting, surface, trial
 from tests.unit.tuner.bo.test_suggest import fine, go_on
 from tuner import guard
 from tuner.bo.explain import MOST_REFUSED, explain
@@ -141,16 +140,3 @@ def test_a_study_whose_trials_are_used_would_try_nothing_more(spent: int) -> Non
     study = fine(4, constraints=LIMIT)
     explanation = explain(past(study, go_on(study, baseline(study), spent)))
     assert ("no further trial" in explanation.text) == (spent == 4)
-
-
-def test_each_sibling_has_its_weight_beside_the_study_s_own_hypotheses() -> None:
-    slower = setting(800)
-    trials = [*baseline(study()), trial(3, slower, surface(slower))]
-    two = memory(told(), told(3.0, name="s2"), trusted=0.5)
-    text = explain(replace(past(study(), trials), memory=two)).text
-    parts = re.findall(r"(s\d) \(same board and workload\) (\d\.\d\d)", text)
-    first, second = (float(weight) for _, weight in parts)
-    assert [name for name, _ in parts] == ["s1", "s2"]
-    assert 0.0 < second < first < 1.0
-    own = re.findall(r"(?:laws|powers)[^;.]*: (\d+) %", text)
-    assert sum(map(int, own)) > 0

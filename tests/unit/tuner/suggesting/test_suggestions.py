@@ -16,15 +16,13 @@ from tests.processes import until
 from tests.unit.policies.fedgpo.made_up import MadeUp, federated, situation
 from tuner.core import Past, Phase, Policy, Space, Study, TrialState, Try, TuningError, Wait
 from tuner.suggesting.questions import (
-    AgreementQuestion,
     BatchAnswers,
     BatchQuestion,
-    MemoryAnswer,
     NotDecided,
     Tried,
     ask,
 )
-from tuner.suggesting.suggestions import MOST_TRIES, WORKING, MemoryElsewhere, Suggestions
+from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
 
 
@@ -240,61 +238,3 @@ def test_a_question_tells_what_was_spent_on_settings_offered_no_more() -> None:
     here = past(narrowed, [*baseline(at), trial(3, setting(600)), trial(4, setting(800))])
     (there,) = BatchQuestion.model_validate_json(ask("sobol", [here])).pasts
     assert (there.trials, there.spent, there.left) == (here.trials, 2, here.left)
-
-
-@dataclass
-class Remembering(Scripted):
-    """A worker that is asked about the memory: `replies` are its lines, an exception is raised."""
-
-    replies: list[bytes | Exception] = field(default_factory=list)
-
-    def answer(self, question: bytes, within_s: float) -> bytes:
-        self.asked.append([AgreementQuestion.model_validate_json(question).past.study.id])
-        reply = self.replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-
-AGREED = MemoryAnswer(plan=setting(600), holders=3).model_dump_json().encode()
-FAILED = MemoryAnswer(failed=NotDecided(code="", message="no law")).model_dump_json().encode()
-
-
-def test_the_plan_of_like_studies_is_computed_by_a_worker_and_wakes_the_study() -> None:
-    worker = Remembering(replies=[WorkerLost("gone"), b"not an answer", AGREED])
-    with at_work(worker) as (suggestions, woken):
-        assert MemoryElsewhere(suggestions).agreed(of(), ()).result(60.0) == (setting(600), 3)
-        until(lambda: woken == ["s1"], "nobody was woken")
-    assert worker.asked == [["s1"]] * 3, "a lost worker and an invalid reply are asked again"
-
-
-@pytest.mark.parametrize(
-    ("replies", "error"),
-    [
-        ([FAILED], "no law"),
-        ([WorkerLost("gone")] * MOST_TRIES, "gone"),
-    ],
-    ids=["it fails", "every worker is lost"],
-)
-def test_what_cannot_be_computed_for_the_memory_raises(
-    replies: list[bytes | Exception], error: str
-) -> None:
-    worker = Remembering(replies=list(replies))
-    with at_work(worker) as (suggestions, _):
-        agreed = MemoryElsewhere(suggestions).agreed(of(), ())
-        with pytest.raises(TuningError, match=error):
-            agreed.result(60.0)
-    assert not worker.replies
-
-
-def test_a_question_about_the_memory_ends_with_the_tuner() -> None:
-    go = threading.Event()
-    busy = Scripted(lambda _: assert_soon(go))
-    with at_work(busy) as (suggestions, _):
-        suggestions.policy("scripted").suggest(of())
-        until(lambda: len(busy.asked) == 1, "it was not asked")
-        waits = MemoryElsewhere(suggestions).agreed(of(), ())
-    go.set()
-    for agreed in (waits, MemoryElsewhere(suggestions).agreed(of(), ())):
-        with pytest.raises(WorkerLost, match="the tuner ends"):
-            agreed.result(60.0)

@@ -1,1 +1,0 @@
-"""The fleet's memory: posteriors of finished studies, and their use by new ones."""
