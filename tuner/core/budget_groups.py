@@ -12,7 +12,7 @@ from tuner.core.budgets import LATE_S, CapKnob, CapSchedule, CapStep, MemberPowe
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
 from tuner.core.units import Share, Watts
-from tuner.errors import InvalidInput
+from tuner.errors import Conflict, InvalidInput
 
 __all__ = ["CEILING_MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
 
@@ -20,6 +20,8 @@ AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
 BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
+MOST_EVENTS = 16
+ANOTHER = "give another id, or end an event: jouletune budget event end ID"
 LEAST_REBOOT_S = 30.0
 CEILING_MARGIN = 1.1
 """What a clock ceiling counts with, over the highest power measured at or below it: our choice."""
@@ -32,6 +34,8 @@ DIGITS = 6
 class GridEvent:
     """A limit for some time: at most `watts`, or at most this `share` of what the group has by itself.
 
+    A group has one of each `id`; `who` is the token that sent it, and ends with it.
+
     Raises:
         InvalidInput: it has both or neither, a number is out of range, or it ends before it begins.
     """
@@ -42,6 +46,7 @@ class GridEvent:
     expires_at: datetime
     who: str = ""
     why: str = ""
+    id: str = ""
 
     def __post_init__(self) -> None:
         if (self.watts is None) == (self.share is None):
@@ -120,9 +125,21 @@ class BudgetGroup:
         return next(matching, 0)
 
     def with_event(self, event: GridEvent, now: datetime) -> BudgetGroup:
-        """Return it with one more event; those that are over are left out."""
-        left = tuple(e for e in self.events if e.expires_at > now)
+        """Return it with an event in place of the one of its id; those that are over are left out.
+
+        Raises:
+            Conflict: another sender has an event of this id, or the group has too many.
+        """
+        left = tuple(e for e in self.events if e.expires_at > now and e.id != event.id)
+        if any(e.id == event.id and e.who != event.who for e in self.events):
+            raise Conflict(f"{self.name} has an event {event.id!r} of another sender", hint=ANOTHER)
+        if len(left) >= MOST_EVENTS:
+            raise Conflict(f"{self.name} has {MOST_EVENTS} events", hint=ANOTHER)
         return replace(self, events=(*left, event))
+
+    def without_events(self, name: str) -> BudgetGroup:
+        """Return it without the event of an id, or without those of a sender."""
+        return replace(self, events=tuple(e for e in self.events if name not in (e.id, e.who)))
 
     def steps(self, source: TimeSeries | None, now: datetime) -> list[tuple[float, float]]:
         """Return the watts now and those known ahead, from when on, in seconds since 1970.

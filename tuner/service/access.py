@@ -28,6 +28,7 @@ from tuner.core import (
     Unauthorised,
     digest_of,
 )
+from tuner.service.budgets.declare import end_events
 from tuner.service.hashing import hashed, matches
 from tuner.verbs.table import TokenVerbs
 from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
@@ -240,9 +241,11 @@ class Access(TokenVerbs):
         return [self._view(token) for token in self.store.tokens.list()]
 
     def revoke(self, name: str) -> None:
-        """Let a token count no more from its next request on. Raises NotFound."""
+        """End a token from its next request on, and its events of the grid. Raises NotFound."""
         self.store.tokens.revoke(name, self.now())
-        self._note("token", f"token {name} revoked")
+        ended = end_events(self.store.budgets, name)
+        events = f"; its events of the grid end: {', '.join(ended)}" if ended else ""
+        self._note("token", f"token {name} revoked{events}")
 
     def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
         """Return the (last) changes and refusals, oldest first, of one token where asked."""

@@ -188,6 +188,10 @@ class Verbs(Asking[Seen]):
     def grid_event(self, draft: GridDraft) -> Sequence[BudgetView]:
         """Limit budgets for some time."""
 
+    @verb("DELETE", "/v1/events/grid/{event}", OPERATOR, query_fields=["who", "why"])
+    def end_grid_event(self, event: str, change: Change) -> Sequence[BudgetView]:
+        """End an event of the grid, or all of a sender, before its time."""
+
     @verb("GET", "/v1/replicas", VIEWER)
     def replicas(self) -> Sequence[ReplicaView]:
         """List the tuners of this database."""

@@ -36,7 +36,8 @@ class BudgetDraft(Change):
 class GridDraft(Change):
     """A limit for some time on `groups` (none named: on all): `watts`, or a `share` of their own watts.
 
-    Without `effective_at` it counts from now on.
+    Without `effective_at` it counts from now on. It takes the place of an event with its `id` (empty: a new
+    one). It ends within 7 days.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -46,6 +47,7 @@ class GridDraft(Change):
     share: Share | None = None
     effective_at: AwareDatetime | None = None
     expires_at: AwareDatetime
+    id: str = ""
 
 
 class BudgetMemberView(OperatorView):

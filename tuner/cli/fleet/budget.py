@@ -66,7 +66,8 @@ def _facts(view: BudgetView) -> Iterator[str]:
     for event in view.events:
         most = f"{event.watts:g} W" if event.watts is not None else f"{event.share:.0%}"
         why = f": {event.why}" if event.why else ""
-        yield f"event: at most {most}, {when(event.effective_at)} to {when(event.expires_at)}{why}"
+        lasts = f"{when(event.effective_at)} to {when(event.expires_at)}"
+        yield f"event {event.id or event.who}: at most {most}, {lasts}{why}"
     unmet = [m.device for m in view.members if m.unmet]
     if unmet:
         yield f"LIMIT NOT MET: {joined(unmet)}"
@@ -149,7 +150,13 @@ def release(api: Api, name: Name, yes: Yes = False, why: Why = "") -> Answer:
 @with_api()
 def event(
     api: Api,
-    hours: Annotated[float, typer.Option(min=0.01, help="How long it lasts.")],
+    end: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[end ID]", help="End an event, or all of a sender."),
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.01, max=168.0, help="How long it lasts.")
+    ] = None,
     watts: Watts = None,
     share: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Part of the watts; 0.75 is -25 %.")
@@ -160,7 +167,14 @@ def event(
     at: Annotated[str, typer.Option(metavar="TIME", help="When it begins. Default: now.")] = "",
     why: Why = "",
 ) -> Answer:
-    """Limit budgets for some time, as an event of the grid does."""
+    """Limit budgets for some time, as an event of the grid does; or end that before its time."""
+    if end:
+        if len(end) != 2 or end[0] != "end" or any((hours, watts, share, group, at)):
+            raise ConfigError(f"cannot read {' '.join(end)!r}", hint="write: budget event end ID")
+        ended = api.end_grid_event(end[1], Change(who=getpass.getuser(), why=why))
+        return Answer(ended, [f"{end[1]} is ended", *_each(ended)])
+    if not hours:
+        raise ConfigError("--hours is missing", hint="give an event an end, like --hours 3")
     now = datetime.now(timezone.utc)
     begins = moment("--at", at, now)
     draft = GridDraft(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from tuner.core import (
     BudgetGroup,
+    Budgets,
     Conflict,
     Device,
     GridEvent,
@@ -21,6 +24,8 @@ from tuner.service.creation import about
 from tuner.study.stale import looking_again
 from tuner.wire import BudgetDraft, Change, GridDraft
 
+HORIZON = timedelta(days=7)
+"""An event ends within this time: whoever sent it may be gone."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -169,9 +174,13 @@ def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
         expires_at=draft.expires_at,
         who=draft.who,
         why=draft.why,
+        id=draft.id or secrets.token_hex(4),
     )
-    if event.expires_at <= now:
-        raise InvalidInput("expires_at is in the past", hint="give a time to come")
+    if not now < event.expires_at <= now + HORIZON:
+        when = "in the past" if event.expires_at <= now else f"more than {HORIZON.days} days ahead"
+        raise InvalidInput(
+            f"expires_at is {when}", hint="end it within 7 days, and send it again then"
+        )
     names = draft.groups or tuple(g.name for g in loop.store.budgets.groups())
     if not names:
         raise NotFound("there is no budget", hint="declare one with `budget set`")
@@ -182,6 +191,20 @@ def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
     limit = f"{event.watts:g} W" if event.watts is not None else f"{event.share:.0%}"
     loop.changes.note("grid", f"{', '.join(names)}: at most {limit}, by {draft.who}{_why(draft)}")
     return names
+
+
+def end_events(budgets: Budgets, name: str) -> Sequence[str]:
+    """End the event of an id, or those of a sender, in all groups; return their names."""
+    return [group for g in budgets.groups() if (group := _without(budgets, g.name, name))]
+
+
+@looking_again
+def _without(budgets: Budgets, group: str, name: str) -> str:
+    """Return the name of a group that had such events, else nothing."""
+    before = budgets.group(group)
+    if (after := before.without_events(name)) != before:
+        return budgets.put_group(after).name
+    return ""
 
 
 @looking_again

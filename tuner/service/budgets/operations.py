@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from tuner.core import ACTIVE
+from tuner.core import ACTIVE, NotFound
 from tuner.service.budgets import declare
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.budgets.views import budget_view, budget_views
@@ -45,6 +45,14 @@ class BudgetOperations(Verbs[StudyView]):
     def grid_event(self, draft: GridDraft) -> list[BudgetView]:
         """Limit groups for some time; raises as `tuner.service.budgets.declare` does."""
         return [self.budget(name) for name in declare.grid_event(self.divider, draft)]
+
+    def end_grid_event(self, event: str, change: Change) -> list[BudgetView]:
+        """End an event, or all of a sender, before its time. Raises NotFound."""
+        names = declare.end_events(self.loop.store.budgets, event)
+        if not names:
+            raise NotFound(f"there is no event {event!r}", hint="`budget show` lists them")
+        self.loop.changes.note("grid", f"{', '.join(names)}: {event} ended by {change.who}")
+        return [self.budget(name) for name in names]
 
     def under_budget(self, view: StudyView) -> StudyView:
         """Return a study's view with the caps that do not keep its limits; they change without it."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
+from pydantic import ValidationError
 
 from tests.builders import START, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World
 from tuner.config import TunerConfig
 from tuner.core import (
+    AccessRole,
     CapKnob,
     Conflict,
     Estimate,
@@ -28,7 +30,7 @@ from tuner.service.energy_price import EnergyPrice
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
-from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft, Health
+from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft, Health, TokenDraft
 
 KNOBS = (CapKnob("gpu.power_limit_w", 100.0, 100.0, 350.0),)
 ALL: dict[str, tuple[str, ...]] = {"id": ("gpu*",)}
@@ -274,6 +276,34 @@ def test_events_need_a_group_an_end_and_one_limit(rack: Rack) -> None:
         rack.event(watts=100.0, share=0.5)
     with raised(InvalidInput, "past"):
         rack.event(after_s=-7200.0, share=0.5)
+
+
+def test_events_replace_their_like_are_bounded_and_end_with_who_sent_them(rack: Rack) -> None:
+    rack.set(600.0)
+    budgets, access = rack.world.store.budgets, rack.operations.access
+    with raised(InvalidInput, "7 days"):
+        rack.event(watts=100.0, expires_at=rack.world.time.now() + timedelta(days=8))
+    with pytest.raises(ValidationError, match="listed twice"):
+        rack.event(watts=300.0, groups=("rack", "rack"))
+    for watts in (300.0, 400.0):
+        before = budgets.group("rack").revision
+        rack.event(watts=watts, id="peak", who="utility")
+        assert budgets.group("rack").revision == before + 1
+    (event,) = rack.operations.budget("rack").events
+    assert event.watts == 400.0
+    with raised(Conflict, "another sender"):
+        rack.event(watts=500.0, id="peak", who="mallory")
+    for _ in range(15):
+        rack.event(watts=500.0, who="mallory")
+    with raised(Conflict, "16 events", "budget event end"):
+        rack.event(watts=500.0)
+    access.create(TokenDraft(name="mallory", role=AccessRole.GRID))
+    access.revoke("mallory")
+    assert rack.operations.budget("rack").events == (event,)
+    rack.operations.end_grid_event("peak", Change(who="ann"))
+    assert rack.operations.budget("rack").events == ()
+    with raised(NotFound, "peak", "budget show"):
+        rack.operations.end_grid_event("peak", Change(who="ann"))
 
 
 def test_a_host_that_cannot_keep_its_caps_counts_as_silent(rack: Rack) -> None:
