@@ -311,8 +311,7 @@ bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
-# What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
-# what wrong ones cost; then 100 devices that verify a plan. Ten minutes on two quiet cores; PART=verify: one part.
+# 100 like devices and three odd ones that prove what others hold: two minutes on two quiet cores.
 bench-transfer: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --output build/bench/transfer.json
 	$(BIN)/python docs/figures.py transfer build/bench/transfer.json docs/policies/memory.md
