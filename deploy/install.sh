@@ -14,6 +14,8 @@ usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson] [--unit]   insta
 --unit         the actuator may set granted flags of systemd services
 --dry-run      show what would be done, change nothing
 --yes          do not ask before removing; required without a terminal
+--wait=S       with --uninstall: wait S seconds for CPUs that are offline, to restore their limits
+--leave        with --uninstall: leave the limits of CPUs that are offline as they are; the journal stays
 EOF
 }
 
@@ -22,7 +24,7 @@ SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
 readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
 readonly TUNER_STATE=/var/lib/jouletune-tuner
-dry_run='' uninstall='' purge='' yes='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
+dry_run='' uninstall='' purge='' yes='' wait='' leave='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
 constraints=constraints.txt
 
 main() {
@@ -32,13 +34,15 @@ main() {
       --uninstall) uninstall=yes ;;
       --purge) uninstall=yes purge=yes ;;
       --yes) yes=yes ;;
+      --wait=*) wait=${option#--wait=} ;;
+      --leave) leave=yes ;;
       --cpu | --jetson | --unit) boards+=("${option#--}") ;;
       --agent-only) services=(agent actuator) extras='' ;;
       -h | --help) usage; exit 0 ;;
       *) usage >&2; exit 2 ;;
     esac
   done
-  if [ -n "$yes" ] && [ -z "$uninstall" ]; then usage >&2; exit 2; fi
+  if [ -n "$yes$wait$leave" ] && [ -z "$uninstall" ]; then usage >&2; exit 2; fi
   if [ -n "$uninstall" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
     printf 'install.sh: no terminal to ask for confirmation; nothing is changed; give --yes\n' >&2
     exit 2
@@ -222,8 +226,12 @@ restore_hardware() {
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
   if [ -d "$ACTUATOR_STATE" ]; then
-    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
-      fail 'a device is not restored; correct the cause, then uninstall again'
+    local code=0
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore ${wait:+--wait "$wait"} \
+      "$ACTUATOR_STATE" || code=$?
+    if [ $code = 3 ] && [ -n "$leave" ]; then return 0; fi
+    [ $code != 3 ] || fail 'the CPUs above are offline with our limits; uninstall with --wait=60, or --leave'
+    [ $code = 0 ] || fail 'a device is not restored; correct the cause, then uninstall again'
   fi
   all_put_back
 }

@@ -355,8 +355,8 @@ class ManagedDevice:
         self.trial_until, why = None, "the trial has ended"
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
-                held = self.restorer.clipped(self.held)
-                return await self.restorer.change(self.restorer.whole(held), held=True)
+                held = self.restorer.whole(self.restorer.clipped(self.held))
+                return await self.restorer.change(held, held=True, again=False)
             except errors.TuningError as error:
                 why = f"the hold could not be applied: {error}"
         await self._end(why)

@@ -15,7 +15,7 @@ DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel", "unit")
 """Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
-TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
+TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s", "min_restart_s"), NUMBER)
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
 """What actuator.toml may hold, and of what kind it is."""
 
@@ -81,7 +81,8 @@ class ActuatorConfig:
 
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
     its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a
-    driver may take to answer. Members of `group` may connect.
+    driver may take to answer, `min_restart_s` the least time between two settings that restart a service.
+    Members of `group` may connect.
     """
 
     socket: str = "/run/jouletune/actuator.sock"
@@ -92,6 +93,7 @@ class ActuatorConfig:
     agent_grace_s: float = 60.0
     hold_s: float = 604800.0
     deadline_s: float = 5.0
+    min_restart_s: float = 60.0
     devices: tuple[Granted, ...] = ()
 
     def granted(self, uuid: str) -> Granted:

@@ -265,31 +265,14 @@ def file_name(device: str) -> str:
 
 def _record(table: dict[str, Any]) -> Record:
     entries = {name: Entry(**entry) for name, entry in table.pop("entries", {}).items()}
-    for knob, state in table.pop("knobs", {}).items():  # of 0.2.0
-        entries[knob] = entry = _entry(knob, **state)
-        table.setdefault("setting", {})[knob] = entry.wrote
-        table.setdefault("found", {})[knob] = entry.original
+    for knob, of in table.pop("knobs", {}).items():  # of 0.2.0, whose epoch of files said nothing
+        state = WRITING if of["pending"] or of["wrote"] is None else SET
+        entries[knob] = Entry(knob, of["found"], of["wrote"], state, of["back"], of["lasts"])
+        table.setdefault("setting", {})[knob] = of["wrote"]
+        table.setdefault("found", {})[knob] = of["found"]
+        table["epoch"] = table["epoch"].replace("files", "")
     budget = Membership(**table.pop("budget", {}))
     return Record(**table, entries=entries, budget=budget)
-
-
-def _entry(
-    knob: str,
-    found: Value | None,
-    wrote: Value | None = None,
-    pending: bool = True,
-    back: Value | None = None,
-    lasts: bool = False,
-    lowered: Value | None = None,
-    unsure: bool = False,
-) -> Entry:
-    """Return what 0.2.0 journalled of a knob, as an entry that is named after it."""
-    state = WRITING if pending or wrote is None else SET
-    if lowered is not None or unsure:
-        state, lowered = PROBING, found if lowered is None else lowered
-    entry = Entry(knob, found, wrote, state, back, lasts, lowered)
-    entry.wrote = entry.target if wrote is None else wrote
-    return entry
 
 
 def _sum(text: str) -> str:

@@ -1,6 +1,7 @@
 """The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift|leave [FOLDER]`.
 
-Agents ask for devices in JSON lines at a Unix socket. `restore` puts every device back, `stay` keeps them
+Agents ask for devices in JSON lines at a Unix socket. `restore` puts every device back, and with `--wait S`
+first waits up to S seconds for CPUs that are offline, `stay` keeps them
 there until `lift`, and `leave` takes them out of their budgets: these need the journal in FOLDER alone,
 else in $STATE_DIRECTORY, or as `serve` had it.
 """
@@ -38,6 +39,8 @@ VERBS = {"serve": (1, 2), **dict.fromkeys(("restore", "stay", "lift", "leave"), 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
 """How many connections are served, and as many more for root alone."""
+WAITING = 3
+"""The exit code where all that is left are files that wait for their CPU."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
 MISSING = "the device is missing and not restored; the actuator keeps searching for it"
@@ -116,6 +119,10 @@ class ActuatorService:
         wrong = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
         return wrong | self._absent()
 
+    def waiting(self) -> dict[str, int]:
+        """Return how many files of each device are restored once their CPU is online, or a cap is over."""
+        return {uuid: len(device.restorer.waiting) for uuid, device in self.devices.items()}
+
     async def grant(self) -> None:
         """Grant what the configuration says; before this, nothing is."""
         await _each(device.grant() for device in self.devices.values())
@@ -136,7 +143,8 @@ class ActuatorService:
 
     def status(self) -> str:
         """Return in one line how the devices are."""
-        how = {u: s.level for u, s in self.devices.items()} | self.wrong()
+        waits = {u: f", {n} files wait" if n else "" for u, n in self.waiting().items()}
+        how = {u: s.level + waits[u] for u, s in self.devices.items()} | self.wrong()
         first = [f"{self.stay} keeps all devices at original settings"] if self.stay else []
         return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
@@ -184,7 +192,8 @@ class ActuatorService:
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
-            times = {name: getattr(self.config, name) for name in ("lease_s", "agent_grace_s")}
+            names = ("lease_s", "agent_grace_s", "min_restart_s")
+            times = {name: getattr(self.config, name) for name in names}
             about = {"protocol": 4, "missing": self._absent(), "stay": self.stay}
             return {**times, **about, "devices": [d.describe() for d in self.devices.values()]}
         if verb in ("restore_all", "stay", "lift"):
@@ -285,10 +294,13 @@ def state_folder(argument: str = "") -> Path:
     return Path(folder or ActuatorConfig().state_dir)
 
 
-async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[int]) -> bool:
+async def run(
+    verb: str, config: ActuatorConfig, folder: Path, stop: Collection[int], wait_s: float = 0.0
+) -> int:
     """Replay the journal; to serve, also serve agents until stopping; then put everything back.
 
-    Returns whether the replay left nothing altered. Raises StoreError: the folder cannot be used.
+    Returns 1 where the replay left something altered, WAITING where only a CPU was offline for longer than
+    `wait_s`, else 0. Raises StoreError: the folder cannot be used.
     """
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
     originals, serves = RestoreJournal(folder, run_folder() / "journal"), verb == "serve"
@@ -305,7 +317,13 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         if folder.exists():
             lock(folder)
         actuator.adopt(await actuator.find())
-        left = await actuator.replay()
+        left, until = await actuator.replay(), now() + wait_s
+        while any(actuator.waiting().values()) and now() < until and not stop:
+            await asyncio.sleep(BEAT_S)
+            left = await actuator.replay()
+        waiting = sum(actuator.waiting().values())
+        for device in (d for d in actuator.devices.values() if d.restorer.waiting):
+            log.warning("event=waiting device=%s entries=%r", device.uuid, device.restorer.waiting)
         if verb == "leave":
             left = await actuator.leave()
         if serves:
@@ -321,7 +339,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         await _each(device.close() for device in actuator.devices.values())
         await actuator.finder.close()
         alive.cancel()
-    return not left
+    return 1 if left else WAITING if waiting else 0
 
 
 async def _ping_watchdog(actuator: ActuatorService) -> None:
@@ -362,10 +380,13 @@ async def listen(actuator: ActuatorService, path: Path) -> asyncio.Server:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command. 0: done; 1: something is not as it should be; 2: bad input."""
+    """Run one command. 0: done; 1: something is not as it should be; 2: bad input; 3: a CPU is offline."""
     verb, *rest = arguments or [""]
+    wait_s = 0.0
+    if rest[:1] == ["--wait"] and verb == "restore" and rest[1:2] and rest[1].isdecimal():
+        wait_s, rest = float(rest[1]), rest[2:]
     if len(rest) not in VERBS.get(verb, ()):
-        usage = "agents.actuator.main serve FILE [FOLDER], or restore|stay|lift|leave [FOLDER]"
+        usage = "agents.actuator.main serve FILE [FOLDER], or restore [--wait S]|stay|lift|leave [FOLDER]"
         sys.stderr.write(f"usage: {usage}\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
@@ -386,7 +407,8 @@ def main(arguments: Sequence[str]) -> int:
         wrong = f"{folder} is not a folder; give the folder of the journal, or no folder"
         folder = state_folder()
     try:
-        code = 0 if asyncio.run(run(verb, config, folder, stop)) or verb == "serve" else 1
+        code = asyncio.run(run(verb, config, folder, stop, wait_s))
+        code = 0 if verb == "serve" else code
     except errors.TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
         code = 1

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 FLOOR = "set [device.budget] floor in actuator.toml to granted values below its original"
+PARTS = "its parts are not in force together; leave one of them out"
 LATE = "a hung write may still take effect; the device is restored again after that"
 
 
@@ -104,6 +106,7 @@ class Restorer:
     unknown: str = ""
     retry_s: float = RETRY_S
     retry_at: float = 0.0
+    restarted_at: float = -inf
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     suspended_s: Callable[[], float] = suspended_s
 
@@ -113,7 +116,7 @@ class Restorer:
         self.record = Record(self.uuid, self.boot, driver=str(self.about.get("driver") or ""))
         self.ceilings = {*self.about.get("ceilings", ())}
         self.moves: Mapping[str, Sequence[str]] = dict(self.about.get("moves") or ())
-        self.seen = self._outside()
+        self.seen: list[str] = []
 
     @property
     def wrong(self) -> str:
@@ -123,11 +126,9 @@ class Restorer:
     @property
     def waiting(self) -> dict[str, str]:
         """The entries that go back once their CPU is online, or a cap is over, and their state."""
-        states = {name: entry.state for name, entry in self.record.entries.items()}
-        capped = {
-            n for n, e in self.record.entries.items() if e.state == CAPPED and e.at_rest == RESTORED
-        }
-        return {name: s for name, s in states.items() if s == OFFLINE or name in capped}
+        entries = self.record.entries.items()
+        capped = {n for n, e in entries if (e.state, e.at_rest) == (CAPPED, RESTORED)}
+        return {n: e.state for n, e in entries if e.state == OFFLINE or n in capped}
 
     @property
     def throttled(self) -> str:
@@ -151,14 +152,10 @@ class Restorer:
         try:
             self.record = self.originals.get(self.uuid) or self.record
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
-            terms = self.terms
-            named = {*terms.grant, *terms.original, *terms.failsafe}
-            ours = sorted(named & self.about["ranges"].keys())
-            backs = {**terms.original, **terms.failsafe, **terms.floor}
-            lasting = self.about.get("lasting", ())
+            backs = {**self.terms.original, **self.terms.failsafe, **self.terms.floor}
+            ours = sorted({*self.terms.grant, *backs} & self.about["ranges"].keys())
             for knob in ours:
-                back = backs.get(knob)
-                self.record.entries[knob] = Entry(knob, back, back, lasts=knob in lasting)
+                self.record.entries[knob] = Entry(knob, backs.get(knob), backs.get(knob))
             names = ", ".join(ours) or "nothing"
             done = f"the floor, the fail-safe or the driver's default was set: {names}"
             why = f"{_in_words(error)}; its previous value is unknown; {done}"
@@ -198,7 +195,7 @@ class Restorer:
                 lost = reset or shown in (entry.original, defaults.get(name), str(most))
             if not lost:
                 kept[name] = entry
-            elif entry.knob in self.record.budget.floor:
+            elif self._member(entry):
                 kept[name] = replace(entry, wrote=entry.target, state=WRITING)
         if kept != self.record.entries:
             log.warning("event=lost device=%s epoch=%r", self.uuid, self.record.epoch)
@@ -209,15 +206,11 @@ class Restorer:
     @property
     def stirred(self) -> bool:
         """Whether CPUs came or went, or the machine slept, since this was last asked."""
-        before, self.seen = self.seen, self._outside()
-        return bool(self.record.entries) and before != self.seen
-
-    def _outside(self) -> tuple[object, ...]:
-        texts = list[str]()
+        before, self.seen = self.seen, [str(round(self.suspended_s() / LEAST_SLEEP_S))]
         for path in self.about.get("watched") or ():
             with suppress(OSError):
-                texts.append(Path(path).read_text())
-        return *texts, round(self.suspended_s() / LEAST_SLEEP_S)
+                self.seen.append(Path(path).read_text())
+        return bool(self.record.entries and before) and before != self.seen
 
     async def look(self) -> Reading:
         """Read the device. Raises ActuationError where another program has changed it."""
@@ -235,35 +228,32 @@ class Restorer:
         """
         new, low = dict[str, Entry](), dict[str, Any]()
         movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
-        opened = (
-            {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else {*()}
-        )
+        # A kill as boost was restored leaves the ceilings open.
+        opened = {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else ()
         for name, entry in self.record.entries.items():
+            _, shown, _ = reading.entries.get(name, ("", None, None))
             if entry.state == THEIRS:
                 self._theirs(entry, entry.at)
-            if name not in reading.entries:
-                if name not in reading.silent and entry.state not in (OFFLINE, THEIRS):
-                    log.warning("event=offline device=%s entry=%s", self.uuid, name)
-                    new[name] = replace(entry, state=OFFLINE)
-                continue
-            shown = reading.entries[name][1]
-            back = ending and entry.state == SET and shown in (entry.original, entry.target)
-            if entry.state == OFFLINE:  # it is back, perhaps as it was left
+            elif name not in reading.entries:
+                offline = name not in reading.silent and entry.state != OFFLINE
+                new |= {name: replace(entry, state=OFFLINE)} if offline else {}
+            elif entry.state == OFFLINE:  # it is back, perhaps as it was left
                 new[name] = replace(entry, state=WRITING)
-            elif entry.state in (WRITING, THEIRS) or back or None in (shown, entry.wrote):
+            elif entry.state == WRITING or None in (shown, entry.wrote):
                 continue
-            elif entry.state == PROBING and not reading.differs(name, entry.wrote):
-                low[name] = entry.at
-            elif not reading.differs(name, entry.wrote):
-                if entry.state == CAPPED:
-                    new[name] = replace(entry, state=entry.at_rest, at=None)
-            elif entry.knob in opened and _below(entry.wrote, shown):
+            elif reading.shows(name, entry.wrote):
+                low |= {name: entry.at} if entry.state == PROBING else {}
+                new |= {name: replace(entry, state=entry.at_rest)} if entry.state == CAPPED else {}
+            elif ending and entry.state == SET and shown in (entry.original, entry.target):
                 continue
             elif entry.knob in self.ceilings and _below(shown, entry.wrote):
                 low |= {} if (entry.state, entry.at) == (CAPPED, shown) else {name: shown}
-            else:
+            elif entry.knob not in opened:
                 new[name] = self._theirs(entry, shown)
         if new:
+            log.warning(
+                "event=entries device=%s states=%r", self.uuid, {n: e.state for n, e in new.items()}
+            )
             self._keep({**self.record.entries, **new}, ending=True)
         if low:
             await self._probe(low, ending)
@@ -284,36 +274,25 @@ class Restorer:
         first met below its default shows either a request, which is its original, or a cap: then what was
         requested is hidden, and it goes back to where it throttles nothing.
         """
-        before = {name: self.record.entries[name] for name in low}
-        probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
+        known = {name: self.record.entries[name] for name in low}
+        probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in known.items()}
         self._keep({**self.record.entries, **probing}, ending)
-        refused: list[ActuationError] = []
         for name, entry in probing.items():
-            try:
-                await self.driver.ask("write", self.uuid, name, entry.wrote)
-            except DeviceLost:
-                raise
-            except ActuationError as error:  # so nothing was undone
-                self._keep({**self.record.entries, name: before[name]}, ending=True)
-                refused.append(error)
+            await self.driver.ask("write", self.uuid, name, entry.wrote)
         reading, entries = await self.shown(), {**self.record.entries}
-        for name, entry in self.record.entries.items():
-            if name not in probing or entry.state != PROBING or name not in reading.entries:
-                continue
-            first = before[name].state == PROBING and entry.at == entry.original
+        for name in (n for n in probing if n in entries and n in reading.entries):
+            entry, shown = entries[name], reading.entries[name][1]
+            first = known[name].state == PROBING and entry.at == entry.original
             if reading.differs(name, entry.wrote):
-                shown = reading.entries[name][1]
                 original = entry.wrote if first else entry.original
                 entries[name] = replace(entry, state=CAPPED, at=shown, original=original)
-                log.warning("event=capped device=%s entry=%s at=%r", self.uuid, name, shown)
             elif first:
                 entries[name] = replace(entry, state=WRITING, wrote=entry.at)
             else:
                 await self.driver.ask("write", self.uuid, name, entry.at)
                 entries[name] = self._theirs(entry, entry.at)
+        log.warning("event=below device=%s capped=%r", self.uuid, self.throttled)
         self._keep(entries, ending=True)
-        if refused:
-            raise refused[0]
 
     # What we do to it
 
@@ -327,61 +306,59 @@ class Restorer:
     async def change(self, setting: KnobValues, held: bool = False, again: bool = True) -> None:
         """Journal, write, verify. A failure leaves the rest to the caller.
 
-        `again`: what cannot be read is written whatever we wrote last, for it may be lost.
+        `again`: what cannot be read is written whatever we wrote last, for it may be lost; and a service is
+        not restarted too soon after the last time. Raises Conflict where it would be.
         """
         reading = await self.look()
-        missing = [knob for knob in setting if knob not in reading.values]
-        if missing:
-            raise ActuationError(f"{self.uuid} does not report {', '.join(missing)}")
-        backs = {k: self._back(k, reading) for k, v in setting.items() if v is None}
-        plans = await self._plans({**setting, **{k: v for k, v in backs.items() if v is not None}})
-        moved = {k for knob in plans for k in self.moves.get(knob, ())} - setting.keys()
-        touched = {k for k, plan in plans.items() if self._differ(k, plan, reading)}
-        entries = await self._met(
-            touched | (moved if touched & self.moves.keys() else set()), reading
+        if missing := ", ".join(setting.keys() - reading.values.keys()):
+            raise ActuationError(f"{self.uuid} does not report {missing}")
+        plans = await self._plans(
+            {k: self._back(k, reading) if v is None else v for k, v in setting.items()}
         )
-        targets = dict[str, Any]()
-        for name, entry in entries.items():
-            if entry.knob in setting and name in reading.entries:
-                target = plans.get(entry.knob, {}).get(name, entry.target)
-                if setting[entry.knob] is None:
-                    target = entry.target
-                blind = again and reading.entries[name][1] is None and target is not None
-                if blind or entry.wrote != target or entry.state not in (SET, CAPPED, RESTORED):
-                    targets[name] = target
-        whole = {**self.record.setting, **setting}
-        record = replace(self.record, held=held)
-        record.setting = {k: v for k, v in whole.items() if v is not None}
+        touched = {k for k, plan in plans.items() if self._differ(k, plan, reading)}
+        moved = {k for knob in touched for k in self.moves.get(knob, ())} - setting.keys()
+        entries, targets = await self._met(touched | moved, reading), dict[str, Any]()
+        there = {n: e for n, e in entries.items() if n in reading.entries}
+        for name, entry in there.items():
+            value = setting.get(entry.knob)
+            target = entry.target if value is None else plans[entry.knob][name]
+            blind = again and reading.entries[name][1] is None and target is not None
+            in_force = (
+                entry.state in (SET, CAPPED, RESTORED) and entry.wrote == target and not blind
+            )
+            if entry.knob in setting and not in_force:
+                targets[name] = target
+        if again and targets and self.about.get("restarts"):
+            wait_s = self.restarted_at + self.config.min_restart_s - self.now()
+            if wait_s > 0:
+                why = f"{self.uuid} was restarted less than {self.config.min_restart_s:g} s ago"
+                raise Conflict(
+                    why, hint=f"set it in {wait_s:.0f} s; min_restart_s is in actuator.toml"
+                )
+            self.restarted_at = self.now()
+        keeps = {n: e.wrote for n, e in there.items() if targets and e.knob in moved}
+        states = {
+            n: replace(entries[n], wrote=v, state=WRITING) for n, v in {**keeps, **targets}.items()
+        }
+        known, whole = self.record.entries.keys(), {**self.record.setting, **setting}
+        record = replace(
+            self.record, held=held, setting={k: v for k, v in whole.items() if v is not None}
+        )
+        record.entries = {**entries, **states} if targets else record.entries
+        if record != self.record and record.entries:
+            self.originals.save(record)
+        self.record = record
         if not targets:
-            if (record.held, record.setting) != (self.record.held, self.record.setting) and entries:
-                self.originals.save(record)
-            self.record = record
             return
-        keeps = {n: e.wrote for n, e in entries.items() if e.knob in moved and n in reading.entries}
-        states = {n: replace(entries[n], wrote=v, state=WRITING) for n, v in targets.items()}
-        states |= {n: replace(entries[n], state=WRITING) for n in keeps}
-        record.entries = {**entries, **states}
-        known = self.record.entries.keys()
-        met = {e.knob for e in entries.values()}
-        record.found = {**{k: reading.values.get(k) for k in met}, **self.record.found}
-        self._save(record)
         try:
             await self._write(targets, keeps, reading, stop=True)
         except errors.KnobRefused as error:  # it never took: there is nothing to restore
-            left = {
-                n: e for n, e in self.record.entries.items() if n in known or e.knob != error.knob
-            }
-            self._keep(left)
+            left = record.entries.items()
+            self._keep({n: e for n, e in left if n in known or e.knob != error.knob})
             raise
-        if wrong := await self._verify(targets, keeps):
-            hint = (
-                "its parts are not in force together; leave one of them out"
-                if len(setting) > 1
-                else ""
-            )
-            raise ActuationError(
-                f"{self.uuid} did not apply the setting: {', '.join(wrong)}", hint=hint
-            )
+        if wrong := ", ".join(await self._verify(targets, keeps)):
+            hint = PARTS if len(setting) > 1 else ""
+            raise ActuationError(f"{self.uuid} did not apply the setting: {wrong}", hint=hint)
         self._keep(self._outstanding())
 
     def _back(self, knob: str, reading: Reading) -> Value | None:
@@ -411,29 +388,22 @@ class Restorer:
         new = {n: k for n, k in names.items() if n not in self.record.entries}
         if not new:
             return {**self.record.entries}
-        backs = await self._plans({k: self._back(k, reading) for k in {*new.values()}})
-        ranges = self.about["ranges"]
-        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & {*new.values()}})
-        entries, low = {**self.record.entries}, dict[str, Any]()
+        knobs, ranges, low = {*new.values()}, self.about["ranges"], dict[str, Any]()
+        backs = await self._plans({k: self._back(k, reading) for k in knobs})
+        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & knobs})
+        entries = {**self.record.entries}
         for name, knob in new.items():
             shown, lasts = reading.entries[name][1], knob in self.about.get("lasting", ())
             original = None if self.about.get("restarts") else shown
+            self.record.found.setdefault(knob, reading.values.get(knob))
             back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
-            entries[name] = Entry(knob, original, shown, SET, back, lasts)
-            if (
-                back is None
-                and top is not None
-                and reading.differs(name, top)
-                and _below(shown, top)
-            ):
-                entries[name] = Entry(knob, original, top, PROBING, back, lasts, shown)
-                low[name] = shown
+            entries[name] = entry = Entry(knob, original, shown, SET, back, lasts)
+            if back is None and _below(shown, top) and reading.differs(name, top):
+                entry.wrote, entry.state, low[name] = top, PROBING, shown
         if low:
-            met = {n: e for n, e in entries.items() if n in low or n in self.record.entries}
-            self._keep(met)
+            self.record.entries |= {name: entries[name] for name in low}
             await self._probe(low, ending=False)
-            entries |= self.record.entries
-        return entries
+        return {**entries, **self.record.entries}
 
     async def _write(
         self, targets: KnobValues, lazily: KnobValues, reading: Reading, *, stop: bool
@@ -554,6 +524,10 @@ class Restorer:
         floor = self.terms.floor
         return dict(floor) if all(v in self.granted.get(k, ()) for k, v in floor.items()) else {}
 
+    def _member(self, entry: Entry) -> bool:
+        """Return whether a budget caps an entry."""
+        return entry.knob in self.record.budget.floor
+
     def clipped(self, setting: KnobValues) -> dict[str, Any]:
         """Return a setting within the cap in force."""
         most = self.record.budget.at_most(self.now(), self.granted)
@@ -581,7 +555,7 @@ class Restorer:
         if joined and member.revision < self.record.budget.revision:
             why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
             raise Conflict(why, hint="give a later one")
-        entries, found = self.record.entries, self.record.found
+        entries = self.record.entries
         if not joined:
             reading = await self.look()
             originals = self.original_values(reading)
@@ -590,27 +564,26 @@ class Restorer:
                     why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
                     raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
             entries = await self._met(member.floor, reading)
-            found = {**{k: originals[k] for k in member.floor}, **found}
-        plans = await self._plans(member.floor)
-        floors = {n: v for plan in plans.values() for n, v in plan.items()}
+        floors = {
+            n: v for plan in (await self._plans(member.floor)).values() for n, v in plan.items()
+        }
         backs = {
             n: replace(e, back=floors[n], lasts=True) for n, e in entries.items() if n in floors
         }
         # A lower cap needs no disk: `keep` ends what is in force while that is full.
-        record = replace(self.record, entries={**entries, **backs}, found=found, budget=member)
-        self._save(record, ending=joined)
-        await self.change(
-            dict.fromkeys(member.floor.keys() - self.record.setting.keys()), record.held
-        )
+        self._save(replace(self.record, entries={**entries, **backs}, budget=member), ending=joined)
+        free = member.floor.keys() - self.record.setting.keys()
+        await self.change(dict.fromkeys(free), self.record.held)
         await self.clip()
 
     async def quit(self) -> None:
         """Leave the budget: its knobs go back to their originals. Raises StoreError, ActuationError."""
-        reading, floor = await self.shown(), self.record.budget.floor
-        plans = await self._plans({knob: self._back(knob, reading) for knob in floor})
-        entries = {**self.record.entries}
+        reading, entries = await self.shown(), {**self.record.entries}
+        plans = await self._plans(
+            {knob: self._back(knob, reading) for knob in self.record.budget.floor}
+        )
         for name, entry in entries.items():
-            if entry.knob in floor:
+            if self._member(entry):
                 back, lasts = (
                     plans.get(entry.knob, {}).get(name),
                     entry.knob in self.about.get("lasting", ()),
@@ -622,15 +595,12 @@ class Restorer:
     def settle(self) -> None:
         """End a pause: what the device shows now is its original. Raises StoreError."""
         if self.paused and not self.trouble:
-            floor = self.record.budget.floor
-            left = {
+            stay = {
                 n: e
                 for n, e in self.record.entries.items()
-                if e.knob in floor or e.state == OFFLINE
+                if e.state == OFFLINE or self._member(e)
             }
-            self._keep(
-                {n: replace(e, state=WRITING) if e.knob in floor else e for n, e in left.items()}
-            )
+            self._keep({name: replace(entry, state=WRITING) for name, entry in stay.items()})
         self.paused = self.unknown = ""
 
     async def restore(self) -> None:
@@ -641,17 +611,16 @@ class Restorer:
         late, before = self.driver.lingering, {**self.record.entries}
         if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
             budget = replace(self.record.budget, revision=0, steps=())
-            lasting = {
-                n: replace(e, state=WRITING) for n, e in self.record.entries.items() if e.lasts
-            }
-            record = replace(self.record, boot=self.boot, epoch="", entries=lasting, budget=budget)
-            self.record = record
+            lasting = {n: replace(e, state=WRITING) for n, e in before.items() if e.lasts}
+            self.record = replace(
+                self.record, boot=self.boot, epoch="", entries=lasting, budget=budget
+            )
         try:
-            if self.record.entries:
-                failures = await self._restore_entries() or [LATE] * late
-            if late:  # what is done late is our doing
+            failures = await self._restore_entries() if self.record.entries else []
+            if late and not failures:  # what is done late is our doing
                 entries = self.record.entries.items()
                 self.record.entries = {n: replace(e, state=WRITING) for n, e in entries}
+                failures = [LATE]
             if failures:  # what is on its way is so after a crash, too
                 self.originals.save(self.record)
             elif self._outstanding() != before:
@@ -659,16 +628,15 @@ class Restorer:
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
         previous, self.trouble = self.trouble, "; ".join(failures)
-        self.retry_at = self.now() + LOOK_S
-        if failures:
-            if previous != self.trouble:
-                log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-            await self.driver.renew()  # the next try asks a fresh process
-            self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
-            self.retry_at = self.now() + self.retry_s
-            self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
-        else:
-            self.retry_s = RETRY_S
+        if not failures:
+            self.retry_s, self.retry_at = RETRY_S, self.now() + LOOK_S
+            return
+        if previous != self.trouble:
+            log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
+        await self.driver.renew()  # the next try asks a fresh process
+        self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
+        self.retry_at = self.now() + self.retry_s
+        self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
     async def _restore_entries(self) -> list[str]:
         """Restore our changes; return in words what did not go. Raises ActuationError."""
@@ -685,32 +653,29 @@ class Restorer:
             failures.append(str(error))
         targets, lazily = dict[str, Any](), dict[str, Any]()
         for name, entry in self.record.entries.items():
-            capped = entry.state == CAPPED and entry.wrote == entry.target
-            if entry.state in (THEIRS, OFFLINE) or capped:
-                continue
             # A cap may show what is not asked for: a ceiling is written whatever it shows.
-            group = targets if entry.knob in self.ceilings and entry.state != RESTORED else lazily
-            group[name] = entry.target
-        movers = {n: v for n, v in lazily.items() if self.record.entries[n].knob in self.moves}
-        targets |= {n: v for n, v in movers.items() if not reading.shows(n, v)}
-        lazily = {n: v for n, v in lazily.items() if n not in targets}
+            blind = entry.knob in self.ceilings and entry.state != RESTORED
+            moves = entry.knob in self.moves and not reading.shows(name, entry.target)
+            if entry.state not in (THEIRS, OFFLINE) and name not in self.waiting:
+                (targets if blind or moves else lazily)[name] = entry.target
         failures += await self._write(targets, lazily, reading, stop=False)
         return failures or await self._verify({**targets, **lazily})
 
     async def _expand(self) -> None:
         """Make entries of files of those that name a knob: they are of 0.2.0, or of a lost journal."""
-        for knob, entry in [*self.record.entries.items()] if self.about.get("files") else ():
-            if knob != entry.knob:
-                continue
-            values = (entry.original, entry.wrote, entry.back, entry.at)
-            plans = [(await self.driver.ask("plan", self.uuid, {knob: v}))[knob] for v in values]
-            del self.record.entries[knob]
-            for name, original in plans[0].items():
-                back = None if entry.back is None else plans[2][name]
-                new = replace(
-                    entry, original=original, wrote=plans[1][name], back=back, at=plans[3][name]
+        named = [
+            e for n, e in self.record.entries.items() if n == e.knob and self.about.get("files")
+        ]
+        for entry in named:
+            values = (entry.original, entry.back)
+            plans = [(await self.driver.ask("plan", self.uuid, {entry.knob: v})) for v in values]
+            originals, backs = (dict(plan[entry.knob]) for plan in plans)
+            del self.record.entries[entry.knob]
+            for name, value in originals.items():
+                back = None if entry.back is None else backs[name]
+                self.record.entries[name] = Entry(
+                    entry.knob, value, value, WRITING, back, entry.lasts
                 )
-                self.record.entries[name] = new
 
     def _save(self, record: Record, ending: bool = False) -> None:
         """Have a record on the disk, then in memory; an `ending` needs no disk. Raises StoreError."""
@@ -730,16 +695,16 @@ class Restorer:
         """Return what a knob is set to: what we set where its entries are as we wrote them, or capped."""
         value = self.record.setting.get(knob)
         names = [name for name, (of, *_) in reading.entries.items() if of == knob]
-        if value is None or not names:
-            return reading.values.get(knob)
         for name in names:
             entry = self.record.entries.get(name)
-            if entry is None or entry.state in (WRITING, THEIRS):
-                return reading.values.get(knob)
-            capped = entry.state == CAPPED and reading.entries[name][1] == entry.at
-            if reading.differs(name, entry.wrote) and not capped:
-                return reading.values.get(knob)
-        return value
+            capped = entry and entry.state == CAPPED and reading.entries[name][1] == entry.at
+            if (
+                not entry
+                or entry.state == WRITING
+                or (reading.differs(name, entry.wrote) and not capped)
+            ):
+                names = []
+        return reading.values.get(knob) if value is None or not names else value
 
     def whole(self, setting: KnobValues) -> KnobValues:
         """Return a setting with every other knob that we wrote at its original setting."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -187,6 +188,10 @@ class RemoteKnobs:
         self.caps = DeviceCaps(line, {**about, **now}, self.space, clock)
         self._unoffered = {k: v for k, v in originals.items() if v not in self.space.knob(k).values}
         self._line = line
+        self._min_restart_s = (
+            float(times.get("min_restart_s", 0.0)) if about.get("restarts") else 0.0
+        )
+        self._restarted_at = -inf
         self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
         self._lease_s = float(times["lease_s"])
         self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
@@ -218,6 +223,7 @@ class RemoteKnobs:
             self.space.knob(name).index(value)
         if not setting:
             return
+        self._space_restarts(setting)
         with self._lock:
             trial = {"trial": TRIAL.get()} if self._takes_names else {}
             self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s, **trial)
@@ -234,9 +240,18 @@ class RemoteKnobs:
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
+        self._space_restarts(setting)
         with self._lock:
             self._hold(setting, valid_for_s)
         self._keep()
+
+    def _space_restarts(self, setting: Setting) -> None:
+        """Wait where a change would restart a service too soon after the last one: it would be refused."""
+        if self._min_restart_s and setting != self.applied:
+            self._closed.wait(
+                max(0.0, self._restarted_at + self._min_restart_s - self._clock.monotonic())
+            )
+            self._restarted_at = self._clock.monotonic()
 
     def rest(self) -> Setting | None:
         """Have a member at its original within its caps while nothing is tried or held, also without us.

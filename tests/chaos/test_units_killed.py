@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -38,8 +38,7 @@ class UnitTheatre(Theatre):
     def __post_init__(self) -> None:
         super().__post_init__()
         config = self.config
-        fields = {f: getattr(config, f) for f in config.__slots__ if f != "devices"}
-        self.config = type(config)(**fields, devices=(TERMS,))
+        self.config = replace(config, devices=(TERMS,), min_restart_s=0.0)
 
     def renew_hardware(self) -> None:
         for left in self.systemd.folders[1].glob("*"):

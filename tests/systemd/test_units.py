@@ -71,6 +71,7 @@ ACTUATOR = f"""
 drivers = ["nvidia", "unit:{UNIT}"]
 lease_s = 3.0
 agent_grace_s = 45.0
+min_restart_s = 0.1
 [[device]]
 match = "{A100}"
 [device.grant]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from fnmatch import fnmatchcase
@@ -39,6 +40,8 @@ DONE = {
     "lift": "devices may be set again",
 }
 """Printed once all devices have answered, after those that were not restored."""
+WAITING = 3
+"""The exit code where all that is left are files that wait for their CPU."""
 LEVELS = ("original", "trial", "hold")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
@@ -48,7 +51,7 @@ def serve(config: Config = CONFIG) -> None:
 
     Runs until SIGTERM or Ctrl-C. Restores every device when it ends, and when it starts after a crash.
     """
-    _become("serve", config)
+    _become("serve", str(config))
 
 
 def restore(
@@ -56,6 +59,9 @@ def restore(
     every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
     stay: Annotated[bool, typer.Option(help="With --all: accept no setting until --lift.")] = False,
     lift: Annotated[bool, typer.Option(help="With --all: accept settings again.")] = False,
+    wait: Annotated[
+        int, typer.Option(metavar="S", min=0, help="Seconds to wait for CPUs that are offline.")
+    ] = 0,
     config: Config = CONFIG,
     socket: Socket = None,
     state_dir: Annotated[
@@ -70,6 +76,9 @@ def restore(
     with a broken actuator.toml.
 
     --all --stay is the emergency stop: no setting is accepted, also after a reboot, until --all --lift.
+
+    Exits with 3 where all that is left waits for a CPU that is offline, or for a cap to end: the journal is
+    kept, and a running actuator restores it by itself.
     """
     if (every and device) or (stay and lift) or ((stay or lift) and not every):
         raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
@@ -78,7 +87,9 @@ def restore(
         _attach(config, socket)
     if not device and not (every and _answers(config, socket)):
         folder = state_dir or _configured_folder(config)
-        _become("restore" if verb == "restore_all" else verb, *([folder] if folder else []))
+        waits = ["--wait", str(wait)] if wait and verb == "restore_all" else []
+        folders = [str(folder)] if folder else []
+        _become("restore" if verb == "restore_all" else verb, *waits, *folders)
     with closing(_line(config, socket)) as line:
         if device:
             line.ask("restore", device=device)
@@ -86,12 +97,28 @@ def restore(
             wrong = {device: answer["paused"] or answer["trouble"]}
         else:
             wrong = line.ask(verb)["wrong"]
+        waiting = _wait(line, device, wait)
     for name, why in wrong.items():
         typer.echo(f"{name}: {why or 'original'}")
     if every:
         typer.echo(DONE[verb])
-    if any(wrong.values()):
-        raise typer.Exit(1)
+    for file, state in waiting.items():
+        typer.echo(f"{file}: {state}")
+    if any(wrong.values()) or waiting:
+        raise typer.Exit(1 if any(wrong.values()) else WAITING)
+
+
+def _wait(line: ActuatorClient, device: str | None, seconds: int) -> dict[str, str]:
+    """Return the files that wait for their CPU, or for a cap to end, after at most so many seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        about = line.ask("capabilities")["devices"]
+        uuids = [device] if device else [one["uuid"] for one in about]
+        answers = [line.ask("read", device=uuid) for uuid in uuids]
+        waiting = {n: state for a in answers for n, state in a.get("waiting", {}).items()}
+        if not waiting or time.monotonic() >= until:
+            return waiting
+        time.sleep(min(1.0, seconds))
 
 
 def leave_budget(
@@ -113,7 +140,7 @@ def leave_budget(
         raise typer.BadParameter("give DEVICE or --all")
     if every and not _answers(config, socket):
         folder = state_dir or _configured_folder(config)
-        _become("leave", *([folder] if folder else []))
+        _become("leave", *([str(folder)] if folder else []))
     with closing(_line(config, socket)) as line:
         uuids = [about["uuid"] for about in line.ask("capabilities")["devices"]]
         for uuid in uuids if every else [str(device)]:
@@ -304,7 +331,7 @@ def _configured_folder(config: Path) -> Path | None:
     return None
 
 
-def _become(verb: str, *arguments: Path) -> NoReturn:
+def _become(verb: str, *arguments: str) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
-    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *map(str, arguments)]
+    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *arguments]
     os.execv(sys.executable, command)

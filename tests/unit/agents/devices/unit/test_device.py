@@ -50,7 +50,7 @@ class Host:
     def open(self) -> None:
         """Start the actuator, its journal replayed."""
         ready, self.stop = threading.Event(), threading.Event()
-        config = ActuatorConfig(devices=(self.terms,))
+        config = ActuatorConfig(devices=(self.terms,), min_restart_s=0.0)
         driver = offered(self.systemd, grant=self.terms.grant, original=self.terms.original)
         journal = RestoreJournal(self.systemd.root / "journal")
 

@@ -22,7 +22,7 @@ from tests.actuation import Direct, actuator_of
 from tests.contracts.drivers import DriverContract
 from tests.errors import raised
 from tests.fake_systemd import COMMAND, NAME, UNIT, DirectFlags, FakeSystemd
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, Conflict
 
 THREADS, BATCH, DRAFT = "--threads", "--batch", "--draft-max"
 GRANT = {THREADS: ("1", "2", "4"), BATCH: ("32", "64"), DRAFT: ("0", "4")}
@@ -247,11 +247,13 @@ class Hand(DriverProcess):
         return _answered({self.driver.uuid: self.driver}, verb, uuid, *details)
 
 
-def started(systemd: FakeSystemd, clock: list[float], takes_s: float = 0.0) -> Direct:
+def started(
+    systemd: FakeSystemd, clock: list[float], takes_s: float = 0.0, min_restart_s: float = 0.0
+) -> Direct:
     """Return an actuator as it starts, its journal replayed."""
     hand = Hand(offered(systemd))
     hand.takes_s, hand.clock = takes_s, clock
-    config = ActuatorConfig(devices=(TERMS,))
+    config = ActuatorConfig(devices=(TERMS,), min_restart_s=min_restart_s)
     journal = RestoreJournal(systemd.root / "journal")
     made = Direct(asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: clock[0])))
     made.replay()
@@ -271,6 +273,27 @@ def test_a_start_that_fails_or_hangs_ends_the_trial_with_the_units_own_command(
         assert systemd.state["running"] == COMMAND and systemd.left == []
         assert actuator.read(PEER, DEVICE)["level"] == "original"
         systemd.goes_wrong(**{fault: None})
+
+
+def test_a_service_is_restarted_at_most_once_in_a_while_and_always_to_restore_it(
+    systemd: FakeSystemd,
+) -> None:
+    clock = [0.0]
+    actuator = started(systemd, clock, min_restart_s=60.0)
+    actuator.acquire(PEER, DEVICE, 5.0)
+    actuator.apply(PEER, DEVICE, {THREADS: 4})
+    actuator.apply(PEER, DEVICE, {THREADS: 4})  # it is so already
+    restarts = systemd.state["all"]
+    for number in range(9):
+        clock[0] += 1.0
+        with pytest.raises(Conflict, match="less than 60 s"):
+            actuator.apply(PEER, DEVICE, {THREADS: 4 if number % 2 else 1, BATCH: 32})
+        actuator.acquire(PEER, DEVICE, 5.0)
+    assert systemd.state["all"] == restarts + 1, "once, to restore it"
+    assert systemd.state["running"] == COMMAND
+    clock[0] += 60.0
+    actuator.acquire(PEER, DEVICE, 5.0)
+    actuator.apply(PEER, DEVICE, {THREADS: 4})
 
 
 def test_a_reload_that_is_lost_is_an_error_and_is_repeated(systemd: FakeSystemd) -> None:

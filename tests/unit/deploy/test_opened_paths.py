@@ -1,0 +1,85 @@
+"""Every file that a driver can write is opened by the drop-in of its unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.actuator.grants import DRIVERS
+from agents.devices.cpu.knobs import BOOSTS
+from agents.devices.cpu.knobs import discover as cpu
+from agents.devices.jetson.knobs import BPMP
+from agents.devices.jetson.knobs import discover as jetson
+from agents.devices.nvpmodel.knobs import discover as nvpmodel
+from agents.devices.unit.knobs import FOLDER
+from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.servers import SERVERS
+from tests.boards.trees import LAYOUTS
+
+__all__ = ["boards", "mount"]
+DEPLOY = Path(__file__).parents[3] / "deploy"
+REAL = {
+    "/sys/class/powercap/intel-rapl-mmio": "/sys/devices/virtual/powercap/intel-rapl-mmio/intel-rapl-mmio",
+    "/sys/class/powercap/intel-rapl": "/sys/devices/virtual/powercap/intel-rapl/intel-rapl",
+}
+"""Where the links of classes lead to on a real machine; a mounted board has the devices' own folders."""
+NO_FILES = {"fake", "nvidia"}
+"""Drivers that write no file of the system's."""
+
+
+def opened(name: str) -> list[str]:
+    """Return the paths that a drop-in opens."""
+    lines = re.findall(
+        r"^ReadWritePaths=(.*)$", (DEPLOY / f"actuator-{name}.conf").read_text(), re.M
+    )
+    return [path.lstrip("-") for line in lines for path in line.split()]
+
+
+def closed(name: str, files: Collection[str]) -> list[str]:
+    """Return the files that the drop-in of a driver leaves closed."""
+    for link, real in REAL.items():
+        files = [file.replace(f"{link}:", f"{real}:") for file in files]
+    paths = opened(name)
+    return [f for f in files if not any(f == p or f.startswith(f"{p.rstrip('/')}/") for p in paths)]
+
+
+def written(driver: Any, root: Path) -> list[str]:  # noqa: ANN401 - a driver of files
+    told, silent = driver.entries()
+    names = [name for name in (*told, *silent) if name.startswith("/")]
+    return [f"/{Path(name).resolve().relative_to(root.resolve())}" for name in names]
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_all_files_of_a_servers_cpus_are_opened(mount: Mount, name: str) -> None:
+    root = mount(name).root
+    files = [file for driver in cpu(str(root)) for file in written(driver, root)]
+    assert files and closed("cpu", files) == []
+
+
+def test_boost_is_opened_on_every_driver_and_the_status_beside_it_is_not() -> None:
+    assert closed("cpu", [f"/{file}" for file in BOOSTS]) == []
+    assert closed("cpu", ["/sys/devices/system/cpu/intel_pstate/status"])
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS))
+def test_all_files_of_a_board_are_opened(mount: Mount, name: str) -> None:
+    root = mount(name).root
+    files = [file for driver in jetson(str(root)) for file in written(driver, root)]
+    memory = [f"/{BPMP}/clk/emc/{file}" for file in ("rate", "mrq_rate_locked")]
+    assert files and closed("jetson", [*files, *memory]) == []
+
+
+def test_what_a_power_mode_moves_and_a_units_folder_are_opened(mount: Mount) -> None:
+    root = mount("orin").root
+    modes: Callable[[str], Any] = nvpmodel
+    files = [file for driver in modes(str(root)) for file in written(driver, root)]
+    assert closed("jetson", files) == []
+    assert closed("unit", [f"/{FOLDER}/a.service.d/drop-in.conf"]) == []
+
+
+def test_a_new_driver_gets_a_test_of_what_it_writes() -> None:
+    assert {*DRIVERS} == {"cpu", "jetson", "nvpmodel", "unit"} | NO_FILES
