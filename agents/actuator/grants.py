@@ -17,6 +17,7 @@ SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
 TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s", "min_restart_s"), NUMBER)
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
+CONFIG |= {"job": dict}
 """What actuator.toml may hold, and of what kind it is."""
 
 
@@ -109,6 +110,7 @@ def load_config(path: Path) -> ActuatorConfig:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit.
     """
     table = read(path, CONFIG)
+    table.pop("job", None)  # `jouletune job` checks it
     for key in TIMES.keys() & table.keys():
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")

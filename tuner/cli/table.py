@@ -9,6 +9,7 @@ NOUNS = {
     "tuner": "Run the central tuner.",
     "agent": "Run the agent of this host; restore its devices.",
     "actuator": "Run the root process that sets hardware; restore devices.",
+    "job": "Lease a setting for a batch system's job; restore it after the job.",
     "study": "Create, list, show and end studies.",
     "trial": "List the trials of a study; show one.",
     "export": "Export studies to dashboards, or as a fleet file.",
@@ -32,7 +33,7 @@ SECTIONS = {
     "Change": (
         "constraint", "device", "stop-all", "diff", "apply", "budget", "token", "notification", "db"
     ),
-    "Run the services": ("tuner", "agent", "actuator", "workload", "completion"),
+    "Run the services": ("tuner", "agent", "actuator", "job", "workload", "completion"),
     "Plan": ("packrat", "finetune", "speculation"),
 }  # fmt: skip
 """The sections of `jouletune --help`; the first has the commands of a first day."""
@@ -60,6 +61,8 @@ VERBS = (
     ("actuator detach", "host.actuator", "Restore all devices and close their drivers."),
     ("actuator status", "host.actuator", "Show grants, applied settings, and what set them."),
     ("actuator metrics", "host.actuator", "Write applied settings for Prometheus' node exporter."),
+    ("job begin", "host.job", "In Slurm's Prolog: lease what the job's comment asks for."),
+    ("job end", "host.job", "In Slurm's Epilog: end the lease and restore the GPUs."),
     ("study create", "study.create", "Create a study; the tuner starts it."),
     ("study list", "study.look", "List all studies, oldest first."),
     ("study show", "study.look", "Show one study."),

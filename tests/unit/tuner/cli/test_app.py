@@ -216,6 +216,7 @@ WITHOUT_JSON = {
     "tuner serve": "a service", "agent serve": "a service", "actuator serve": "a service",
     "actuator restore": "needs the standard library alone", "actuator detach": "prints nothing",
     "actuator leave-budget": "needs the standard library alone",
+    "job begin": "writes a JSON file", "job end": "writes a JSON file",
     "actuator metrics": "Prometheus' text format", "db backup": "writes a file",
     "db restore": "replaces the database", "completion bash": "a script", "completion zsh": "a script",
     "completion fish": "a script", "completion words": "called by the scripts",

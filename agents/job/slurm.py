@@ -1,0 +1,168 @@
+"""A Slurm job as its Prolog sees it, and the GPUs behind its gres ids.
+
+Sources: Slurm's "Prolog and Epilog Guide", gres.conf(5), cgroups of slurmstepd. That `SLURM_JOB_GPUS`
+numbers the files of gres.conf from 0, whatever their names, and that a shard shows no GPU: seen on 22.05.8.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import ConfigError, InvalidInput, NotFound
+
+ALLOC = {"alloc", "contain", "x11"}
+"""Each of these PrologFlags runs the Prolog as the job is allocated; the last two imply the first."""
+SPANS = r"\d{1,4}(?:-\d{1,4})?"
+LISTED = re.compile(rf"([^\[]*)\[({SPANS}(?:,{SPANS})*)\]([^\[]*)", re.ASCII)
+PROC = "proc/driver/nvidia/gpus"
+MOST_GPUS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job, or component of a heterogeneous job, on this node; `key` names one start of it."""
+
+    id: int
+    restart: int
+    uid: int
+    comment: str
+    gpus: tuple[int, ...]
+    mps: bool
+    config: Path
+    node: str = ""
+
+    @property
+    def key(self) -> str:
+        """The job's id and how often it was restarted: a requeued job has a lease of its own."""
+        return f"{self.id}-{self.restart}"
+
+
+def job_of(environ: Mapping[str, str]) -> SlurmJob:
+    """Return the job of a Prolog's or Epilog's environment. Raises InvalidInput where there is none."""
+
+    def number(name: str, default: str = "") -> int:
+        text = environ.get(name, default)
+        if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+            hint = "run it from Slurm's Prolog= and Epilog="
+            raise InvalidInput(f"{name} is {text[:20]!a}, not a number", hint=hint)
+        return int(text)
+
+    gpus = environ.get("SLURM_JOB_GPUS", "")
+    if gpus and not re.fullmatch(r"\d{1,4}(,\d{1,4}){0,255}", gpus, re.ASCII):
+        hint = "GPUs of a type or with shards of MIG are not supported"
+        raise InvalidInput(f"SLURM_JOB_GPUS is {gpus[:20]!a}, not a list of numbers", hint=hint)
+    return SlurmJob(
+        number("SLURM_JOB_ID"),
+        number("SLURM_JOB_RESTART_COUNT", "0"),
+        number("SLURM_JOB_UID"),
+        environ.get("SLURM_JOB_COMMENT", ""),
+        tuple(map(int, filter(None, gpus.split(",")))),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ,
+        Path(environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")),
+        re.sub(r"[^\w.-]", "", environ.get("SLURMD_NODENAME", "")),
+    )
+
+
+def seen(job: SlurmJob, root: Path) -> bool:
+    """Return whether the job shows on this node: a cgroup of version 2 or 1, or a step's socket."""
+    cgroups, spool = root / "sys/fs/cgroup", root / _spool(job).lstrip("/")
+    v2, v1 = f"system.slice/*slurmstepd.scope/job_{job.id}", f"*/slurm*/uid_{job.uid}/job_{job.id}"
+    shown = ((cgroups, v2), (cgroups, v1), (spool, f"*_{job.id}.*"))
+    return any(True for top, pattern in shown for _ in top.glob(pattern))
+
+
+def _spool(job: SlurmJob) -> str:
+    """Return slurmd's folder, where each step has its socket."""
+    with suppress(ConfigError):
+        for folder in _values(job.config, "SlurmdSpoolDir"):
+            return folder.replace("%n", job.node).replace("%h", job.node)
+    return "/var/spool/slurmd"
+
+
+def require_alloc(config: Path) -> None:
+    """Raise ConfigError where the Prolog would run at the job's first step only, or not be seen to."""
+    flags = {f.lower() for v in _values(config, "PrologFlags") for f in v.split(",")}
+    if not flags & ALLOC:
+        hint = "set PrologFlags=Alloc in that file itself, not in one that it includes"
+        raise ConfigError(f"{config} has no PrologFlags=Alloc", hint=hint)
+
+
+def uuids_of(job: SlurmJob, root: Path) -> list[str]:
+    """Return the UUIDs of the job's own GPUs.
+
+    Raises:
+        InvalidInput: it has none, or shares one by MPS or in shards.
+        ConfigError: gres.conf does not tell which file an id is.
+        NotFound: there is no such GPU.
+    """
+    if job.mps:
+        raise InvalidInput("the job shares a GPU by MPS", hint="ask for whole GPUs: --gres=gpu:1")
+    if not job.gpus:
+        why = "the job has no GPU of its own; shards are none"
+        raise InvalidInput(why, hint="ask for whole GPUs: --gres=gpu:1")
+    minors, uuids = _minors(job.config.with_name("gres.conf"), root), dict(_by_minor(root))
+    try:
+        return [uuids[minors[gpu]] for gpu in job.gpus]
+    except (IndexError, KeyError):
+        known = ", ".join(f"{minor}: {uuid}" for minor, uuid in sorted(uuids.items())) or "none"
+        hint = f"GPUs of this host by device minor: {known}"
+        raise NotFound(f"no GPU for the gres ids {job.gpus} of {minors}", hint=hint) from None
+
+
+def _minors(gres: Path, root: Path) -> list[int]:
+    """Return the device minor of each gres id of a GPU.
+
+    Ids number the files of gres.conf; without files (AutoDetect) the devices in order. Where the files are
+    not in order, releases may sort them: refused.
+    """
+    lines = [line for line in _lines(gres) if re.match(r"(?i)(NodeName=\S+\s+)?Name=gpu\b", line)]
+    if any(re.search(r"(?i)\b(MultipleFiles|NodeName)=", line) for line in lines):
+        hint = "one line for this node with File=/dev/nvidia[0-N]; MIG devices are not supported"
+        raise ConfigError(f"{gres}: GPUs with MultipleFiles= or NodeName=", hint=hint)
+    files = [one for line in lines for one in re.findall(r"(?i)\bFile=(\S+)", line)]
+    named = [name for text in files for name in _expanded(text)]
+    if not files:
+        return sorted(minor for minor, _ in _by_minor(root))
+    minors = [int(m[0]) if (m := re.search(r"\d+$", name, re.ASCII)) else -1 for name in named]
+    if minors != sorted({*minors}) or minors[0] < 0 or len(files) != len(lines):
+        raise ConfigError(f"{gres}: the files of GPUs are not in order", hint="list them by number")
+    return minors
+
+
+def _expanded(text: str) -> Iterator[str]:
+    """Yield the files of `/dev/nvidia[0-2,5]`."""
+    for one in re.split(r",(?![^\[]*\])", text):
+        match = LISTED.fullmatch(one)
+        if match is None:
+            yield one
+            continue
+        for span in match[2].split(","):
+            first, _, last = span.partition("-")
+            for number in range(int(first), min(int(last or first), int(first) + MOST_GPUS) + 1):
+                yield f"{match[1]}{number}{match[3]}"
+
+
+def _by_minor(root: Path) -> Iterator[tuple[int, str]]:
+    """Yield the minor number and the UUID of each GPU that NVIDIA's driver shows."""
+    for file in sorted((root / PROC).glob("*/information")):
+        text = file.read_text(errors="replace")
+        minor = re.search(r"^Device Minor:\s*(\d+)$", text, re.MULTILINE)
+        uuid = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", text, re.MULTILINE)
+        if minor and uuid:
+            yield int(minor[1]), uuid[1]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        hint = "the Prolog needs SLURM_CONF, as slurmd sets it"
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+    joined = re.sub(r"\\\n", " ", text)
+    return [line.partition("#")[0].strip() for line in joined.splitlines()]
+
+
+def _values(path: Path, key: str) -> list[str]:
+    return [m[1] for line in _lines(path) if (m := re.fullmatch(rf"(?i){key}\s*=\s*(\S+)", line))]

@@ -1,0 +1,1 @@
+"""Jobs of a real Slurm on this host, their GPUs those of the fake NVML."""

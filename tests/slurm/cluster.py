@@ -1,0 +1,232 @@
+"""A Slurm of one node: its daemons as children of the test, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.actuation import answers
+from tests.nvml.fake import A40, A100, FakeNvml
+from tests.processes import reserved_port
+
+PAGE = Path(__file__).parents[2] / "docs/slurm.md"
+"""Its scripts are what is run here."""
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "sinfo")
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+START_S = 60.0
+HOST = socket.gethostname().partition(".")[0]
+
+CONFIG = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+ReturnToService=2
+SlurmdTimeout=30
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+PrologFlags={flags}
+GresTypes=gpu
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+Prolog={folder}/prolog
+Epilog={folder}/epilog
+NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000 Gres=gpu:2
+PartitionName=all Nodes={host} Default=YES State=UP MaxTime=INFINITE
+"""
+GRANTS = """socket = "{folder}/actuator.sock"
+state_dir = "{folder}/actuator"
+agent_grace_s = 4
+[[device]]
+match = "GPU-*"
+[device.grant]
+"gpu.power_limit_w" = {{ min = 100, max = 300 }}
+"gpu.clock_mhz" = {{ min = 210, max = 1410 }}
+[job]
+absent_s = 8
+[job.grant]
+"gpu.power_limit_w" = {{ min = 150, max = 300 }}
+"""
+
+
+def missing() -> str:
+    """Return why no Slurm can run here, empty where one can."""
+    absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    if absent:
+        return f"no {', '.join(absent)}: apt install --no-install-recommends slurmctld slurmd slurm-client"
+    return "" if os.geteuid() == 0 else "Slurm's daemons run as root"
+
+
+@dataclass
+class SlurmNode:
+    """The node, its actuator and its GPUs."""
+
+    folder: Path
+    nvml: FakeNvml
+    flags: str = "Alloc"
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What the daemons, the actuator and the commands get."""
+        ours = {
+            "JOULETUNE_ROOT": str(self.folder / "root"),
+            "SLURM_CONF": f"{self.folder}/slurm.conf",
+        }
+        return {**os.environ, **self.nvml.environment(), **ours, "PATH": PATH}
+
+    def write(self) -> None:
+        """Write the configuration, the two scripts and the driver's tree."""
+        for name in ("state", "spool", "root", "dev"):
+            (self.folder / name).mkdir()
+        below_root = self.folder / "root" / str(self.folder).lstrip("/")
+        below_root.parent.mkdir(parents=True)
+        below_root.symlink_to(self.folder)  # where steps show
+        for minor, uuid in enumerate((A100, A40)):
+            device = self.folder / f"dev/nvidia{minor}"
+            os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+            shown = self.folder / f"root/proc/driver/nvidia/gpus/0000:0{minor}:00.0/information"
+            shown.parent.mkdir(parents=True)
+            shown.write_text(f"Model: \t\t fake\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+        ports = (reserved_port(), reserved_port())
+        text = CONFIG.format(host=HOST, ports=ports, folder=self.folder, flags=self.flags)
+        (self.folder / "slurm.conf").write_text(text)
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/dev/nvidia[0-1]\n")
+        (self.folder / "actuator.toml").write_text(GRANTS.format(folder=self.folder))
+        environ = {
+            k: v
+            for k, v in self.environ.items()
+            if k in self.nvml.environment() or k == "JOULETUNE_ROOT"
+        }
+        exports = "".join(f"export {name}='{value}'\n" for name, value in environ.items())
+        options = f"--config {self.folder}/actuator.toml --state-dir {self.folder}/jobs"
+        scripts = re.findall(r"```sh\n#!/bin/sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        for name, text in zip(("prolog", "epilog"), scripts, strict=True):
+            ours = text.replace("/opt/jouletune/current/bin/python", sys.executable)
+            ours = re.sub(r"(agents.job.main \w+)", rf"\1 {options}", ours)
+            script = self.folder / name
+            script.write_text(f"#!/bin/sh\nexec >>{self.folder}/{name}.log 2>&1\n{exports}{ours}")
+            script.chmod(0o755)
+
+    def start(self, name: str) -> None:
+        """Start one of the processes."""
+        command = {
+            "slurmctld": ["slurmctld", "-D", "-f", f"{self.folder}/slurm.conf"],
+            "slurmd": ["slurmd", "-D", "-f", f"{self.folder}/slurm.conf"],
+            "actuator": [
+                sys.executable, "-I", "-m", "agents.actuator.main", "serve", f"{self.folder}/actuator.toml"
+            ],
+        }[name]  # fmt: skip
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, env=self.environ, stdout=log, stderr=log
+            )
+
+    def kill(self, name: str) -> None:
+        """End one as kill -9 does."""
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
+
+    def ask(self, *command: str) -> str:
+        """Return what a command of Slurm prints."""
+        done = subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def submit(self, script: str, comment: str = "", *options: str) -> int:
+        """Submit a job with one GPU and return its id."""
+        asked = ["--gres=gpu:1", *options, *([f"--comment={comment}"] if comment else [])]
+        out = str(self.folder / "out-%j")
+        return int(self.ask("sbatch", "--parsable", "-o", out, *asked, "--wrap", script))
+
+    def runs(self, job: int) -> bool:
+        """Return whether a job's script has been started, and is running."""
+        spool = self.folder / "spool"
+        return any(spool.glob(f"job{job:05}/slurm_script")) and self.state(job) == "RUNNING"
+
+    def state(self, job: int) -> str:
+        """Return a job's state as Slurm shows it."""
+        shown = self.ask("scontrol", "-o", "show", "job", str(job))
+        return shown.partition("JobState=")[2].partition(" ")[0]
+
+    def node_state(self) -> str:
+        """Return the node's state."""
+        return self.ask("sinfo", "-h", "-o", "%T")
+
+    def record(self, job: int, restart: int = 0) -> Mapping[str, Any]:
+        """Return a job's record, empty where there is none."""
+        path = self.folder / f"jobs/{job}-{restart}.json"
+        found: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def limits(self) -> tuple[float, float]:
+        """Return the power limits of both GPUs in watts."""
+        return self.nvml.get("limit_w", 0), self.nvml.get("limit_w", 1)
+
+    def until(self, done: Callable[[], object], why: str, seconds: float = START_S) -> None:
+        """Wait for something; fail with the logs where it does not come."""
+        end = time.monotonic() + seconds
+        while not done():
+            logs = {
+                f.name: f.read_text(errors="replace")[-1500:] for f in self.folder.glob("*.log")
+            }
+            assert time.monotonic() < end, f"{why}: not within {seconds:g} s: {logs}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def slurm_node(folder: Path, nvml: FakeNvml, flags: str = "Alloc") -> Iterator[SlurmNode]:
+    """Start a node with idle GPUs at their originals; end all of it afterwards."""
+    node = SlurmNode(folder, nvml, flags)
+    node.write()
+    try:
+        for name in ("actuator", "slurmctld", "slurmd"):
+            node.start(name)
+        node.until(lambda: answers(folder / "actuator.sock"), "the actuator")
+
+        def idle() -> bool:
+            done = subprocess.run(
+                ("sinfo", "-h", "-o", "%T"),
+                env=node.environ,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return done.stdout.strip() == "idle"
+
+        node.until(idle, "the node")
+        yield node
+    finally:
+        for process in reversed(node.processes.values()):
+            process.terminate()
+        for process in node.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,137 @@
+"""Jobs of a real Slurm: what they ask for is in force while they run, and gone after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nvml.fake import FakeNvml
+from tests.nvml.fixtures import library
+from tests.slurm.cluster import SlurmNode, missing, slurm_node
+
+__all__ = ["library"]
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(550),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+ORIGINALS = (400.0, 300.0)
+LOOK_S = 0.5
+"""How late this test, which waits for records, may look at the truth."""
+WISH = "jouletune:gpu.power_limit_w=200"
+
+
+@pytest.fixture
+def node(library: Path, tmp_path: Path) -> Iterator[SlurmNode]:
+    nvml = FakeNvml(library, tmp_path / "nvml.state", manual=False, root_only=0.0)
+    with slurm_node(tmp_path, nvml) as started:
+        assert started.limits() == ORIGINALS
+        yield started
+        started.until(lambda: started.node_state() == "idle", "the node is in use, or drained")
+
+
+def over(node: SlurmNode, job: int) -> bool:
+    return node.state(job) in ("COMPLETED", "CANCELLED", "FAILED", "NODE_FAIL", "TIMEOUT")
+
+
+def test_a_wish_is_in_force_on_the_jobs_own_gpu_and_its_energy_is_counted(node: SlurmNode) -> None:
+    node.nvml.set("load", 1.0, 0)
+    job = node.submit("sleep 8", WISH)
+    node.until(lambda: node.record(job).get("state") == "leased", "the lease")
+    began_j = node.nvml.get("energy_j", 0)
+    assert node.limits() == (200.0, 300.0)
+    node.until(lambda: node.record(job)["state"] == "ended", "the epilog")
+    drawn_j = node.nvml.get("energy_j", 0) - began_j
+    assert node.limits() == ORIGINALS
+    record = node.record(job)
+    assert record["ended_by"] == "the epilog" and record["lost"] == []
+    ((uuid, energy),) = record["energy"].items()
+    assert record["gpus"] == [uuid]
+    looked_late_j = LOOK_S * energy["energy_j"] / energy["seconds"]
+    assert abs(energy["energy_j"] - drawn_j) <= 2.0 * energy["error_j"] + looked_late_j
+    assert 0.0 < energy["error_j"] < 0.1 * energy["energy_j"]
+
+
+def test_twenty_jobs_leave_nothing_behind(node: SlurmNode) -> None:
+    wishes = {
+        "jouletune:gpu.power_limit_w=200": "ended",
+        "jouletune:gpu.power_limit_w=400": "refused",
+        "jouletune:gpu.clock_mhz=900": "refused",
+        "jouletune:gpu.power_limit_w=200;reboot": "refused",
+        "jouletune:gpu.power_limit_w=$(id -u)": "refused",
+        "a user's own words": "",
+    }
+    jobs = {
+        node.submit("sleep 1", comment): state
+        for comment, state in [*wishes.items(), *wishes.items(), *wishes.items()]
+    }
+    cancelled = node.submit("sleep 60", WISH)
+    refused = node.submit("true", WISH, "--gres=none")
+    node.until(lambda: node.runs(cancelled), "the cancelled job", 200.0)
+    node.ask("scancel", str(cancelled))
+    jobs |= {cancelled: "ended", refused: "refused"}
+    assert len(jobs) == 20
+    node.until(lambda: all(over(node, job) for job in jobs), "all jobs", 300.0)
+    node.until(
+        lambda: {job: node.record(job).get("state", "") for job in jobs} == jobs, "their records"
+    )
+    assert node.limits() == ORIGINALS
+    assert "no GPU of its own" in node.record(refused)["reason"]
+
+
+@pytest.mark.parametrize("command", ["scancel", "scontrol requeue"])
+def test_a_job_that_ends_in_its_prolog_leaves_nothing_behind(node: SlurmNode, command: str) -> None:
+    job = node.submit("sleep 30", WISH)
+    node.until(lambda: node.record(job).get("state") == "leased", "the lease")
+    node.ask(*command.split(), str(job))
+    node.until(lambda: node.record(job)["state"] == "ended", "the end of the lease")
+    assert node.limits() == ORIGINALS
+
+
+def test_a_requeued_job_has_a_lease_of_its_own(node: SlurmNode) -> None:
+    job = node.submit("sleep 30", WISH, "--requeue")
+    node.until(lambda: node.runs(job), "the first start")
+    node.ask("scontrol", "requeue", str(job))
+    node.until(lambda: node.record(job)["state"] == "ended", "the end of the first start")
+    node.until(lambda: node.record(job, 1).get("state") == "leased", "the second start", 200.0)
+    node.until(lambda: node.runs(job), "the second start")
+    node.ask("scancel", str(job))
+    node.until(lambda: node.record(job, 1)["state"] == "ended", "the end of the second start")
+    assert node.limits() == ORIGINALS
+
+
+@pytest.mark.parametrize("killed", ["slurmd", "actuator", "keeper"])
+def test_whatever_is_killed_the_gpu_goes_back(node: SlurmNode, killed: str) -> None:
+    job = node.submit("sleep 20", WISH)
+    node.until(lambda: node.runs(job), "the job")
+    assert node.limits()[0] == 200.0
+    if killed == "keeper":
+        lock = json.loads((node.folder / f"jobs/{job}-0.lock").read_text())
+        os.kill(lock["pid"], signal.SIGKILL)
+        node.until(lambda: node.limits() == ORIGINALS, "the actuator's grace")
+    else:
+        node.kill(killed)
+        node.start(killed)
+        node.until(lambda: node.limits()[0] == 200.0, "the lease again")
+    node.until(lambda: over(node, job), "the job", 120.0)
+    node.until(lambda: node.limits() == ORIGINALS, "the originals")
+    if killed != "keeper":
+        node.until(lambda: node.record(job)["state"] == "ended", "the record")
+        assert node.record(job)["ended_by"] == "the epilog"
+    assert bool(node.record(job).get("lost")) == (killed == "actuator")
+
+
+def test_without_prologflags_alloc_a_wish_is_refused(library: Path, tmp_path: Path) -> None:
+    nvml = FakeNvml(library, tmp_path / "nvml.state", manual=False, root_only=0.0)
+    with slurm_node(tmp_path, nvml, flags="Serial") as node:
+        job = node.submit("srun true", WISH)
+        node.until(lambda: over(node, job), "the job")
+        node.until(lambda: node.record(job).get("state") == "refused", "the record")
+        assert "PrologFlags=Alloc" in node.record(job)["reason"]
+        assert node.limits() == ORIGINALS

@@ -1,0 +1,161 @@
+"""A Prolog's environment, and the GPUs behind its gres ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.job.slurm import job_of, require_alloc, seen, uuids_of
+from tests.errors import raised
+from tuner.errors import ConfigError, InvalidInput, NotFound, TuningError
+
+PROLOG = {
+    "SLURM_JOB_ID": "12",
+    "SLURM_JOB_UID": "1000",
+    "SLURM_JOB_RESTART_COUNT": "1",
+    "SLURM_JOB_COMMENT": 'x y; $(id) "z"',
+    "SLURM_JOB_GPUS": "0,2",
+}
+"""As 22.05.8 sets it, of what is read."""
+
+
+def tree(root: Path, minors: Mapping[int, str]) -> None:
+    for minor, uuid in minors.items():
+        shown = root / f"proc/driver/nvidia/gpus/0000:{minor:02}:00.0/information"
+        shown.parent.mkdir(parents=True)
+        shown.write_text(
+            f"Model: \t A100\nIRQ: \t 9\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+        )
+
+
+def uuids(folder: Path, gres: str, **environ: str) -> list[str]:
+    (folder / "gres.conf").write_text(gres)
+    job = job_of({**PROLOG, "SLURM_CONF": str(folder / "slurm.conf"), **environ})
+    return uuids_of(job, folder)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    tree(tmp_path, {0: "GPU-a0", 1: "GPU-a1", 2: "GPU-a2", 3: "GPU-a3", 10: "GPU-aa"})
+    return tmp_path
+
+
+def test_a_job_is_what_the_prolog_shows() -> None:
+    job = job_of(PROLOG)
+    assert (job.key, job.uid, job.gpus, job.mps) == ("12-1", 1000, (0, 2), False)
+    assert job.comment == 'x y; $(id) "z"'
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "../1"}, {"SLURM_JOB_ID": "-1"}, {"SLURM_JOB_ID": "١"},
+        {"SLURM_JOB_UID": "root"}, {"SLURM_JOB_RESTART_COUNT": "1\n"}, {"SLURM_JOB_GPUS": "0-3"},
+        {"SLURM_JOB_GPUS": "a100:1"}, {"SLURM_JOB_GPUS": "0,"},
+    ],
+)  # fmt: skip
+def test_what_no_prolog_shows_is_refused(changed: dict[str, str]) -> None:
+    with raised(InvalidInput):
+        job_of(PROLOG | changed)
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ("Name=gpu File=/dev/nvidia[0-3]\n", ["GPU-a0", "GPU-a2"]),
+        ("Name=gpu Type=a100 File=/dev/nvidia[1-3,10] # all\n", ["GPU-a1", "GPU-a3"]),
+        ("name=gpu file=/dev/nvidia0\n\nName=gpu \\\n File=/dev/nvidia2\nName=gpu File=/dev/nvidia10",
+         ["GPU-a0", "GPU-aa"]),
+        ("AutoDetect=nvml\n", ["GPU-a0", "GPU-a2"]),
+        ("Name=mps Count=100\nName=gpu File=/dev/nvidia1,/dev/nvidia[2-3]\n", ["GPU-a1", "GPU-a3"]),
+    ],
+)  # fmt: skip
+def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list[str]) -> None:
+    assert uuids(node, gres) == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "kind"),
+    [
+        ("Name=gpu File=/dev/nvidia[3,1,2]\n", ConfigError),
+        ("Name=gpu Count=2\nName=gpu File=/dev/nvidia[1-3]\n", ConfigError),
+        ("Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21\n", ConfigError),
+        ("NodeName=n1 Name=gpu File=/dev/nvidia[0-3]\n", ConfigError),
+        ("Name=gpu File=/dev/gpu-a,/dev/gpu-b\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia[-1]\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia[1,,2]\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia[0-1]\n", NotFound),
+        ("Name=gpu File=/dev/nvidia[0,1,7]\n", NotFound),
+    ],
+)
+def test_what_does_not_tell_which_gpu_it_is_is_refused(
+    node: Path, gres: str, kind: type[TuningError]
+) -> None:
+    with raised(kind):
+        uuids(node, gres)
+
+
+@given(st.text(alphabet="Namegpu=Fil/dv[]-,0123 \n\\#", max_size=80))
+def test_whatever_gres_conf_holds_a_job_gets_gpus_of_this_host_or_none(text: str) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        tree(folder, {0: "GPU-a0", 1: "GPU-a1", 2: "GPU-a2"})
+        try:
+            assert {*uuids(folder, text)} <= {"GPU-a0", "GPU-a1", "GPU-a2"}
+        except TuningError:
+            return
+
+
+def test_a_job_without_a_gpu_of_its_own_is_refused_by_name(node: Path) -> None:
+    gres = "Name=gpu File=/dev/nvidia[0-3]\n"
+    with raised(InvalidInput, "shards"):
+        uuids(node, gres, SLURM_JOB_GPUS="")
+    with raised(InvalidInput, "MPS"):
+        uuids(node, gres, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("PrologFlags=Alloc\n", True),
+        ("prologflags = NoHold,alloc\n", True),
+        ("PrologFlags=Contain # implies Alloc\n", True),
+        ("PrologFlags=Serial\n", False),
+        ("#PrologFlags=Alloc\n", False),
+        ("", False),
+    ],
+)
+def test_prologflags_are_looked_at(tmp_path: Path, text: str, fits: bool) -> None:
+    file = tmp_path / "slurm.conf"
+    file.write_text(text)
+    if fits:
+        return require_alloc(file)
+    with raised(ConfigError, "PrologFlags=Alloc"):
+        require_alloc(file)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "system.slice/slurmstepd.scope/job_12/step_batch",
+        "system.slice/n1_slurmstepd.scope/job_12",
+        "memory/slurm/uid_1000/job_12",
+        "freezer/slurm_n1/uid_1000/job_12",
+        "../../../spool/n1/n1_12.4294967291",
+    ],
+)
+def test_a_job_that_is_on_the_node_is_seen(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "slurm.conf").write_text("SlurmdSpoolDir=/spool/%n\n")
+    conf = str(tmp_path / "slurm.conf")
+    job = job_of(PROLOG | {"SLURMD_NODENAME": "n1", "SLURM_CONF": conf})
+    top = tmp_path / "sys/fs/cgroup"
+    top.mkdir(parents=True)
+    (top / folder.replace("12", "123")).mkdir(parents=True)
+    assert not seen(job, tmp_path)
+    (top / folder).mkdir(parents=True)
+    assert seen(job, tmp_path)

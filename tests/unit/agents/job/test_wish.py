@@ -1,0 +1,85 @@
+"""A comment is any user's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.job.wish import LONGEST, JobGrants, job_grants, require_granted, wish_of
+from tests.errors import raised
+from tuner.errors import ConfigError, InvalidInput, OutOfRange, UnknownKnob
+
+GRANTS = JobGrants({"gpu.power_limit_w": (150, 300)})
+CAP = "gpu.power_limit_w"
+
+
+@pytest.mark.parametrize(
+    ("comment", "wish"),
+    [
+        ("", {}),
+        ("any text; $(id)", {}),
+        (" jouletune:gpu.power_limit_w=250", {}),
+        ("jouletune:gpu.power_limit_w=250", {CAP: 250}),
+        ("jouletune:gpu.power_limit_w=250.5,gpu.clock_mhz=900", {CAP: 250.5, "gpu.clock_mhz": 900}),
+    ],
+)
+def test_a_wish_is_what_follows_our_name(comment: str, wish: dict[str, float]) -> None:
+    assert wish_of(comment) == wish
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ",", "gpu.power_limit_w", "gpu.power_limit_w=", "gpu.power_limit_w=-1", "profile=fast",
+        "gpu.power_limit_w=1e3", "gpu.power_limit_w=nan", "gpu.power_limit_w=250 ", "x=1", "../a=1",
+        "gpu.power_limit_w=250\n", "gpu.power_limit_w=٢٥٠", "gpu.power_limit_w=250;reboot",
+        "gpu.power_limit_w=1,gpu.power_limit_w=2", "gpu.a=1," * 40,
+        ",".join(f"gpu.k{number}=1" for number in range(9)),
+    ],
+)  # fmt: skip
+def test_what_is_not_exactly_of_the_form_is_refused(text: str) -> None:
+    with raised(InvalidInput):
+        wish_of(f"jouletune:{text}")
+
+
+@given(st.text(max_size=2 * LONGEST))
+def test_no_text_is_more_than_knobs_and_finite_numbers(text: str) -> None:
+    try:
+        wish = wish_of(f"jouletune:{text}")
+    except InvalidInput:
+        return
+    assert 0 < len(wish) <= 8
+    assert all(0 <= value < 1e9 for value in wish.values())
+    assert "jouletune:" + ",".join(wish) == "jouletune:" + ",".join(
+        part.partition("=")[0] for part in text.split(",")
+    )
+
+
+def test_a_job_has_no_more_than_jobs_are_granted() -> None:
+    require_granted({CAP: 150}, GRANTS)
+    with raised(OutOfRange, CAP, "150 to 300"):
+        require_granted({CAP: 301}, GRANTS)
+    with raised(UnknownKnob, "gpu.clock_mhz", CAP):
+        require_granted({"gpu.clock_mhz": 900}, GRANTS)
+
+
+def test_the_table_of_jobs_is_read_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "actuator.toml"
+    file.write_text(
+        f'socket = "/s"\n[job]\nlongest_s = 60\n[job.grant]\n"{CAP}" = {{min=1, max=2}}\n'
+    )
+    assert job_grants(file) == (JobGrants({CAP: (1, 2)}, 60), "/s")
+    file.write_text("")
+    assert job_grants(file) == (JobGrants({}), "")
+    for wrong in (
+        "grants = {}",
+        "longest_s = 0",
+        "longest_s = inf",
+        f'grant = {{"{CAP}" = {{min=1}}}}',
+    ):
+        file.write_text(f"[job]\n{wrong}\n")
+        with raised(ConfigError, str(file)):
+            job_grants(file)

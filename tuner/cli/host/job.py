@@ -1,0 +1,37 @@
+"""`jouletune job`: a batch job's own setting, from the batch system's prolog and epilog."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the table [job].")]
+StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the jobs' records.")]
+CONFIG, RECORDS = Path("/etc/jouletune/actuator.toml"), Path("/var/lib/jouletune-jobs")
+
+
+def begin(config: Config = CONFIG, state_dir: StateDir = RECORDS) -> None:
+    """Lease the setting that the job's comment asks for, on the job's own GPUs, within [job.grant].
+
+    Run by root from Slurm's Prolog with --comment=jouletune:gpu.power_limit_w=250. Always exits with 0: a
+    refused wish is logged and noted in the job's record, and the job starts at the original settings.
+    """
+    _become("begin", config, state_dir)
+
+
+def end(config: Config = CONFIG, state_dir: StateDir = RECORDS) -> None:
+    """End the job's lease, restore its GPUs, and note its energy in the job's record.
+
+    Run by root from Slurm's Epilog. Always exits with 0.
+    """
+    _become("end", config, state_dir)
+
+
+def _become(verb: str, config: Path, state_dir: Path) -> NoReturn:
+    """Replace this process by the bare one, which starts in a fraction of the time."""
+    options = ["--config", str(config), "--state-dir", str(state_dir)]
+    os.execv(sys.executable, [sys.executable, "-I", "-m", "agents.job.main", verb, *options])
