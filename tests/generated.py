@@ -27,6 +27,7 @@ TO_BLOCKING = (
     (r"\A\"\"\".*?\"\"\"\n", '"""An operator at a tuner. Generated from `tuner.client.asynchronous`."""\n'),
     (r"import asyncio\n", ""),
     (r"asyncio\.sleep", "time.sleep"),
+    (r"\basync_client", "client"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"`async with`", "`with`"),
     (r"an `with`", "a `with`"),

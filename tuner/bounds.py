@@ -32,6 +32,14 @@ CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u206
 """What a terminal may obey: C0, C1, line ends of Unicode, and what turns the direction of text."""
 
 
+DATABASE = re.compile(r"\b(sqlite|postgres(ql)?)(\+\w+)?://[^\s'`\",;]*")
+
+
+def redacted(text: str) -> str:
+    """Return a text that leaves this host: where the database is concerns those alone who run it."""
+    return DATABASE.sub("\u2026", text)
+
+
 def visible(text: str) -> str:
     """Return a text without control characters, as it can be written to a terminal."""
     return CONTROL.sub("\ufffd", text)
@@ -116,7 +124,7 @@ class Sizes:
 
 RECEIVED = Sizes()
 """Of what another machine or an operator sends."""
-ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e30, once=False)
+ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e300, once=False)
 """Of what the tuner answers: as long as the fleet is large, with sums of what was received."""
 MOST_INTEGER = 2**63 - 1
 UNSEEN = frozenset(

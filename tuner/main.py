@@ -56,7 +56,7 @@ def build_operations(
 ) -> Operations:
     """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
     from policies import load_policy
-    from tuner.service.energy_price import EnergyPrice
+    from tuner.service.energy_price import SERIES, EnergyPrice
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
@@ -75,7 +75,7 @@ def build_operations(
         hours=functools.partial(within_hours, config.tuning_hours),
         telemetry=telemetry or Telemetry(),
     )
-    return Operations(loop, EnergyPrice.of(config))
+    return Operations(loop, EnergyPrice.of(config, loop.changes.rows(SERIES)))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from tuner.core import ConfigError, HourRow, InvalidInput, TimeSeries
+from tuner.foreign_bodies import parsed
 from tuner.moments import moment
 from tuner.typed_toml import Table
 
@@ -87,10 +87,11 @@ class SeriesTable(Table):
     def from_json(self, name: str, text: str) -> TimeSeries:
         """Return the series of an answer of its URL. Raises ConfigError: it does not fit the mapping."""
         try:
-            listed = _at(json.loads(text), self.items)
-        except (ValueError, LookupError, TypeError):
+            listed = _at(parsed(text), self.items)
+        except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(
-                f"the answer of {self.url} has no list at {self.items!r}", hint="correct `items`"
+                f"the answer of {self.url} has no list at {self.items!r}: {error}",
+                hint="correct `items`",
             ) from None
         if not isinstance(listed, list):
             raise ConfigError(f"{self.items!r} of {self.url} is not a list", hint="correct `items`")

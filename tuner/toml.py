@@ -9,13 +9,43 @@ from typing import Any
 from tuner.errors import ConfigError, InvalidInput
 
 if sys.version_info >= (3, 11):
-    from tomllib import loads as loads
+    import tomllib as tomllib
 else:
-    from tomli import loads as loads
+    import tomli as tomllib
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
 """What a kind is called; any other is a table."""
+
+
+MOST_DEPTH = 32
+"""Tables and lists within each other; our own files have half a dozen."""
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Return the table of a text. Raises ValueError: it is not TOML, or is nested too deeply."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        table = None
+    if table is None or depth_of(table, MOST_DEPTH) > MOST_DEPTH:
+        raise ValueError(f"nested more than {MOST_DEPTH} deep")
+    return table
+
+
+def depth_of(value: object, most: int) -> int:
+    """Return how deeply lists and mappings are within each other, counted up to one more than `most`."""
+    level = [value]
+    for depth in range(most + 1):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return depth
+    return most + 1
 
 
 def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -26,8 +27,11 @@ Way = Sequence[str | int]
 """Keys, and places in lists, from the whole file to a value."""
 Filled = Annotated[str, StringConstraints(min_length=1)]
 """A string that counts as missing where it is empty."""
-MOST_PARSED = 500
-"""How many beginnings of a text are parsed to find a line."""
+TOKEN = re.compile(
+    r'(?s)"{3}(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|'
+    r"#[^\n]*|[][{}\n]"
+)
+"""What TOML may have brackets and line ends in, and these themselves."""
 MUST = {"string": "a string", "int": "an integer", "float": "a number", "bool": "a boolean"}
 MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
 MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
@@ -147,29 +151,31 @@ def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
 def line_of(text: str, way: Way) -> int:
     """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
 
-    By halves, as the text may come from a request: the first lines that are TOML by themselves and have as
-    much of the way as the whole. After `MOST_PARSED` the line is that of the last statement known before.
+    By halves of the lines that begin a statement: the text before one is TOML by itself.
     """
-    lines = text.split("\n")
     whole = _depth(loads(text), way)
     if whole == 0:
         return 0
-    before, until, parsed = 0, len(lines), 0
-    while before + 1 < until and parsed < MOST_PARSED:
+    starts = [*_starts(text), len(text)]
+    before, until = 0, len(starts) - 1
+    while before + 1 < until:
         middle = (before + until) // 2
-        for n in (*range(middle, until), *range(middle - 1, before, -1)):
-            parsed += 1
-            try:
-                depth = _depth(loads("\n".join(lines[:n])), way)
-            except ValueError:  # within a statement of several lines
-                if parsed < MOST_PARSED:
-                    continue
-                break
-            before, until = (before, n) if depth == whole else (n, until)
-            break
+        if _depth(loads(text[: starts[middle]]), way) == whole:
+            until = middle
         else:
-            break
-    return before + 1
+            before = middle
+    return text.count("\n", 0, starts[before]) + 1
+
+
+def _starts(text: str) -> Iterator[int]:
+    """Yield where lines begin that are in no list, table or text of several lines. Of valid TOML only."""
+    yield 0
+    depth = 0
+    for token in TOKEN.finditer(text):
+        first = token[0][0]
+        depth += (first in "[{") - (first in "]}")
+        if first == "\n" and depth == 0:
+            yield token.end()
 
 
 def _depth(table: Any, way: Way) -> int:  # noqa: ANN401 - whatever a file holds

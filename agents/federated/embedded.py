@@ -22,9 +22,10 @@ from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
 from agents.federated.space import federation_space
 from agents.host.host import Host, HostClock
-from agents.tuner_link.client import TunerClient, connect
+from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
+from tuner import http_clients
 from tuner.core import (
     Better,
     Constraint,
@@ -247,7 +248,9 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
     device = of.id
     token = token_file.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=ASK_S, trust_env=False) as api:
+    with http_clients.client(
+        MOST_ANSWER_BYTES, ASK_S, base_url=f"{url}/v1", headers=headers, timeout=ASK_S
+    ) as api:
         former = next(
             (
                 study

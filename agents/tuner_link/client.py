@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report, Spool
+from tuner import http_clients
 from tuner.core import (
     Conflict,
     Device,
@@ -27,7 +28,6 @@ from tuner.core import (
     Unauthorised,
     error_of,
 )
-from tuner.http_answers import BoundedTransport
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     ORDER,
@@ -262,6 +262,4 @@ def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
     Raises:
         ConfigError: a file of certificates cannot be used.
     """
-    inner = httpx.HTTPTransport(verify=tls.context(), trust_env=False)
-    transport = BoundedTransport(inner, MOST_ANSWER_BYTES, PATIENCE_S)
-    return httpx.Client(base_url=url, trust_env=False, transport=transport)
+    return http_clients.client(MOST_ANSWER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)

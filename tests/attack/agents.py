@@ -16,7 +16,7 @@ from agents.tuner_link.client import MOST_ANSWER_BYTES
 from tests.attack.site import AGENT_TOKEN, Scenario, Site
 from tests.frozen.messages import MESSAGES
 from tests.integration.stage import stage
-from tests.unit.tuner.test_http_answers import NAN, served
+from tests.unit.tuner.test_foreign_bodies import NAN, served
 
 HELD_S = 60.0
 WATCHED_S = 20.0

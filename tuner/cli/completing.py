@@ -13,7 +13,6 @@ import os
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.table import NOUNS, VERBS
+from tuner.foreign_bodies import fetched
 from tuner.release import version
 
 FRESH_S = 30.0
 """Ids that were fetched within this time are not fetched again."""
 FETCH_S = 0.15
 """The longest wait for a tuner; after it the last known ids are used."""
+MOST_BYTES = 64 * 1024 * 1024
 PLACE = {
     "--tuner": "JOULETUNE_TUNER",
     "--db": "JOULETUNE_DB",
@@ -175,12 +176,10 @@ def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str
     """Ask a tuner. Raises OSError, ValueError, KeyError, TypeError or HTTPException: it does not answer."""
     token = Path(token_file).read_text("utf-8").strip() if token_file else ""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(f"{tuner.rstrip('/')}{ROUTES[kind]}", headers=headers)
-    if request.type not in ("http", "https"):
+    if not tuner.startswith(("http://", "https://")):
         raise ValueError(f"{tuner} is no http URL")
-    context = ssl.create_default_context(cafile=ca) if request.type == "https" else None
-    with urllib.request.urlopen(request, timeout=FETCH_S, context=context) as answer:
-        rows = json.load(answer)
+    tls = ssl.create_default_context(cafile=ca) if tuner.startswith("https:") else None
+    rows = fetched(f"{tuner.rstrip('/')}{ROUTES[kind]}", headers, MOST_BYTES, FETCH_S, tls)
     if kind == "studies":
         return [row["id"] for row in reversed(rows)]
     if kind == "devices":

@@ -11,6 +11,7 @@ import httpx
 from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
+from tuner import http_clients
 from tuner.client import calls
 from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
@@ -66,12 +67,12 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.AsyncClient(
+            self._http = http_clients.async_client(
+                calls.MOST_ANSWER_BYTES,
+                inner=transport,
                 base_url=self._url,
                 headers=headers,
                 timeout=calls.TIMEOUT_S,
-                transport=transport,
-                trust_env=False,
                 verify=tls.context(),
             )
         except httpx.InvalidURL as error:

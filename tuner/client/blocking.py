@@ -10,6 +10,7 @@ import httpx
 from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
+from tuner import http_clients
 from tuner.client import calls
 from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
@@ -65,12 +66,12 @@ class Client(Verbs["RemoteStudy"]):
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.Client(
+            self._http = http_clients.client(
+                calls.MOST_ANSWER_BYTES,
+                inner=transport,
                 base_url=self._url,
                 headers=headers,
                 timeout=calls.TIMEOUT_S,
-                transport=transport,
-                trust_env=False,
                 verify=tls.context(),
             )
         except httpx.InvalidURL as error:

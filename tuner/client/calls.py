@@ -12,6 +12,8 @@ from tuner.verbs.row import Verb
 from tuner.wire import Problem
 
 TIMEOUT_S = 30.0
+MOST_ANSWER_BYTES = 1 << 30
+"""The history of a fleet is some hundred megabytes."""
 
 
 def request(

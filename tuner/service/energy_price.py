@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
 import httpx
 
+from tuner import http_clients
 from tuner.config import TunerConfig
 from tuner.core import ENERGY, ConfigError, InvalidInput, TimeSeries
+from tuner.rows import EachRow
 from tuner.series import SeriesTable
 from tuner.wire import StudyDraft
-
-log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 MOST_BYTES = 8 * 1024 * 1024
 RETRY_S = 60.0
+LONGEST_S = 2.0 * TIMEOUT_S
+SERIES = "the series"
 
 
 class SeriesFeed:
@@ -31,10 +34,13 @@ class SeriesFeed:
         table: SeriesTable,
         monotonic: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
+        rows: EachRow | None = None,
     ) -> None:
         self._name, self._table = name, table
         self._monotonic, self._transport = monotonic, transport
         self._series, self._due_s = table.series(name), monotonic()
+        self._rows = rows or EachRow(SERIES)
+        self._reading: Future[TimeSeries] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -43,22 +49,43 @@ class SeriesFeed:
         return self._series
 
     def refresh(self) -> None:
-        """Read it again where that is due; a source that fails is logged and tried again in a minute."""
+        """Read it again where that is due; a source that fails is an event, and tried again in a minute."""
         if not (self._table.csv or self._table.url):
             return
         with self._lock:
-            if self._monotonic() < self._due_s:
+            now_s = self._monotonic()
+            if now_s < self._due_s:
                 return
-            try:
-                self._series = self._read()
-                self._due_s = self._monotonic() + self._table.every_s
-            except ConfigError as error:
-                self._due_s = self._monotonic() + min(RETRY_S, self._table.every_s)
-                log.warning("event=series_not_read series=%s: %s", self._name, error)
+            read = self._rows.each(self._name, self._read, lambda _: None)
+            self._series = read or self._series
+            every_s = self._table.every_s
+            self._due_s = self._monotonic() + (every_s if read else min(RETRY_S, every_s))
 
     def _read(self) -> TimeSeries:
         if self._table.csv is not None:
             return self._table.from_csv(self._name)
+        if self._reading is None:  # apart: a head that drips in keeps nobody else
+            self._reading = Future()
+            threading.Thread(target=self._fetch, args=(self._reading,), daemon=True).start()
+        try:
+            read = self._reading.result(LONGEST_S)
+        except FutureTimeout:
+            raise ConfigError(
+                f"{self._table.url} has not answered within {LONGEST_S:g} s"
+            ) from None
+        except Exception:
+            self._reading = None
+            raise
+        self._reading = None
+        return read
+
+    def _fetch(self, reading: Future[TimeSeries]) -> None:
+        try:
+            reading.set_result(self._fetched())
+        except BaseException as error:  # noqa: BLE001  its reader raises it
+            reading.set_exception(error)
+
+    def _fetched(self) -> TimeSeries:
         headers = {}
         if self._table.token_file is not None:
             try:
@@ -67,16 +94,19 @@ class SeriesFeed:
                 raise ConfigError(
                     f"{self._table.token_file} cannot be read: {error.strerror}"
                 ) from None
+        inner = self._transport or http_clients.outward(self._table.url)
         try:
-            with httpx.Client(timeout=TIMEOUT_S, transport=self._transport) as client:
+            with http_clients.client(
+                MOST_BYTES, TIMEOUT_S, inner, timeout=TIMEOUT_S, follow_redirects=True
+            ) as client:
                 answer = client.get(self._table.url, headers=headers)
         except httpx.HTTPError as error:
             raise ConfigError(
                 f"{self._table.url} does not answer: {error or type(error).__name__}"
             ) from None
-        if not answer.is_success or len(answer.content) > MOST_BYTES:
+        if not answer.is_success:
             raise ConfigError(
-                f"{self._table.url} answered {answer.status_code} with {len(answer.content)} bytes",
+                f"{self._table.url} answered {answer.status_code}",
                 hint="check the address and the token",
             )
         return self._table.from_json(self._name, answer.text)
@@ -95,17 +125,17 @@ class EnergyPrice:
     others: Mapping[str, SeriesFeed] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: TunerConfig) -> EnergyPrice:
+    def of(cls, config: TunerConfig, rows: EachRow | None = None) -> EnergyPrice:
         """Return the series of a configuration; a CSV or a URL is read with the first `refresh`."""
 
         def feed(name: str, table: SeriesTable | None) -> SeriesFeed | None:
-            return None if table is None else SeriesFeed(name, table)
+            return None if table is None else SeriesFeed(name, table, rows=rows)
 
         return cls(
             feed("price_per_kwh", config.price_per_kwh),
             config.currency,
             feed("co2e_g_per_kwh", config.co2e_g_per_kwh),
-            {name: SeriesFeed(name, table) for name, table in config.series.items()},
+            {name: SeriesFeed(name, table, rows=rows) for name, table in config.series.items()},
         )
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tuner.core import (
     ACTIVE,
@@ -68,25 +69,32 @@ class FleetOverview:
         owners = {device: study for study in studies for device in study.devices}
         stopped, capped = store.stops.current() is not None, self.operations.divider.capped()
         standing = {**standing, **({} if stopped else self._on_trial(owners))}
+        each = self.operations.loop.changes.rows("the row of the fleet").each
         rows = tuple(
-            self._row(
-                d,
-                standing.get(d.id),
-                owner,
-                summaries.get(owner.id) if owner else None,
-                stopped,
-                d.id in capped,
+            each(
+                d.id,
+                partial(
+                    self._row,
+                    d,
+                    standing.get(d.id),
+                    owner,
+                    summaries.get(owner.id) if owner else None,
+                    stopped,
+                    d.id in capped,
+                ),
+                partial(_faulty, d),
             )
             for d in store.devices.list()
             for owner in (owners.get(d.id),)
         )
+        counted = [s for s in summaries.values() if s is not None]
         return FleetView(
             rows=rows,
             health=dict(Counter(str(row.health) for row in rows)),
             stopped=stopped,
             studies=len(summaries),
             pending=sum(summary is None for summary in summaries.values()),
-            saved=self.savings([s for s in summaries.values() if s is not None]),
+            saved=each("all savings", partial(self.savings, counted), lambda _: None),
         )
 
     def studies(self) -> Sequence[Study | UnreadableStudy]:
@@ -169,6 +177,20 @@ class FleetOverview:
             power=power,
             limit=next((limit for limit in limits if limit.metric == latency), None),
         )
+
+
+def _faulty(device: Device, why: str) -> FleetRow:
+    """Return what can be reported of a device whose row cannot be worked out."""
+    return FleetRow(
+        device=device.id,
+        board=device.board,
+        workload=device.workload,
+        host=device.agent,
+        health=Health.PAUSED,
+        default=device.space.default,
+        last_seen=device.seen_at,
+        error=why,
+    )
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from tuner.core import (
     ACTIVE,
     Device,
-    StoreError,
     Study,
     StudyStamp,
     Trial,
@@ -19,8 +17,6 @@ from tuner.service.views import faulty_view, study_view, unreadable_view
 from tuner.study.exploring import waits_to_explore
 from tuner.study.loop import Loop
 from tuner.wire import StudyView
-
-log = logging.getLogger(__name__)
 
 
 class StudyViews:
@@ -70,14 +66,13 @@ class StudyViews:
         def device(name: str) -> Device:
             return devices[name] if name in devices else device_of(loop, name)
 
-        try:
+        def shown() -> StudyView:
             view = self._cached[name][1] if study is None else self._kept(loop, study)
             return _as_of_now(loop, view, device, stopped=stopped)
-        except StoreError:
-            raise
-        except Exception as error:  # one bad study must not hide all others
-            log.exception("event=study_not_shown study=%s", name)
-            return faulty_view(study or loop.store.studies.get(name), error)
+
+        return loop.changes.rows("the list of studies").each(
+            name, shown, lambda why: faulty_view(study or loop.store.studies.get(name), why)
+        )
 
     def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
         listed = loop.changes.trials(study.id) if trials is None else trials

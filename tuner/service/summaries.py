@@ -18,11 +18,9 @@ from tuner.core import (
     Limit,
     NotFound,
     Notice,
-    StoreError,
     Study,
     TrialState,
     TuningError,
-    Unreadable,
     UnreadableStudy,
     Verdict,
 )
@@ -175,21 +173,21 @@ class Summaries:
             if entry is None:
                 return
             entry.stale = False  # before the look: what changes meanwhile makes it stale again
-        try:
-            summary = StudySummary.of(self._operations.look(study))
-        except NotFound:
-            with self._lock:
-                self._cached.pop(study, None)
-            return
-        except StoreError:
-            raise
-        except Unreadable as error:
-            summary = StudySummary(error=str(error))
-        except Exception as error:  # one bad study must not keep the others from being worked out
-            log.exception("event=no_summary study=%s its summary failed", study)
-            summary = StudySummary(error=f"{type(error).__name__}: {error}")
+        summary = self._operations.loop.changes.rows("the summary").each(
+            study, lambda: self._summary(study), lambda why: StudySummary(error=why)
+        )
         with self._lock:
-            entry.summary, entry.at_s = summary, self._monotonic()
+            if summary is None:
+                self._cached.pop(study, None)
+            else:
+                entry.summary, entry.at_s = summary, self._monotonic()
+
+    def _summary(self, study: str) -> StudySummary | None:
+        """Return a study in short, None where it was deleted."""
+        try:
+            return StudySummary.of(self._operations.look(study))
+        except NotFound:
+            return None
 
     def _on_notice(self, notice: Notice) -> None:
         with self._lock:

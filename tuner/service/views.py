@@ -89,9 +89,8 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
     )
 
 
-def faulty_view(study: Study, error: Exception) -> StudyView:
+def faulty_view(study: Study, why: str) -> StudyView:
     """Return what can be reported of a study whose view cannot be worked out, and why it cannot."""
-    why = f"{type(error).__name__}: {error}"
     return StudyView(
         id=study.id,
         devices=study.devices,

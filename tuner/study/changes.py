@@ -27,6 +27,7 @@ from tuner.core import (
     TrialState,
     merged,
 )
+from tuner.rows import EachRow
 from tuner.study import advice, apart, control
 from tuner.study.ended import EndedTrials
 from tuner.study.telemetry import Telemetry
@@ -54,8 +55,16 @@ class Changes:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
+    _rows: dict[str, EachRow] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         self._ended = EndedTrials(self.store.trials)
+
+    def rows(self, work: str) -> EachRow:
+        """Return the rows of a list, page, scrape or job; what fails of them is an event."""
+        if work not in self._rows:
+            self._rows[work] = EachRow(work, lambda text, _: self.note("row failed", text))
+        return self._rows[work]
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock to hold while changing a study."""

@@ -22,6 +22,7 @@ from tuner.web.render import Pages
 from tuner.web.session_pages import session_pages
 from tuner.web.study_actions import study_actions
 from tuner.web.study_pages import study_pages
+from tuner.wire import Problem
 
 
 def create_pages(
@@ -47,7 +48,8 @@ def create_pages(
 
     @app.exception_handler(TuningError)
     def family(request: Request, error: TuningError) -> Response:
-        return pages.page(request, "error", status_of(error), error=error)
+        shown = Problem(code=error.code, message=error.message, hint=error.hint)
+        return pages.page(request, "error", status_of(error), error=shown)
 
     @app.exception_handler(ValidationError)
     def malformed(request: Request, error: ValidationError) -> Response:

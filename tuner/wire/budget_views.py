@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from tuner.core import GridEvent, HourRow, Priority, Share, Span, Watts
-from tuner.wire.message import OperatorView
+from tuner.wire.message import OperatorView, Shown
 from tuner.wire.operators import Change
 
 __all__ = ["BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
@@ -73,7 +73,8 @@ class BudgetMemberView(OperatorView):
 class BudgetView(OperatorView):
     """A group: its watts now and at the next step, what its members may draw, and what does not fit.
 
-    `missing_w` are the watts above the budget that no reachable member can give up.
+    `missing_w` are the watts above the budget that no reachable member can give up. `error` says why the
+    group cannot be worked out (empty: it can); its watts are then none that count.
     """
 
     name: str
@@ -87,4 +88,5 @@ class BudgetView(OperatorView):
     reboot_after_s: float
     measure: bool = True
     events: tuple[GridEvent, ...] = ()
+    error: Shown = ""
     members: tuple[BudgetMemberView, ...] = ()

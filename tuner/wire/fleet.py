@@ -19,7 +19,7 @@ from tuner.core import (
     Setting,
     TunerReplica,
 )
-from tuner.wire.message import OperatorView
+from tuner.wire.message import OperatorView, Shown
 
 __all__ = [
     "DeviceView",
@@ -129,7 +129,7 @@ class FleetRow(OperatorView):
     level: Level | None = None
     last_seen: datetime
     energy_origin: str = ""
-    error: str = ""
+    error: Shown = ""
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None

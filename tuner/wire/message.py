@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -14,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, tightened
+from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, redacted, tightened
 from tuner.core import Plan, ProtocolMismatch, as_before, refuse_columns
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Problem",
     "SERVED",
     "SentPlan",
+    "Shown",
     "check_protocol",
 ]
 
@@ -91,9 +93,13 @@ class OperatorView(Message):
         return data
 
 
+Shown = Annotated[str, AfterValidator(redacted)]
+"""What went wrong, as others than those of this host may read it: the one place that redacts."""
+
+
 class Problem(Message):
     """Why a request was refused: a machine-readable code, what and where, and the next step."""
 
     code: str
-    message: str
-    hint: str = ""
+    message: Shown
+    hint: Shown = ""

@@ -22,7 +22,7 @@ from tuner.core import (
     TrialState,
     Verdict,
 )
-from tuner.wire.message import OperatorView, SentPlan
+from tuner.wire.message import OperatorView, SentPlan, Shown
 
 __all__ = [
     "ConstraintEffect",
@@ -191,8 +191,8 @@ class StudyView(OperatorView):
     constraints: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     phase: Phase
-    phase_why: str = ""
-    error: str = ""
+    phase_why: Shown = ""
+    error: Shown = ""
     revision: int
     terms: Terms
     exploration: Exploration = Exploration()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,20 +10,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tuner.core import ActuationError, Conflict, InvalidInput, TuningError
+from tuner.foreign_bodies import BodyLate, BodyRefused, parsed, received
 
-LONGEST_BODY = 65536
+LONGEST_BODY, BODY_S = 65536, 60.0
 CODES = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 STATUS: dict[type[TuningError], int] = {InvalidInput: 422, Conflict: 409, ActuationError: 503}
 
 
 async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
-    """Return a request's body. Raises HTTPException: it is too long."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > longest:
-            raise HTTPException(413, f"the body may have at most {longest} bytes")
-    return body
+    """Return a request's body. Raises HTTPException: it is too long, or not complete in time."""
+    try:
+        return await received(request.stream(), longest, BODY_S)
+    except BodyLate as error:
+        raise HTTPException(408, str(error)) from None
+    except BodyRefused:
+        raise HTTPException(413, f"the body may have at most {longest} bytes") from None
 
 
 async def json_of(request: Request) -> object:
@@ -47,8 +47,8 @@ def as_object(body: object) -> dict[str, Any]:
 def parsed_json(body: bytes) -> Any:  # noqa: ANN401  JSON
     """Return a body's JSON. Raises HTTPException."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
+        return parsed(body)
+    except ValueError as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from None
 
 

@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from tuner import http_clients
 from tuner.core import ActuationError, DeviceLost, InvalidInput
-from tuner.http_answers import BoundedTransport
 
 ANSWER_S = 10.0
 MOST_ANSWER_BYTES = 32 * 1024 * 1024
@@ -41,19 +41,6 @@ class HttpRefusal(ActuationError):
     status = 0
 
 
-class ForeignRedirect(httpx.RequestError):
-    """A program answers with a redirect to somewhere else."""
-
-
-def _stay(response: httpx.Response) -> None:
-    """Refuse a redirect that leaves the host and port. Raises ForeignRedirect."""
-    if not response.has_redirect_location:
-        return
-    here, location = response.url, response.url.join(response.headers["location"])
-    if (location.scheme, location.host, location.port) != (here.scheme, here.host, here.port):
-        raise ForeignRedirect(f"{here} is redirected to {location}", request=response.request)
-
-
 class LocalHttp:
     """One such program at a base URL; `who` names it in errors, `hint` says what to do where it is away."""
 
@@ -61,15 +48,9 @@ class LocalHttp:
         self.url = url
         self._who, self._hint, self._answer_s = f"{who} at {url}", hint, answer_s
         # Loopback must not go through a proxy that the environment names.
-        transport = BoundedTransport(httpx.HTTPTransport(trust_env=False), MOST_ANSWER_BYTES)
         # What is read is followed to where it moved, within the host: /metrics to /metrics/.
-        self.client = httpx.Client(
-            base_url=url,
-            timeout=answer_s,
-            trust_env=False,
-            transport=transport,
-            follow_redirects=True,
-            event_hooks={"response": [_stay]},
+        self.client = http_clients.client(
+            MOST_ANSWER_BYTES, answer_s, base_url=url, timeout=answer_s, follow_redirects=True
         )
         self.close = self.client.close
 
@@ -92,11 +73,6 @@ class LocalHttp:
             raise ActuationError(
                 f"{self._who} did not answer {method} {path} within {within_s:g} s",
                 hint="check its log",
-            ) from None
-        except ForeignRedirect as error:
-            raise ActuationError(
-                f"{self._who} does not answer {method} {path} itself: {error}",
-                hint="use the address that it redirects to",
             ) from None
         except httpx.RequestError as error:
             raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None

@@ -20,11 +20,13 @@ from agents.workloads.llama_cpp.figures import (
     counters_in,
     timings_of,
 )
+from tuner import http_clients
 from tuner.core import ActuationError, DeviceLost, MeasurementError
 
 PROBE_TOKENS = 40
 PROBE_S = 120.0
 ANSWER_S = 10.0
+MOST_ANSWER_BYTES = 32 * 1024 * 1024
 LOOK_S = 0.05
 KEPT_S = 2.0
 """Lifetime in s of an idle connection: less than the 5 s after which the server's library closes it."""
@@ -60,9 +62,10 @@ class LlamaServer:
         self.setting = setting
         self.process = process
         # As many connections as requests: the server itself says how many it serves at once.
-        self.client = httpx.AsyncClient(
+        self.client = http_clients.async_client(
+            MOST_ANSWER_BYTES,
+            ANSWER_S,
             base_url=url,
-            trust_env=False,
             timeout=ANSWER_S,
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_S),
         )

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from policies.budget.division import BudgetMember
 from policies.budget.fronts import PowerFront
@@ -17,6 +18,7 @@ from tuner.core import (
     BudgetGroup,
     CapSchedule,
     CeilingPower,
+    Device,
     Event,
     MemberPower,
     MemberRecord,
@@ -75,17 +77,27 @@ class WattDivider:
             if not (groups or records):
                 return
             self._times.look(records.values())
-            self._value(records)
-            self._enlist(groups, records)
-            states = []
-            for group in groups:
-                states.append(state := self.state(group, records))
-                for device, schedule in state.plan.schedules.items():
-                    with suppress(StaleRevision):  # its host answered meanwhile: next second
-                        self._send(records[device], schedule)
-                self._note(state)
-            for state in states:  # whatever fails here, all caps are sent
-                self._measuring.go_on(state)
+            rows = self.loop.changes.rows("the membership")
+            devices = {d.id: d for d in self.loop.store.devices.list()}
+            for name in list(records):
+                rows.each(name, partial(self._enlist, name, groups, devices, records), _nothing)
+            rows = self.loop.changes.rows("dividing the watts")
+            states = {
+                group.name: rows.each(group.name, partial(self._divide, group, records), _nothing)
+                for group in groups
+            }
+            rows = self.loop.changes.rows("measuring the power")
+            for name, state in states.items():  # whatever fails here, all caps are sent
+                if state is not None:
+                    rows.each(name, partial(self._measuring.go_on, state), _nothing)
+
+    def _divide(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState | None:
+        state = self.state(group, records)
+        for device, schedule in state.plan.schedules.items():
+            with suppress(StaleRevision):  # its host answered meanwhile: next second
+                self._send(records[device], schedule)
+        self._note(state)
+        return state
 
     def source(self, group: BudgetGroup) -> TimeSeries | None:
         """Return the series that a group names, None where there is none."""
@@ -128,10 +140,16 @@ class WattDivider:
         if now_s >= self._capped_due_s:
             groups = self.loop.store.budgets.groups()
             records = {r.device: r for r in self.loop.store.budgets.members()} if groups else {}
-            unmet = [limits_not_met(self.state(group, records)) for group in groups]
+            rows = self.loop.changes.rows("the limits under a budget")
+            unmet = [
+                rows.each(g.name, partial(self._unmet, g, records), lambda _: {}) for g in groups
+            ]
             self._capped = {name: why for one in unmet for name, why in one.items()}
             self._capped_due_s = now_s + HEARD_S
         return self._capped
+
+    def _unmet(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> Mapping[str, str]:
+        return limits_not_met(self.state(group, records))
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
         """Note what a host reports, and return what it is to do."""
@@ -216,33 +234,36 @@ class WattDivider:
     def _wake(self, device: str) -> None:
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
 
-    def _value(self, records: dict[str, MemberRecord]) -> None:
-        """Store the watts of clock ceilings where a measurement has changed them."""
-        for name, record in records.items():
-            if (valued := self.valued(record)) is not record:
-                with suppress(StaleRevision):
-                    records[name] = self.loop.store.budgets.put_member(valued)
+    def _enlist(
+        self,
+        name: str,
+        groups: Sequence[BudgetGroup],
+        devices: Mapping[str, Device],
+        records: dict[str, MemberRecord],
+    ) -> None:
+        """Add a device that a group selects, and release one that none does; the first group has it.
 
-    def _enlist(self, groups: Sequence[BudgetGroup], records: dict[str, MemberRecord]) -> None:
-        """Add devices that a group selects, and release those that none does; the first group has them."""
-        devices = {d.id: d for d in self.loop.store.devices.list()}
-        for name, record in list(records.items()):
-            device = devices.get(name)
-            if device is None:
-                continue  # it is forgotten, but may still be under its cap
-            group = next((g for g in groups if g.selects(device) and record.in_watts), None)
-            if record.active and (group is None or group.name != record.group):
-                self.release(record)
-                records.pop(name)
-            elif group is not None and not record.group:
-                power = _fresh(record, group.reboot_after_s, record.power.heard_s)
-                with suppress(StaleRevision):
-                    joined = replace(record, group=group.name, power=power, sent_s=None)
-                    records[name] = self.loop.store.budgets.put_member(joined)
-            elif group is not None and record.power.reboot_after_s != group.reboot_after_s:
-                power = replace(record.power, reboot_after_s=group.reboot_after_s)
-                with suppress(StaleRevision):
-                    records[name] = self.loop.store.budgets.put_member(replace(record, power=power))
+        The watts of its clock ceilings are stored first, where a measurement has changed them.
+        """
+        device, record = devices.get(name), records[name]
+        if (valued := self.valued(record)) is not record:
+            with suppress(StaleRevision):
+                record = records[name] = self.loop.store.budgets.put_member(valued)
+        if device is None:
+            return  # it is forgotten, but may still be under its cap
+        group = next((g for g in groups if g.selects(device) and record.in_watts), None)
+        if record.active and (group is None or group.name != record.group):
+            self.release(record)
+            records.pop(name)
+        elif group is not None and not record.group:
+            power = _fresh(record, group.reboot_after_s, record.power.heard_s)
+            with suppress(StaleRevision):
+                joined = replace(record, group=group.name, power=power, sent_s=None)
+                records[name] = self.loop.store.budgets.put_member(joined)
+        elif group is not None and record.power.reboot_after_s != group.reboot_after_s:
+            power = replace(record.power, reboot_after_s=group.reboot_after_s)
+            with suppress(StaleRevision):
+                records[name] = self.loop.store.budgets.put_member(replace(record, power=power))
 
     def _note(self, state: GroupState) -> None:
         """Write an event where what a group cannot keep has changed."""
@@ -255,6 +276,10 @@ class WattDivider:
                 text=f"{state.group.name}: {text or 'all is kept again'}",
             )
             self.loop.changes.note_all([event])
+
+
+def _nothing(_why: str) -> None:
+    """Return no state of a group: its members keep what they were sent."""
 
 
 def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from policies.budget.fronts import PowerFront, front_of
-from tuner.core import POWER, POWER_CAP, Past, Setting, Study, Trial, TuningError, called
+from tuner.core import POWER, POWER_CAP, Past, Setting, Study, Trial, called
 from tuner.study.loop import Loop
-
-log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
 """A front is computed again after this: trials take longer."""
@@ -46,9 +44,10 @@ class MeasuredFronts:
         if now_s >= self._due_s or not self._devices.issuperset(devices):
             self._devices |= frozenset(devices)
             fresh = {name: MemberFront() for name in self._devices}
+            rows = self._loop.changes.rows("the front of power")
             for study in self._loop.store.studies.stored():
                 if isinstance(study, Study) and len(study.devices) == 1:
-                    self._take(study, fresh)
+                    rows.each(study.id, partial(self._take, study, fresh), lambda _: None)
             self._of, self._due_s = fresh, now_s + FRESH_S  # views ask beside the leader
         return self._of
 
@@ -61,16 +60,12 @@ class MeasuredFronts:
         if (before := fronts.get(device)) is None:
             return
         sweeps = study.policy == SWEEP
-        try:
-            trials = tuple(self._loop.store.trials.list(study.id))
-            before = replace(before, drew=(*before.drew, *_drew(study, trials)))
-            if sweeps and study.active:
-                fronts[device] = replace(before, study=study.id, swept=True)
-                return
-            front = front_of(Past(study=study, trials=trials))
-        except TuningError as error:  # one study that cannot be read must not keep the others
-            log.warning("event=front_not_read study=%s: %s", study.id, error)
-            front = PowerFront()
+        trials = tuple(self._loop.store.trials.list(study.id))
+        before = replace(before, drew=(*before.drew, *_drew(study, trials)))
+        if sweeps and study.active:
+            fronts[device] = replace(before, study=study.id, swept=True)
+            return
+        front = front_of(Past(study=study, trials=trials))
         if sweeps:  # it has no limit; that of the study before stays
             before = replace(before, swept=True)
             front = replace(front, needs_w=before.power.needs_w)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from tuner.core import BudgetGroup, MemberRecord
 from tuner.service.budgets.divider import WattDivider
@@ -15,7 +16,11 @@ def budget_views(divider: WattDivider) -> list[BudgetView]:
     """Return all groups by name."""
     budgets = divider.loop.store.budgets
     records = {r.device: r for r in budgets.members()}
-    return [_view(divider, group, records) for group in budgets.groups()]
+    rows = divider.loop.changes.rows("the budget")
+    return [
+        rows.each(g.name, partial(_view, divider, g, records), partial(_faulty, g))
+        for g in budgets.groups()
+    ]
 
 
 def budget_view(divider: WattDivider, name: str) -> BudgetView:
@@ -41,6 +46,19 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
         measure=group.measure,
         events=tuple(e for e in group.events if e.expires_at > divider.loop.now()),
         members=tuple(_members(state, now_s)),
+    )
+
+
+def _faulty(group: BudgetGroup, why: str) -> BudgetView:
+    """Return what can be reported of a group that cannot be worked out."""
+    return BudgetView(
+        name=group.name,
+        select=dict(group.select),
+        source=group.series,
+        budget_w=0.0,
+        may_draw_w=0.0,
+        reboot_after_s=group.reboot_after_s,
+        error=why,
     )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 
 from tuner import malloc
 from tuner.core import (
@@ -25,7 +25,6 @@ from tuner.core import (
     Plan,
     Row,
     Setting,
-    StoreError,
     Study,
     TuningError,
     baseline_context,
@@ -103,24 +102,20 @@ class Maintenance:
 
         Yield after each study: there may be thousands, and requests wait meanwhile.
         """
+        rows = self.loop.changes.rows("the watch for drift")
         for name in self.loop.store.studies.ids(phase=Phase.HOLDING.value):
             yield
-            try:
-                study = self.loop.store.studies.get(name)
-                why = self._drift(study)
-            except StoreError:
-                raise
-            except Exception:  # one bad study must not end the watch over the others
-                log.exception("event=drift_not_watched study=%s", name)
-                continue
-            if why is None:
-                continue
-            with self.loop.changes.lock(
-                study.id
-            ):  # judged without it: its agents need not wait for that
-                if self.loop.store.studies.get(study.id).revision == study.revision:
-                    self.loop.changes.note("drift", why, study.id)
-                    self.loop.changes.start_over(study, why)
+            rows.each(name, partial(self._watch_drift, name), lambda _: None)
+
+    def _watch_drift(self, name: str) -> None:
+        study = self.loop.store.studies.get(name)
+        why = self._drift(study)
+        if why is None:
+            return
+        with self.loop.changes.lock(study.id):  # judged without it: its agents need not wait
+            if self.loop.store.studies.get(study.id).revision == study.revision:
+                self.loop.changes.note("drift", why, study.id)
+                self.loop.changes.start_over(study, why)
 
     def watch_clock(self) -> None:
         """Note where the wall clock was set: nothing that lasts is counted by it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -66,23 +67,30 @@ class FleetCollector(Collector):
             f"Devices without their own series, because there are more than {MOST_DEVICES}.",
             float(len(view.rows) - len(shown)),
         )
-        yield from _devices(view)
-        yield from _applied(shown)
-        yield from _held(shown, self._counts.held_windows())
-        yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
-        yield from _notifications(deliveries, newest)
-        yield from _budgets(budgets)
-        yield _recent(recent, {s.id: s.devices for s in studies if isinstance(s, Study)})
+        summaries = {s.id: self._fleet.summaries.of(s) for s in studies}
+        of_studies = {s.id: s.devices for s in studies if isinstance(s, Study)}
+        families: Mapping[str, Iterable[Metric]] = {
+            "devices": _devices(view),
+            "applied settings": _applied(shown),
+            "held windows": _held(shown, self._counts.held_windows()),
+            "studies": _studies(studies, summaries),
+            "notifications": _notifications(deliveries, newest),
+            "budgets": _budgets([view for view in budgets if not view.error]),
+            "recent events": _recent(recent, of_studies),
+        }
+        each = self._fleet.operations.loop.changes.rows("the scrape").each
+        for name, family in families.items():
+            yield from each(name, partial(list, family), lambda _: [])
 
 
-def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> Metric:
-    """Return when each kind of event with an alert was last, by device and study; the later one counts."""
+def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> Iterator[Metric]:
+    """Yield when each kind of event with an alert was last, by device and study; the later one counts."""
     values: Values = {}
     for event in events:
         if event.kind in ALERTED:
             for device in (event.device,) if event.device else devices.get(event.study, ("",)):
                 values[event.kind, device, event.study] = event.at.timestamp()
-    return _gauge(
+    yield _gauge(
         "jouletune_event_timestamp_seconds",
         f"Time of the latest {', '.join(ALERTED)} event of a device, of the latest {RECENT} events.",
         ("kind", "device", "study"),

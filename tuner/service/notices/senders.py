@@ -18,6 +18,7 @@ from typing import Protocol
 
 import httpx
 
+from tuner import http_clients
 from tuner.core import ConfigError, LinkError
 from tuner.destinations import Email, Webhook
 from tuner.service.notices.notifications import Notification
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 TEXT_SHOWN = 200
+MOST_BYTES = 256 * 1024
 PREFIX = "whsec_"
 """The beginning of a Standard Webhooks secret."""
 
@@ -68,7 +70,8 @@ class WebhookSender:
                 "X-Jouletune-Signature": signed(secret, at, body),
             }
         try:
-            with httpx.Client(timeout=TIMEOUT_S, transport=self._transport) as client:
+            inner = self._transport or http_clients.outward(self._webhook.url)
+            with http_clients.client(MOST_BYTES, TIMEOUT_S, inner, timeout=TIMEOUT_S) as client:
                 answer = client.post(self._webhook.url, content=body, headers=headers)
         except httpx.HTTPError as error:
             raise LinkError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import applied
+from tuner import http_clients
 from tuner.core import DeviceLost, LinkError
-from tuner.http_answers import BoundedTransport
+from tuner.foreign_bodies import parsed
+from tuner.http_clients import BoundedTransport
 from tuner.wire import Poll
 
 BOMB_BYTES = 64 * 1024 * 1024
@@ -103,14 +106,14 @@ def ask(url: str, credentials: Credentials, folder: Path) -> object:
         )
 
 
-def test_a_packed_answer_of_a_tuner_is_not_unpacked(
+def test_a_packed_answer_of_a_tuner_is_unpacked_up_to_its_limit(
     credentials: Credentials, tmp_path: Path
 ) -> None:
     """400 MB of zeros in 400 kB took an agent to 1.75 GB."""
     bomb = gzip.compress(b" " * BOMB_BYTES)
     assert len(bomb) < MOST_ANSWER_BYTES
     with served(bomb, packed=True) as (url, encodings):
-        with pytest.raises(LinkError, match=r"compressed \(gzip\)") as refused:
+        with pytest.raises(LinkError, match="more than") as refused:
             ask(url, credentials, tmp_path)
         assert refused.value.hint
         assert encodings == ["identity"]
@@ -146,9 +149,61 @@ def test_an_answer_that_trickles_in_is_given_up() -> None:
         http.get("/")
 
 
-def test_a_workload_that_packs_its_answer_is_not_unpacked_either() -> None:
+def test_an_answer_of_a_workload_is_unpacked_up_to_its_limit() -> None:
     with served(gzip.compress(b" " * BOMB_BYTES), packed=True) as (url, _):
         program = LocalHttp(url, "the program", "start it")
-        with pytest.raises(DeviceLost, match="compressed"):
+        with pytest.raises(DeviceLost, match="more than"):
             program.call("GET", "/")
         program.close()
+
+
+def test_a_packed_answer_within_its_limit_is_read() -> None:
+    with (
+        served(gzip.compress(b'{"a": 1}'), packed=True) as (url, _),
+        http_clients.client(1_000, base_url=url) as http,
+    ):
+        assert http.get("/").json() == {"a": 1}
+
+
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_deeply_nested_json_is_refused_and_ends_no_thread(depth: int) -> None:
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
+        parsed("[" * depth + "]" * depth)
+    assert parsed("[" * 60 + "]" * 60)
+
+
+def test_a_redirect_to_another_host_is_not_followed() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        to = "/b" if request.url.path == "/a" else "http://elsewhere:1/b"
+        return httpx.Response(302, headers={"location": to})
+
+    inner = httpx.MockTransport(answer)
+    with (
+        http_clients.client(1_000, inner=inner, follow_redirects=True) as http,
+        pytest.raises(httpx.ReadError, match="redirected to http://elsewhere:1/b"),
+    ):
+        http.get("http://here:1/a")
+    assert asked == ["http://here:1/a", "http://here:1/b"]
+
+
+READER = {"tuner/foreign_bodies.py", "tuner/http_clients.py"}
+MADE = re.compile(
+    r"httpx\.(?:Async)?(?:Client|HTTPTransport)\(|httpx\.(?:get|post|request|stream)\(|urlopen\(|"
+    r"build_opener\(|zlib\.decompress|gzip\.(?:open|decompress)|body \+= "
+)
+
+
+def test_nothing_else_of_the_product_reads_a_foreign_body() -> None:
+    """Of what passes through unread, and of the load generator, nothing is kept."""
+    root = Path(__file__).parents[3]
+    others = {
+        f"{path.relative_to(root)}: {found[0]}"
+        for room in ("tuner", "agents", "policies", "db")
+        for path in (root / room).rglob("*.py")
+        if str(path.relative_to(root)) not in READER
+        for found in MADE.finditer(path.read_text())
+    }
+    assert not others

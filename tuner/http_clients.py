@@ -1,0 +1,161 @@
+"""Clients of HTTP whose answers are read within limits: `tuner.foreign_bodies` by way of httpx.
+
+httpx unpacks what it is sent, in memory, and follows whatever drips in for as long as it drips.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
+
+PASSED = "passed"
+"""An extension of a request whose answer is passed on piece by piece: nothing keeps it."""
+
+
+class BoundedResponse(httpx.Response):
+    """An answer whose JSON is bounded in depth."""
+
+    def json(self, **_: Any) -> Any:  # noqa: ANN401  httpx's own
+        """Return the JSON of the body. Raises ValueError."""
+        return parsed(self.content)
+
+
+class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Asks for answers as they are, and gives up those that are too long or too slow, awaited or not.
+
+    `body_s` is counted from the head to the end of the body. Reading an answer raises httpx.ReadError or
+    httpx.ReadTimeout.
+    """
+
+    def __init__(
+        self,
+        inner: Any,  # noqa: ANN401  a transport of either kind
+        most_bytes: int,
+        body_s: float = math.inf,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner, self._most, self._body_s = inner, most_bytes, body_s
+        self._monotonic = monotonic
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Return an answer whose body is bounded as it is read."""
+        return self._bounded(request, self._inner.handle_request(_uncompressed(request)))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Return an answer whose body is bounded as it is read."""
+        return self._bounded(
+            request, await self._inner.handle_async_request(_uncompressed(request))
+        )
+
+    def close(self) -> None:
+        """Release connections."""
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._inner.aclose()
+
+    def _bounded(self, request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        if PASSED in request.extensions:
+            return response
+        kept = [(k, v) for k, v in response.headers.raw if k.lower() != b"content-encoding"]
+        stream = _BoundedStream(response.stream, lambda: self._body(request, response))
+        return BoundedResponse(
+            response.status_code, headers=kept, stream=stream, extensions=response.extensions
+        )
+
+    def _body(self, request: httpx.Request, response: httpx.Response) -> Body:
+        if response.has_redirect_location:
+            same_place(str(request.url), response.headers["location"])
+        coding = response.headers.get("content-encoding", "").strip().lower()
+        return Body(self._most, self._body_s, coding, self._monotonic)
+
+
+def _uncompressed(request: httpx.Request) -> httpx.Request:
+    if PASSED not in request.extensions:
+        request.headers["Accept-Encoding"] = "identity"
+    return request
+
+
+class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    def __init__(self, inner: Any, body: Callable[[], Body]) -> None:  # noqa: ANN401  either kind
+        self._inner = inner
+        self._add: Callable[[bytes], bytes]
+        try:
+            self._add = body().add
+        except BodyRefused as error:
+            self._add = _refusing(error)
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._read(b"")
+        for part in self._inner:
+            yield self._read(part)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._read(b"")
+        async for part in self._inner:
+            yield self._read(part)
+
+    def _read(self, part: bytes) -> bytes:
+        try:
+            return self._add(part)
+        except BodyLate as error:
+            raise httpx.ReadTimeout(str(error)) from None
+        except BodyRefused as error:
+            raise httpx.ReadError(str(error)) from None
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _refusing(error: BodyRefused) -> Callable[[bytes], bytes]:
+    """Return what refuses every part, so that httpx closes the connection."""
+
+    def refuse(part: bytes) -> bytes:
+        raise error
+
+    return refuse
+
+
+def client(
+    most_bytes: int,
+    body_s: float = math.inf,
+    inner: httpx.BaseTransport | None = None,
+    **options: Any,  # noqa: ANN401  httpx's own
+) -> httpx.Client:
+    """Return a client within these limits; no proxy but that of `inner`."""
+    verify = options.pop("verify", True)
+    inner = inner or httpx.HTTPTransport(verify=verify, trust_env=False)
+    transport = BoundedTransport(inner, most_bytes, body_s)
+    return httpx.Client(transport=transport, trust_env=False, **options)
+
+
+def async_client(
+    most_bytes: int,
+    body_s: float = math.inf,
+    inner: httpx.AsyncBaseTransport | None = None,
+    **options: Any,  # noqa: ANN401  httpx's own
+) -> httpx.AsyncClient:
+    """Return an awaited client within these limits."""
+    given = {name: options.pop(name) for name in ("verify", "limits") if name in options}
+    inner = inner or httpx.AsyncHTTPTransport(trust_env=False, **given)
+    transport = BoundedTransport(inner, most_bytes, body_s)
+    return httpx.AsyncClient(transport=transport, trust_env=False, **options)
+
+
+def outward(url: str) -> httpx.HTTPTransport:
+    """Return a transport to a URL beyond this host, by the proxy that the environment names."""
+    parts, proxies = urlsplit(url), getproxies()
+    named = proxies.get(parts.scheme) or proxies.get("all")
+    return httpx.HTTPTransport(proxy=None if proxy_bypass(parts.hostname or "") else named)
