@@ -220,9 +220,7 @@ class Loop:
         if (stopped := self._stopped(situation, device, poll)) is not None:
             self.changes.abort(study, stopped.why)
             return stopped
-        if why := follow.unsupported(study):
-            self.changes.abort(study, why)
-            self.changes.move(study, Phase.PAUSED, why)
+        if self._pauses_unsupported(study):
             return None
         running = self.store.trials.running(name) if situation.running else ()
         own = next((t for t in running if device in t.on(study.devices)), None)
@@ -231,6 +229,19 @@ class Loop:
         if running and study.phase is not Phase.TUNING:
             return Idle(why=_waits_for(running))
         return self._advance(study, situation, device, poll, running)
+
+    def pause_unsupported(self) -> None:
+        """Pause every study that an earlier release followed and this one cannot; for the start."""
+        for study in self.store.studies.list():
+            with self.changes.lock(study.id), suppress(StaleRevision):  # another tuner did so
+                self._pauses_unsupported(study)
+
+    def _pauses_unsupported(self, study: Study) -> bool:
+        why = follow.unsupported(study) if study.active else ""
+        if why:
+            self.changes.abort(study, why)
+            self.changes.move(study, Phase.PAUSED, why)
+        return bool(why)
 
     def _stopped(self, situation: Situation, device: str, poll: Poll) -> Release | None:
         return assignments.stopped(self.store.stops, device, poll) if situation.stopped else None

@@ -317,6 +317,7 @@ def start(
     `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish, and
     `divide_watts` sends the caps of budgets.
     """
+    maintenance.loop.pause_unsupported()
     lead = Lead(maintenance.loop)
     lead.taken()
     return Periodic(
