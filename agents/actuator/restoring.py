@@ -183,17 +183,15 @@ class Restorer:
         return reading
 
     def _lose(self, reading: Reading, reset: bool) -> None:
-        """Drop what a new load of the driver, or a resume, put to its default: it is no longer ours.
+        """Drop what a new load of the driver, or a resume, has changed: it is no longer ours.
 
-        Of a `reset` that is all but what is as we wrote it. A member's floor is written again.
+        What is offline comes back after a resume, not after a `reset`. A member's floor is written again.
         """
-        defaults, kept = dict(self.about.get("defaults") or ()), dict[str, Entry]()
+        kept = dict[str, Entry]()
         for name, entry in self.record.entries.items():
-            _, shown, most = reading.entries.get(name, ("", None, None))
-            lost = reset if name not in reading.entries else shown is None
-            if shown is not None and reading.differs(name, entry.wrote):
-                lost = reset or shown in (entry.original, defaults.get(name), str(most))
-            if not lost:
+            away = name not in reading.entries
+            unsure = not away and None in (reading.entries[name][1], entry.wrote)
+            if (away and not reset) or not (away or unsure or reading.differs(name, entry.wrote)):
                 kept[name] = entry
             elif self._member(entry):
                 kept[name] = replace(entry, wrote=entry.target, state=WRITING)
@@ -351,7 +349,8 @@ class Restorer:
         if not targets:
             return
         try:
-            await self._write(targets, keeps, reading, stop=True)
+            own = {n: v for n, v in keeps.items() if entries[n].knob in reading.values}
+            await self._write(targets, own, reading, stop=True)
         except errors.KnobRefused as error:  # it never took: there is nothing to restore
             left = record.entries.items()
             self._keep({n: e for n, e in left if n in known or e.knob != error.knob})
@@ -390,7 +389,7 @@ class Restorer:
             return {**self.record.entries}
         knobs, ranges, low = {*new.values()}, self.about["ranges"], dict[str, Any]()
         backs = await self._plans({k: self._back(k, reading) for k in knobs})
-        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & knobs})
+        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & knobs & ranges.keys()})
         entries = {**self.record.entries}
         for name, knob in new.items():
             shown, lasts = reading.entries[name][1], knob in self.about.get("lasting", ())

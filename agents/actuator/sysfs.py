@@ -34,6 +34,9 @@ CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
 AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
 """What a file answers to a reader while the CPU or the device behind it is offline."""
+EXCLUDED = (
+    "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
+)
 REFUSED = "check that no minimum is above it, and that the actuator's unit has the drop-in for this device"
 
 
@@ -103,7 +106,8 @@ class FileKnob:
             Path(name).write_text(text)
         except OSError as error:
             why = f"{name} rejects {text}: {error.strerror}"
-            raise ActuationError(why, hint=REFUSED) from error
+            hint = EXCLUDED if error.errno == errno.EBUSY else REFUSED
+            raise ActuationError(why, hint=hint) from error
 
     def write(self, value: Value | None) -> None:
         """Write all files."""

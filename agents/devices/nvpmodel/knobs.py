@@ -2,13 +2,16 @@
 
 Sources: NVIDIA's Jetson Linux guide on nvpmodel and its configuration. A mode that powers other parts of
 the GPU off than the present one needs a reboot: it is not offered, and nvpmodel's question is answered
-with no. Apart from the clocks (`jetson`), as a mode sets all of them.
+with no. Apart from the clocks (`jetson`), as a mode sets all of them: the files that the configuration
+names are restored after the mode, with the CPUs that were online.
 """
 
+import errno
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agents.actuator.driver import Value
 from tuner.errors import ActuationError
@@ -22,6 +25,14 @@ GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
 """What a mode powers off permanently, until the next boot."""
 
 
+MOVED = re.compile(r"^\s*(?:CORE_\d+|M(?:AX|IN)_FREQ\w*) +/(sys/\S+)", re.MULTILINE)
+"""A file that a mode sets: whether a CPU is online, or a clock's limit."""
+FILES, CEILINGS = "board.files", "board.ceilings"
+"""What stands for a knob of such files; `CEILINGS` show the limit in force."""
+AWAY = (errno.EBUSY, errno.ENOENT, errno.ENODEV)
+"""What a file of a CPU that is offline answers."""
+
+
 class PowerModes:
     """A board's power modes; a KnobDriver. Every method raises ActuationError.
 
@@ -29,13 +40,15 @@ class PowerModes:
     """
 
     uuid, knobs, epoch = "nvpmodel", (MODE,), "files"
-    lasting = (MODE,)
+    lasting, ceilings = (MODE,), (CEILINGS,)
+    moves: Mapping[str, Sequence[str]] = {MODE: (FILES, CEILINGS)}
 
     def __init__(self, root: Path) -> None:
         """Take a board whose files are at `root`."""
         self._program = root / PROGRAM
         text = (root / CONFIGURATION).read_text()
         self._modes = {name: (number, body) for number, name, body in BLOCK.findall(text)}
+        self._moved = [str(root / path) for path in dict.fromkeys(MOVED.findall(text))]
         self._default = next(iter(DEFAULT.findall(text)), "")
         self.board = (root / "proc/device-tree/model").read_text().strip("\0\n")
 
@@ -57,6 +70,26 @@ class PowerModes:
         if not shown:
             raise ActuationError(f"{self._program} -q reports no mode")
         return {MODE: shown[1]}
+
+    def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the mode and each file that a mode sets; those that do not answer, and why."""
+        told, silent = {MODE: (MODE, self.read()[MODE], None)}, dict[str, str]()
+        for name in dict.fromkeys(n for n in (*self._moved, *names) if n != MODE):
+            kind = CEILINGS if "max_freq" in name else FILES
+            try:
+                told[name] = (kind, Path(name).read_text().strip(), None)
+            except OSError as error:
+                silent |= {} if error.errno in AWAY else {name: str(error)}
+        return told, silent
+
+    def put(self, name: str, value: Value | None) -> None:
+        """Set the mode, or write a file that a mode had set."""
+        if name == MODE:
+            return self.write(MODE, value)
+        try:
+            Path(name).write_text(str(value))
+        except OSError as error:
+            raise ActuationError(f"{name} rejects {value}: {error.strerror}") from error
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a mode, None that which the board starts with; one that would reboot it is refused."""

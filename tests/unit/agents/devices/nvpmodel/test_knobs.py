@@ -130,3 +130,47 @@ def test_a_mode_that_is_not_in_its_file_is_left_out_and_said(root: Path) -> None
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN\n")
     devices = actuator(root, "boot 1", ("MAXN", "MODE_30W")).capabilities(Peer(1, 1, 7))["devices"]
     assert devices[0]["granted"] == {} and "no value" in devices[0]["errors"][0]
+
+
+MOVING = """#!/bin/sh
+mode={folder}/mode; cpu={folder}/sys/devices/system/cpu
+case $1 in
+-q) n=$(cat $mode); name=$(grep "ID=$n " {folder}/etc/nvpmodel.conf | sed 's/.*NAME=\\([^ ]*\\).*/\\1/')
+    printf 'NV Power Mode: %s\\n%s\\n' "$name" "$n" ;;
+-m) echo $2 >$mode
+    if [ $2 = 0 ]; then echo 1 >$cpu/cpu1/online; echo 2201600 >$cpu/cpufreq/policy0/scaling_max_freq
+    else echo 0 >$cpu/cpu1/online; echo 1728000 >$cpu/cpufreq/policy0/scaling_max_freq; fi ;;
+esac
+"""
+
+
+def test_what_a_mode_moves_goes_back_after_it(root: Path) -> None:
+    """A mode takes CPUs offline and sets ceilings, also those that an operator had lowered."""
+    conf = root / "etc/nvpmodel.conf"
+    named = "MAX_FREQ /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq\n"
+    conf.write_text(CONFIGURATION.replace("< POWER_MODEL ID=0", f"{named}< POWER_MODEL ID=0"))
+    (root / "usr/sbin/nvpmodel").write_text(MOVING.format(folder=root))
+    online = root / "sys/devices/system/cpu/cpu1/online"
+    ceiling = root / "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
+    for file, text in ((online, "1"), (ceiling, "1190400")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    journal = RestoreJournal(root / "journal")
+    config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: ("MODE_30W",)}),))
+    for killed in (False, True):
+        actuator = Direct(
+            asyncio.run(actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0))
+        )
+        actuator.replay()
+        actuator.grant()
+        actuator.hold(Peer(1, 1, 7), "nvpmodel", {MODE: "MODE_30W"}, 100.0)
+        assert (root / "mode").read_text().strip() == "2"
+        assert (online.read_text(), ceiling.read_text()) == ("0\n", "1728000\n")
+        if killed:
+            made = actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0)
+            assert Direct(asyncio.run(made)).replay() == {}
+        else:
+            actuator.release(Peer(1, 1, 7), "nvpmodel")
+        assert (root / "mode").read_text().strip() == "0"
+        assert (online.read_text().strip(), ceiling.read_text()) == ("1", "1190400")
+        assert not [*(root / "journal").glob("*.json")]
