@@ -82,7 +82,8 @@ class HttpCaller:
         self._timeout_s, self._seen = timeout_s, seen
         self._socket: socket.socket | None = None
         self._closed = False
-        sent = {"Host": f"{host}:{port}", "Content-Type": "application/json", **headers}
+        named = f"[{host}]" if ":" in host else host
+        sent = {"Host": f"{named}:{port}", "Content-Type": "application/json", **headers}
         lines = [
             f"{method} {path} HTTP/1.1",
             *(f"{name}: {text}" for name, text in sent.items()),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from agents.load.generator import LoadRun, LoadShape, Tally
-from agents.load.http_caller import HttpCaller
+from agents.load.http_caller import CUT_OFF, HttpCaller
 from agents.load.meter import LoadMeter, LoadWindow, Totals
 from agents.load.stats import rate_of
 from tuner.core import (
@@ -36,7 +36,10 @@ from tuner.core import (
     quantile_estimate,
 )
 
-EVENT = b"data: {"
+EVENT = re.compile(rb"data: ?\{")
+FAILED = re.compile(rb'data: ?\{"error":.*?"message":\s*"((?:[^"\\]|\\.)*)"')
+"""An error within an answer of status 200 (guidellm 743, llama.cpp 14566)."""
+FAILED_STREAM = "an error in the stream"
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 TEXT = re.compile(rb'"(?:text|content|reasoning_content|reasoning)":\s*"[^"]')
 """Text of an answer, or of the reasoning before it."""
@@ -118,6 +121,7 @@ class StreamCaller:
         with times.lock:
             times.inside -= 1
             times.quiet_since_s = self._clock.monotonic()
+        wrong = wrong or stream_error(self._tail)
         usage = USAGE.findall(self._tail)
         tokens = int(usage[-1]) if usage else 0
         if wrong or not tokens or not self._events:
@@ -138,7 +142,8 @@ class StreamCaller:
 
     def _look(self, piece: bytes) -> None:
         """Note the time of a piece with an event or the first text; each may be split between pieces."""
-        events, whole = (self._tail[-(len(EVENT) - 1) :] + piece).count(EVENT), self._tail + piece
+        whole, known = self._tail + piece, len(self._tail)
+        events = sum(found.end() > known for found in EVENT.finditer(whole, max(0, known - 6)))
         self._tail = whole[-LONGEST_USAGE:]
         begins = not self._text and TEXT.search(whole) is not None
         if not events and not begins:
@@ -216,7 +221,14 @@ class StreamWindow:
 
     def stop(self) -> Reading:
         """Stop the load and return the window's metrics. Raises MeasurementError."""
-        return self._with(self._window.stop())
+        reading = self._with(self._window.stop())
+        tally = self._run.read()
+        if not tally.completed_at_s and set(tally.failures) <= {CUT_OFF}:
+            raise MeasurementError(
+                f"no answer ended within {tally.seconds:.0f} s",
+                hint="give a longer --window, or ask for fewer tokens: --generate-load output=N",
+            )
+        return reading
 
     def _with(self, reading: Reading) -> Reading:
         times, tally = self._times, self._run.read()
@@ -246,6 +258,12 @@ class StreamWindow:
         return Reading(reading.totals, estimates)
 
 
+def stream_error(answer: bytes) -> str:
+    """Return the error that an answer of status 200 ends with; empty for none."""
+    failed = FAILED.search(answer)
+    return f"{FAILED_STREAM}: {failed[1].decode(errors='replace')[:200]}" if failed else ""
+
+
 def next_step(wrong: str) -> str:
     """Return what to do where the answers of a load have an error."""
     return NEXT_STEPS.get(wrong, "check the server's log")
@@ -253,7 +271,8 @@ def next_step(wrong: str) -> str:
 
 def _demand_few_refusals(tally: Tally) -> None:
     """Raise MeasurementError where the server refuses requests, or does not count their tokens."""
-    refused = {why: n for why, n in tally.failures.items() if why == NO_USAGE or why[:5] == "HTTP "}
+    counted = (NO_USAGE, FAILED_STREAM, "HTTP ")
+    refused = {why: n for why, n in tally.failures.items() if why.startswith(counted)}
     count, answered = sum(refused.values()), len(tally.completed_at_s)
     if count > max(2, MOST_REFUSED * (count + answered)):
         most = max(refused, key=refused.__getitem__)

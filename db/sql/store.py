@@ -21,7 +21,9 @@ from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
 from tuner import files
-from tuner.core import StoreError
+from tuner.core import ConfigError, StoreError
+
+POOLED_LOOKS = 4
 
 
 class SqlStore:
@@ -76,11 +78,34 @@ def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Sq
         _find_file(url, create=create)
     database = Database(url, timed)
     try:
+        if url.get_backend_name() != "sqlite":
+            refuse_pooled(database)
         bring_up(database, create=create)
     except BaseException:
         database.engine.dispose()
         raise
     return SqlStore(database)
+
+
+def refuse_pooled(database: Database) -> None:
+    """Raise ConfigError where a pooler lends connections by the transaction, as PgBouncer can.
+
+    Locks of a session, LISTEN and prepared statements do not hold there: two tuners would lead. While a
+    second connection holds a transaction open, the next one of the first must have its former backend, and
+    no two share one. Poolers choose as they like, so it is looked at some times.
+    """
+    backend = text("SELECT pg_backend_pid()")
+    for _ in range(POOLED_LOOKS):
+        with database.engine.connect() as first, database.engine.connect() as second:
+            before = first.scalar(backend)
+            first.rollback()
+            other = second.scalar(backend)
+            after = first.scalar(backend)
+        if before != after or other in (before, after):
+            raise ConfigError(
+                f"database {database.name} is behind a pooler that shares connections between transactions",
+                hint="use PgBouncer in session mode (pool_mode = session), or PostgreSQL itself",
+            )
 
 
 def _find_file(url: URL, *, create: bool) -> None:

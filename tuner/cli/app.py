@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import sys
@@ -85,6 +86,9 @@ def main(
     A diff with changes ends with 3, a wait that timed out with 124, a service whose configuration is wrong
     with 78. Errors become one line on stderr, a JSON object with `--json`.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of ISO 8859-1 has no arrow
+            stream.reconfigure(errors="replace")
     if "_JOULETUNE_COMPLETE" in os.environ:
         return 0  # a script of an earlier release, replaced by `jouletune completion`
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,6 +49,14 @@ OBJECTIVE = (
 )
 POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
+
+
+def user_name() -> str:
+    """Return the name of the user; the number of one without an entry in the password file."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, ...] | None:

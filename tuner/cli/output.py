@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -61,7 +62,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 def echo_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    typer.echo(json_text(value))
+    # What the terminal has not is escaped.
+    wide = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json_text(value)
+    typer.echo(text if wide else json.dumps(json.loads(text), indent=2))
 
 
 def write_text(output: Path, text: str) -> None:

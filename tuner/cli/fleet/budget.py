@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import Why
+from tuner.cli.options import Why, user_name
 from tuner.core import ConfigError, HourRow
 from tuner.moments import moment, when
 from tuner.presentation.figures import how_many, joined
@@ -133,7 +132,7 @@ def set_(
             for p, n in (_pair("--priority", one) for one in priority or ())
         },
         measure=measure,
-        who=getpass.getuser(),
+        who=user_name(),
         why=why,
     )
     return _shown(api.set_budget(name, draft))
@@ -143,7 +142,7 @@ def set_(
 def release(api: Api, name: Name, yes: Yes = False, why: Why = "") -> Answer:
     """Remove a group; its devices return to their original settings."""
     confirm(f"{name} is removed, and its devices may draw their original power.", yes)
-    api.release_budget(name, Change(who=getpass.getuser(), why=why))
+    api.release_budget(name, Change(who=user_name(), why=why))
     return Answer({"released": name}, f"{name} is released")
 
 
@@ -171,7 +170,7 @@ def event(
     if end:
         if len(end) != 2 or end[0] != "end" or any((hours, watts, share, group, at)):
             raise ConfigError(f"cannot read {' '.join(end)!r}", hint="write: budget event end ID")
-        ended = api.end_grid_event(end[1], Change(who=getpass.getuser(), why=why))
+        ended = api.end_grid_event(end[1], Change(who=user_name(), why=why))
         return Answer(ended, [f"{end[1]} is ended", *_each(ended)])
     if not hours:
         raise ConfigError("--hours is missing", hint="give an event an end, like --hours 3")
@@ -183,7 +182,7 @@ def event(
         share=share,
         effective_at=begins,
         expires_at=(begins or now) + timedelta(hours=hours),
-        who=getpass.getuser(),
+        who=user_name(),
         why=why,
     )
     views = api.grid_event(draft)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 from tuner.cli.answers import Answer, show
 from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import Why
+from tuner.cli.options import Why, user_name
 from tuner.core import ConfigError
 from tuner.presentation.figures import how_many
 from tuner.toml import parsed
@@ -88,7 +87,7 @@ def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
         lines=tuple(text.splitlines()),
         name=str(file),
         prune=prune,
-        who=getpass.getuser(),
+        who=user_name(),
         why=why,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
-from tuner.cli.options import DeviceId
+from tuner.cli.options import DeviceId, user_name
 from tuner.core import ConfigError, NotFound, PeriodSaving, Phase
 from tuner.moments import ago, moment, when
 from tuner.presentation.figures import change, joined
@@ -163,6 +162,6 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
 @with_api()
 def forget(api: Api, device: DeviceId) -> Answer:
     """Remove a device that will not return from the list; its studies and trials stay."""
-    api.forget(device, Change(who=getpass.getuser()))
+    api.forget(device, Change(who=user_name()))
     done = f"device {device} is removed from the list; its studies and trials stay"
     return Answer({"forgotten": device}, done)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import whole
+from tuner.cli.options import user_name, whole
 from tuner.moments import when
 from tuner.presentation.standing import stopped
 from tuner.wire import Change, StoppedDevice, StopView
@@ -37,7 +36,7 @@ def stop_all(
 
     Asks first. The stop outlasts restarts. Waits until every device confirms; exits with 1 if one does not.
     """
-    change = Change(who=getpass.getuser(), why=why)
+    change = Change(who=user_name(), why=why)
     if lift:
         was = api.stop_state().in_force
         message = "stop lifted; every study continues" if was else "no emergency stop was active"

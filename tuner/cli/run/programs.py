@@ -88,6 +88,10 @@ def write_program(program: Program, state_dir: Path) -> str:
     return f"command:{file}"
 
 
+WRITTEN = re.compile(r"[+-]?0[0-9]|.*_")
+"""A word that a number would not give back."""
+
+
 def listed_values(text: str) -> tuple[str, list[Value], Value]:
     """Return the name, values and default of `batch=8,16,32` or `batch=8,16,32@16`.
 
@@ -113,8 +117,8 @@ def listed_values(text: str) -> tuple[str, list[Value], Value]:
 
 
 def _values(words: Sequence[str]) -> list[Value]:
-    """Return all as whole numbers, or as numbers, or else as texts."""
-    for kind in (int, float):
+    """Return all as whole numbers, or as numbers, or else as texts: `01` reaches the program as it is."""
+    for kind in () if any(map(WRITTEN.match, words)) else (int, float):
         try:
             return [kind(word) for word in words]
         except ValueError:

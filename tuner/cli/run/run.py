@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import signal
@@ -31,6 +30,7 @@ from tuner.cli.options import (
     NoConstraint,
     RunSafetyName,
     TokenFile,
+    user_name,
     wished,
     without_password,
 )
@@ -306,7 +306,7 @@ def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
             hint="give --tuner http://127.0.0.1:8790 --token-file FILE",
         )
     with reached(where) as services:
-        yield Keeper(services, where.tuner, getpass.getuser())
+        yield Keeper(services, where.tuner, user_name())
 
 
 def _requested_run(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
@@ -356,7 +356,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
 
     try:
         with _one_interrupt():
-            conduct(record, state_dir, getpass.getuser(), display, done)
+            conduct(record, state_dir, user_name(), display, done)
     except KeyboardInterrupt:
         where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
         raise TuningError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import StudyId, Why
+from tuner.cli.options import StudyId, Why, user_name
 from tuner.core import Phase
 from tuner.presentation.figures import joined
 from tuner.study.advice import plan_in_words
@@ -32,7 +31,7 @@ def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
     The devices return to their original settings.
     """
     before = api.study(study)
-    view = api.pause(study, Change(who=getpass.getuser(), why=why))
+    view = api.pause(study, Change(who=user_name(), why=why))
     how = "was already paused" if view.revision == before.revision else "is paused"
     return Answer(view, f"study {view.id} {how}; continue with `jouletune study resume {view.id}`")
 
@@ -41,7 +40,7 @@ def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
 def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
     """Continue a paused study."""
     before = api.study(study)
-    view = api.resume(study, Change(who=getpass.getuser(), why=why))
+    view = api.resume(study, Change(who=user_name(), why=why))
     again = f"was not paused: it is {view.phase}"
     how = again if view.revision == before.revision else f"is {view.phase} again"
     return Answer(view, f"study {view.id} {how}")
@@ -56,7 +55,7 @@ def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
     before = api.study(study)
     if before.phase is not Phase.STOPPED:
         confirm(f"stop study {before.id} permanently and restore {joined(before.devices)}?", yes)
-    view = api.stop(study, Change(who=getpass.getuser(), why=why))
+    view = api.stop(study, Change(who=user_name(), why=why))
     how = "was already stopped" if view.revision == before.revision else "is stopped"
     return Answer(view, f"study {view.id} {how}; its history stays")
 
@@ -73,7 +72,7 @@ def approve(
     ] = None,
 ) -> Answer:
     """Hold the proposal of a study with `--safety advise`."""
-    decision = Decision(who=getpass.getuser(), why=why, revision=revision, trial=trial)
+    decision = Decision(who=user_name(), why=why, revision=revision, trial=trial)
     view = api.approve(study, decision)
     held = plan_in_words(view.plan) if view.plan else "nothing"
     return Answer(view, f"study {view.id} is {view.phase}: {held}")
@@ -85,7 +84,7 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
 
     To let it continue the search, change its constraints instead: `constraint set`.
     """
-    view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
+    view = api.reject(study, Decision(who=user_name(), why=why, revision=revision))
     return Answer(view, f"study {view.id} is stopped, nothing is held; its history is kept")
 
 
@@ -95,5 +94,5 @@ def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
     view = api.study(study)
     count = sum(view.trials.values())
     confirm(f"delete study {view.id} and its {count} trials?", yes)
-    api.delete(view.id, Change(who=getpass.getuser()))
+    api.delete(view.id, Change(who=user_name()))
     return Answer({"deleted": view.id}, f"study {view.id} and its {count} trials are deleted")

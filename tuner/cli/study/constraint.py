@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
-from tuner.cli.options import StudyId, Why
+from tuner.cli.options import StudyId, Why, user_name
 from tuner.moments import when
 from tuner.presentation.changes import effect_lines
 from tuner.presentation.figures import figure, joined
@@ -61,7 +60,7 @@ def clear(api: Api, study: StudyId, why: Why = "") -> Answer:
 
 
 def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
-    change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
+    change = ConstraintChange(who=user_name(), why=why, constraints=tuple(texts))
     before = api.study(study).revision
     view = api.set_constraints(study, change)
     constraints = joined(view.constraints, "")

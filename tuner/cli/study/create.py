@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
@@ -11,7 +10,15 @@ import typer
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
 from tuner.cli.conditions import parted
-from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
+from tuner.cli.options import (
+    CONSTRAINT,
+    OBJECTIVE,
+    POLICY,
+    NoConstraint,
+    SafetyName,
+    user_name,
+    wished,
+)
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
@@ -137,7 +144,7 @@ def create(
         terms=terms,
         choices=_choices(api, device, [text for text, _ in pairs]),
         conditions={text.partition("=")[0]: str(when) for text, when in pairs if when},
-        who=getpass.getuser(),
+        who=user_name(),
     )
     view = api.create(draft)
     for text in _cautions(view, chosen=wishes is None):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
-from tuner.cli.options import OfGroup, Why
+from tuner.cli.options import OfGroup, Why, user_name
 from tuner.cli.study.choosing import of_group
 from tuner.core import ConfigError, Phase
 from tuner.presentation.figures import how_many
@@ -29,7 +28,7 @@ def freeze(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
     """Start no trials until `thaw`; holds stay. Ends running trials."""
-    change = Change(who=getpass.getuser(), why=why)
+    change = Change(who=user_name(), why=why)
     views = [api.freeze(one, change) for one in _chosen(api, study, group, every)]
     return _answer(views, "frozen; thaw with `jouletune study thaw`")
 
@@ -39,7 +38,7 @@ def thaw(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
     """Let frozen studies start trials again."""
-    change = Change(who=getpass.getuser(), why=why)
+    change = Change(who=user_name(), why=why)
     views = [api.thaw(one, change) for one in _chosen(api, study, group, every)]
     return _answer(views, "thawed")
 

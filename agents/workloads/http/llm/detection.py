@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agents.host.http.knob_messages import KnobsReply
 from agents.host.http.local_http import HttpRefusal, LocalHttp, local_url
-from agents.load.streaming import NO_USAGE, USAGE, next_step
+from agents.load.streaming import NO_USAGE, USAGE, next_step, stream_error
 from agents.workloads.http.llm.engines import ENGINES, OPENAI, LlmEngine
 from tuner.core import ActuationError, DeviceLost, InvalidInput, Knob
 
@@ -162,6 +162,11 @@ def demand_answer(server: ServedModel, body: str) -> None:
         raise ActuationError(error.message, hint=next_step(f"HTTP {error.status}")) from None
     finally:
         http.close()
+    if wrong := stream_error(answer.content):
+        raise ActuationError(
+            f"{server.engine.title} at {server.url}: {path} answers with {wrong}",
+            hint="shorten prompt and output of the load, or check the server's log",
+        )
     if not USAGE.search(answer.content):
         raise ActuationError(
             f"{server.engine.title} at {server.url}: {path} gives {NO_USAGE}",

@@ -157,3 +157,8 @@ def test_an_answer_without_content_has_no_length_to_wait_for() -> None:
     head = parse_head(b"HTTP/1.1 204 No Content\r\nRetry-After: 3\r\nConnection: close")
     assert (head.status, head.length, head.keep) == (204, 0, False)
     assert head.fields[b"retry-after"] == b"3"
+
+
+def test_an_ipv6_literal_is_named_in_brackets() -> None:
+    """Strict servers answer 400 to `::1:8080` (RFC 9112, 3.2)."""
+    assert b"Host: [::1]:8080\r\n" in HttpCaller("::1", 8080, "/")._head

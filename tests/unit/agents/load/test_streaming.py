@@ -65,7 +65,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(seed: int) -> None:
     assert not wrong and times.tokens == 3 and times.pieces == 0
     _, times = answered([(0.01, piece) for piece in pieces], wrong="cut off")
     counted.append(times.pieces)
-    assert counted == [whole.count(EVENT)]
+    assert counted == [len(EVENT.findall(whole))]
 
 
 def test_what_was_decoded_before_a_failure_stays_counted_and_is_not_timed() -> None:
@@ -76,7 +76,18 @@ def test_what_was_decoded_before_a_failure_stays_counted_and_is_not_timed() -> N
 
 def test_an_answer_without_its_number_of_tokens_is_none() -> None:
     assert answered([(1.0, TOKEN)])[0] == NO_USAGE
-    assert answered([(1.0, b'data: {"error": {"message": "out of memory"}}\n\n')])[0] == NO_USAGE
+
+
+@pytest.mark.parametrize("event", ["data: ", "data:"])
+def test_an_error_event_in_an_answer_of_status_200_is_the_answers_error(event: str) -> None:
+    piece = f'{event}{{"error": {{"code": 400, "message": "out of memory"}}}}\n\n'.encode()
+    assert answered([(1.0, piece)])[0] == "an error in the stream: out of memory"
+
+
+def test_events_without_a_space_are_counted_as_those_with_one() -> None:
+    tight = [(0.01, piece.replace(b"data: ", b"data:")) for piece in (TOKEN, TOKEN, TOKEN, USAGE)]
+    wrong, times = answered(tight)
+    assert not wrong and times.tokens == 3
 
 
 @pytest.mark.parametrize(

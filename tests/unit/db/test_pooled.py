@@ -1,0 +1,58 @@
+"""PgBouncer lends connections by the transaction or by the session; only the latter is one of ours."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from db.sql.database import Database
+from db.sql.store import refuse_pooled
+from tuner.core import ConfigError
+
+
+class Pooler:
+    """Lends backends by the transaction, the last one returned first, or in turns; or by the session."""
+
+    name = "postgresql://host/name"
+
+    def __init__(self, mode: str) -> None:
+        self.engine, self.mode, self.free = self, mode, [3, 2, 1]
+
+    def connect(self) -> Lent:
+        return Lent(self)
+
+
+class Lent:
+    def __init__(self, pooler: Pooler) -> None:
+        self.pooler, self.backend = pooler, 0
+        if pooler.mode == "session":
+            self.backend = pooler.free.pop()
+
+    def scalar(self, _statement: object) -> int:
+        if not self.backend:
+            self.backend = self.pooler.free.pop(0 if self.pooler.mode == "turns" else -1)
+        return self.backend
+
+    def rollback(self) -> None:
+        if self.pooler.mode != "session":
+            self.pooler.free.append(self.backend)
+            self.backend = 0
+
+    def __enter__(self) -> Lent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.backend:
+            self.pooler.free.append(self.backend)
+
+
+@pytest.mark.parametrize("mode", ["last", "turns"])
+def test_a_pooler_by_the_transaction_is_refused_by_name(mode: str) -> None:
+    with pytest.raises(ConfigError, match="between transactions") as refused:
+        refuse_pooled(cast(Any, Pooler(mode)))
+    assert "session mode" in refused.value.hint
+
+
+def test_connections_of_ones_own_are_taken() -> None:
+    refuse_pooled(cast("Database", Pooler("session")))

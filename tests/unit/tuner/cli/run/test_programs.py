@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from tuner.cli.run.programs import listed_values
+from tuner.core import Value
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("profile=01,02,08", ["01", "02", "08"]),
+        ("n=1_000,2_000", ["1_000", "2_000"]),
+        ("n=0,1,10", [0, 1, 10]),
+        ("lr=0.1,0.01", [0.1, 0.01]),
+        ("mode=on,off", ["on", "off"]),
+    ],
+)
+def test_words_that_a_number_would_not_give_back_stay_texts(text: str, values: list[Value]) -> None:
+    assert listed_values(text)[1] == values
