@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tuner.core import Estimate, MeasurementError, bucketed_quantile
+from tuner.core import CounterStep, Estimate, MeasurementError, bucketed_quantile, demand
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 ANSWER_S = 10.0
+ACCEPT = "text/plain;version=0.0.4, */*;q=0.1"
+"""Without it some programs answer in OpenMetrics, with exemplars (Quarkus, client_java)."""
+EXEMPLAR = re.compile(r" # \{.*$")
 SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
 
 Labels = Mapping[str, str]
@@ -40,7 +43,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
         MeasurementError: no response, or not in the format.
     """
     try:
-        response = client.get(url, timeout=ANSWER_S)
+        response = client.get(url, timeout=ANSWER_S, headers={"Accept": ACCEPT})
         response.raise_for_status()
     except httpx.HTTPError as error:
         raise MeasurementError(f"{url} returned no metrics: {error}") from None
@@ -50,7 +53,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of some metrics in a text. Raises MeasurementError."""
     sample_names = {name + suffix for name in names for suffix in SUFFIXES}
-    lines = [line for line in text.splitlines() if _name(line) in sample_names]
+    lines = [EXEMPLAR.sub("", ln) for ln in text.splitlines() if _name(ln) in sample_names]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError as error:
@@ -124,19 +127,18 @@ class Histogram:
         return sum(self.counts)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """Return what came after an earlier reading; one without any bucket was before the first.
+        """Return what came after an earlier reading; a bucket that it did not have was at 0.
 
         Raises:
-            MeasurementError: a count went down, or the buckets changed: the program was restarted.
+            MeasurementError: a count went down, or a bucket is gone: the program was restarted.
         """
-        if not earlier.edges:
-            return self
-        counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=False))
-        if self.edges != earlier.edges or min(counts) < 0:
-            raise MeasurementError(
-                "a histogram went backwards", hint="the service was restarted; measure again"
-            )
-        return Histogram(self.edges, counts)
+        new = len(self.edges) - len(earlier.edges)
+        then = (*[0] * new, *earlier.counts)
+        kept = new >= 0 and self.edges[new:] == earlier.edges
+        steps = list(zip(then, self.counts, strict=False))
+        same = CounterStep("a histogram's bucket", *((0, 0) if kept else (1, 0)))
+        demand(same, *(CounterStep("a histogram's bucket", *step) for step in steps))
+        return Histogram(self.edges, tuple(now - before for before, now in steps))
 
     def quantile(self, quantile: float) -> Estimate:
         """Estimate a quantile, with bounds as wide as the buckets. Raises MeasurementError."""
@@ -156,10 +158,14 @@ def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], boo
             series.setdefault(rest, {})[_edge(sample, name)] = sample.value
     if not series:
         return Histogram((), ())
-    edges = tuple(sorted(next(iter(series.values()))))
-    if any(tuple(sorted(one)) != edges for one in series.values()) or edges[-1] != math.inf:
+    edges = tuple(sorted({edge for one in series.values() for edge in one}))
+    # Some exporters omit the buckets below the first observation (nginx-lua-prometheus): those are at 0.
+    if (
+        any(tuple(sorted(one)) != edges[-len(one) :] for one in series.values())
+        or edges[-1] != math.inf
+    ):
         raise MeasurementError(f"the series of {name} do not have the same buckets up to +Inf")
-    upto = [sum(one[edge] for one in series.values()) for edge in edges]
+    upto = [sum(one.get(edge, 0.0) for one in series.values()) for edge in edges]
     counts = [b - a for a, b in zip([0.0, *upto], upto, strict=False)]
     if not all(math.isfinite(count) and count >= 0.0 for count in counts):
         raise MeasurementError(f"the buckets of {name} are not cumulative")

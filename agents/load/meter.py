@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
 from agents.load.stats import shown_by
-from tuner.core import Clock, Context, Reading, Window
+from tuner.core import Clock, Context, OwnRequests, Reading, Window
 
 Totals = Callable[[], Mapping[str, float]]
 """What a service has added up since a window was opened; raises MeasurementError."""
@@ -17,7 +17,8 @@ class LoadMeter:
     """Measures a service under our load; every window sends the same seeded arrivals.
 
     `connect` gives each caller its own connection. `counting` begins to count what the service itself
-    tells (`cpu_s`; `items` and `batches`, where it does), for one window.
+    tells (`cpu_s`; `items` and `batches`, where it does), for one window. `counted` names its counter of
+    items, empty where it has none.
     """
 
     def __init__(
@@ -27,12 +28,14 @@ class LoadMeter:
         counting: Callable[[], Totals],
         clock: Clock,
         seed: int,
+        counted: str = "",
     ) -> None:
         self._connect = connect
         self._shape = shape
         self._counting = counting
         self._clock = clock
         self._seed = seed
+        self._counted = counted
         self._runs: WeakSet[LoadRun] = WeakSet()
 
     @property
@@ -42,8 +45,9 @@ class LoadMeter:
 
     def offering(self, context: Context) -> LoadMeter:
         """Return this meter at another load. Raises InvalidInput where none is requested."""
+        shape = LoadShape.from_context(context)
         other = LoadMeter(
-            self._connect, LoadShape.from_context(context), self._counting, self._clock, self._seed
+            self._connect, shape, self._counting, self._clock, self._seed, self._counted
         )
         other._runs = self._runs
         return other
@@ -53,7 +57,7 @@ class LoadMeter:
         totals = self._counting()
         run = LoadRun(self._connect, self._shape, clock=self._clock, seed=self._seed)
         self._runs.add(run)
-        return LoadWindow(run, totals)
+        return LoadWindow(run, totals, self._counted, self._shape.callers)
 
     def close(self) -> None:
         """End the load of every window that is still open."""
@@ -68,8 +72,9 @@ class LoadWindow:
     one, so that what is per item is right even where another program sends requests too.
     """
 
-    def __init__(self, run: LoadRun, totals: Totals) -> None:
+    def __init__(self, run: LoadRun, totals: Totals, counted: str = "", callers: int = 0) -> None:
         self._run = run
+        self._counted, self._callers = counted, callers
         self._totals = totals
         self._final: Reading | None = None
 
@@ -88,4 +93,12 @@ class LoadWindow:
         totals = {**counts, **self._totals()}
         batches = totals.pop("batches", 0.0)
         together = max(1.0, totals["items"] / batches) if batches > 0.0 else 1.0
-        return Reading(totals, shown_by(tally, together))
+        own = OwnRequests(
+            counter=self._counted,
+            counted=totals["items"],
+            completed=counts["items"],
+            in_flight=self._callers,
+            seconds=tally.seconds,
+            counts="request" in self._counted,
+        )
+        return Reading(totals, shown_by(tally, together), facts=(own,) if self._counted else ())

@@ -10,12 +10,13 @@ from agents.load.exposition import Histogram
 from agents.load.meter import Totals
 from tuner.core import (
     Clock,
+    CounterStep,
     Estimate,
-    MeasurementError,
     Metric,
     Reading,
     Scope,
     Window,
+    demand,
     ratio_estimate,
 )
 
@@ -88,11 +89,7 @@ class PrometheusWindow:
         now, now_s = self._figures(), self._clock.monotonic()
         good = now.good.since(self._before.good)
         failed = now.failed - self._before.failed
-        if failed < 0:
-            raise MeasurementError(
-                "the service's counters went backwards",
-                hint="the service was restarted; measure again",
-            )
+        demand(CounterStep("the service's failures", self._before.failed, now.failed))
         last = self._arrivals[-1][1:] if self._arrivals else (0.0, 0.0)
         if (good.n, good.n + failed) != last:
             self._arrivals.append((now_s, float(good.n), float(good.n + failed)))

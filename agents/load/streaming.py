@@ -12,7 +12,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from agents.load.generator import LoadRun, LoadShape, Tally
@@ -172,15 +172,22 @@ class StreamMeter(LoadMeter):
         clock: Clock,
         seed: int,
         limits: Mapping[str, float],
+        counted: str = "",
     ) -> None:
-        super().__init__(lambda: connect(None), shape, counting, clock, seed)
+        super().__init__(lambda: connect(None), shape, counting, clock, seed, counted)
         self._stream, self._limits = connect, limits
 
     def offering(self, context: Context) -> StreamMeter:
         """Return this meter at another load. Raises InvalidInput where none is requested."""
         shape = LoadShape.from_context(context)
         other = StreamMeter(
-            self._stream, shape, self._counting, self._clock, self._seed, self._limits
+            self._stream,
+            shape,
+            self._counting,
+            self._clock,
+            self._seed,
+            self._limits,
+            self._counted,
         )
         other._runs = self._runs
         return other
@@ -198,7 +205,13 @@ class StreamMeter(LoadMeter):
         began_s = self._clock.monotonic()
         run = LoadRun(connect, self._shape, clock=self._clock, seed=self._seed)
         self._runs.add(run)
-        return StreamWindow(LoadWindow(run, counted), run, times, began_s, self._limits)
+        return StreamWindow(
+            LoadWindow(run, counted, self._counted, self._shape.callers),
+            run,
+            times,
+            began_s,
+            self._limits,
+        )
 
 
 class StreamWindow:
@@ -255,7 +268,7 @@ class StreamWindow:
         if ended and seconds > 0.0 and self._limits:
             good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
             estimates["goodput_per_s"] = rate_of(good, seconds)
-        return Reading(reading.totals, estimates)
+        return replace(reading, estimates=estimates)
 
 
 def stream_error(answer: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from weakref import WeakSet
 
@@ -259,7 +260,8 @@ class PromptWindow:
         totals = {**decoding.totals, "items": float(sum(n for _, n in within))}
         totals["failed"] = float(tally.failed)
         times = _token_times(self._times) | _rate(within, tally.seconds)
-        return Reading(totals, {**decoding.estimates, **latencies, **times})
+        estimates = {**decoding.estimates, **latencies, **times}
+        return replace(decoding, totals=totals, estimates=estimates)
 
 
 def _token_times(times: TokenTimes) -> dict[str, Estimate]:

@@ -101,7 +101,7 @@ class HostWindow:
         if self._joules is not None:
             totals["energy_j"] = _measuring(self._joules.read)
         self._look()
-        return Reading(totals)
+        return Reading(totals, facts=self._joules.facts() if self._joules else ())
 
     def _look(self) -> None:
         self._looks += 1

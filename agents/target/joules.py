@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from tuner.core import Clock, MeasurementError, TuningError
+from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, TuningError
 
 SAMPLE_S = 0.05
 """As often as PolyThrottle samples (appendix A)."""
@@ -35,6 +35,10 @@ class Joules(Protocol):
         """Stop counting."""
         ...
 
+    def facts(self) -> tuple[Fact, ...]:
+        """Return what the rules compare with it."""
+        ...
+
 
 def drawn(joules: float, seconds: float, most_w: float, counter: object) -> float:
     """Return the joules counted in a time, if a device can have drawn them.
@@ -55,18 +59,26 @@ class IntegratedJoules:
     """Power integrated by the trapezium rule over samples taken every 50 ms in the background.
 
     `power_w` returns the present power in W; it raises ActuationError or MeasurementError. A sample
-    above `most_w` is rejected.
+    above `most_w` is rejected, and so is a gap of more than `longest_gap_s` between two. `least_w`,
+    `greatest_w` and `gap_s` are the range of the samples and the longest gap.
     """
 
     def __init__(
-        self, power_w: Callable[[], float], clock: Clock, every: Every, most_w: float
+        self,
+        power_w: Callable[[], float],
+        clock: Clock,
+        every: Every,
+        most_w: float,
+        longest_gap_s: float = LONGEST_GAP_S,
     ) -> None:
         self._power_w = power_w
         self._most_w = most_w
         self._clock = clock
         self._lock = threading.Lock()
-        self._joules = 0.0
+        self._joules = self.gap_s = 0.0
+        self._longest_gap_s = longest_gap_s
         self._last = (clock.monotonic(), self._believed())
+        self.least_w = self.greatest_w = self._last[1]
         self._wrong: TuningError | None = None
         self.close = every(SAMPLE_S, self._sample)
 
@@ -77,6 +89,12 @@ class IntegratedJoules:
             raise self._wrong
         return self._joules
 
+    def facts(self) -> tuple[Fact, ...]:
+        """Return that its power has no second witness."""
+        return (
+            CounterAndPower(meter="the power", counted_j=self._joules, why="no energy counter"),
+        )
+
     def _sample(self) -> None:
         with self._lock:
             try:
@@ -85,7 +103,9 @@ class IntegratedJoules:
                 self._wrong = error
                 return
             seconds = now[0] - self._last[0]
-            if seconds > LONGEST_GAP_S:
+            self.gap_s = max(self.gap_s, seconds)
+            self.least_w, self.greatest_w = min(self.least_w, now[1]), max(self.greatest_w, now[1])
+            if seconds > self._longest_gap_s:
                 self._wrong = MeasurementError(
                     f"the power was not sampled for {seconds:.3g} s",
                     hint="the host is too busy, or was suspended; measure again",

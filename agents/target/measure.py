@@ -27,9 +27,11 @@ from tuner.core import (
     Outcome,
     Plan,
     Quantities,
+    ReportedWindow,
     Setting,
     TrialState,
     TuningError,
+    demand,
     hour_context,
     quantity_of,
     refuse_negative,
@@ -210,6 +212,7 @@ class Measurer:
             foreign=window.foreign(),
             sources={n: self.target.source(n) for n in estimates} | window.notes(),
         )
+        demand(ReportedWindow(measurement, self.target.quantities))
         return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke, capped)
 
     def pause(self, seconds: float, check: Check) -> None:

@@ -13,11 +13,15 @@ from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
     FOREIGN_LOAD,
+    ONE_WITNESS,
     STANDARD,
     Z95,
     Clock,
     Context,
+    CounterStep,
+    DeviceUse,
     Estimate,
+    Fact,
     InvalidInput,
     Load,
     MeasurementError,
@@ -28,6 +32,9 @@ from tuner.core import (
     Reading,
     TuningError,
     Window,
+    WorkloadPlace,
+    demand,
+    in_words,
     merged_estimate,
     quantity_of,
     ratio_estimate,
@@ -132,6 +139,7 @@ class TargetWindow:
         self._marks: list[Mapping[str, float]] = [{SECONDS: 0.0}]
         self._finished: dict[str, Estimate] = {}
         self._notes: list[Mapping[str, str]] = []
+        self._facts: list[Fact] = []
 
     @property
     def seconds(self) -> float:
@@ -167,11 +175,7 @@ class TargetWindow:
             self._signal.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
-            if value < (self.total(name) or 0.0):
-                raise MeasurementError(
-                    f"the total {name} went backwards, to {value:g}",
-                    hint="the counter was reset; try again",
-                )
+            demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
         self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
@@ -181,12 +185,18 @@ class TargetWindow:
             self._signal.glance()
 
     def stop(self) -> None:
-        """Close the window; the totals of the last reading are final.
+        """Close the window, and compare its figures; the totals of the last reading are final.
 
         Raises:
-            MeasurementError: a meter failed.
+            MeasurementError: a meter failed, or a second witness contradicts the figures.
         """
         self._take([w.stop for w in self._windows])
+        uses = tuple(fact for fact in self._facts if isinstance(fact, DeviceUse))
+        if uses and self._workload:
+            whole = len(uses) == self._devices
+            self._facts.append(WorkloadPlace(uses, self.total("items") or 0.0, whole))
+        if one_witness := in_words(demand(*self._facts)):
+            self._notes.append({ONE_WITNESS: one_witness})
 
     def discard(self) -> None:
         """Close the window, ignoring errors, and discard its result."""
@@ -271,6 +281,7 @@ class TargetWindow:
         """Read all sides, and return the totals."""
         readings = [one() for one in ask]
         self._notes = [reading.notes for reading in readings]
+        self._facts = [fact for reading in readings for fact in reading.facts]
         totals: dict[str, float] = {}
         shown: dict[str, list[Estimate]] = {}
         for number, reading in enumerate(readings):

@@ -12,6 +12,7 @@ from tuner.core.errors import *
 from tuner.core.evidence import *
 from tuner.core.explanations import *
 from tuner.core.exploration import *
+from tuner.core.facts import *
 from tuner.core.goals import *
 from tuner.core.held_time import *
 from tuner.core.hours import *
@@ -37,3 +38,4 @@ from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *
 from tuner.core.units import *
+from tuner.core.witnesses import *

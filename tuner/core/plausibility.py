@@ -1,15 +1,15 @@
-"""Whether what a window claims can be: ranges by quantity, and its energy beside its power."""
+"""Whether what a window claims can be: the rules that need no hardware, at the agent and at the tuner."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tuner.core.facts import Fact, RuleFinding, RuleResult, contradiction, unjudged
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.quantities import ENERGY, POWER, UNDECLARED, Quantities, called, quantity_of
 
-__all__ = ["HeldRange", "implausible", "not_compared"]
+__all__ = ["HeldRange", "ReportedWindow", "implausible", "not_compared"]
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "J": (1e-12, 1e12),
@@ -28,17 +28,58 @@ LONGEST_S = 30.0 * 86400.0
 CONSISTENT = 3.0
 """Energy and power of one meter differ by at most this factor: our choice. Honest windows differ by the
 ends of their batches."""
+TIMES_SHOWN = 3.0
+"""A held window's rate and power lie within this factor of what the trials have shown: our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedWindow(Fact):
+    """A window as it is reported, and what its study declares its metrics to mean."""
+
+    window: Measurement
+    declared: Quantities
 
 
 def implausible(window: Measurement, declared: Quantities = UNDECLARED) -> str:
     """Return why a window's numbers cannot be true, in words; empty where nothing speaks against them."""
+    one = ReportedWindow(window, declared)
+    findings = (rule(one) for rule in (lengths, ranges, energy_beside_power))
+    return next((f.why for f in findings if f.result is RuleResult.CONTRADICTED), "")
+
+
+def not_compared(window: Measurement, declared: Quantities = UNDECLARED) -> str:
+    """Return why a window's energy cannot be compared with its power; empty where it can or lacks one."""
+    finding = energy_beside_power(ReportedWindow(window, declared))
+    return finding.why if finding.result is RuleResult.UNKNOWN else ""
+
+
+def lengths(one: ReportedWindow) -> RuleFinding:
+    """Can a window be so long?
+
+    Witnesses: its seconds; the calendar
+    Tolerance: {LONGEST_S:.0f} s
+    Source: ours
+    Result: no measurement; at the tuner contaminated
+    """
+    window = one.window
     for name, length_s in (("seconds", window.seconds), ("overhead_s", window.overhead_s)):
         if length_s > LONGEST_S:
-            return f"{name} is {length_s:.4g} s, beyond {LONGEST_S:.4g} s"
-    if window.foreign > 1.0:
-        return f"the foreign share is {window.foreign:.4g}, beyond 1"
-    reasons = (_out_of_range(name, e, declared) for name, e in window.estimates.items())
-    return next(filter(None, reasons), "") or _contradicts_power(window, declared)
+            return contradiction(f"{name} is {length_s:.4g} s, beyond {LONGEST_S:.4g} s")
+    return contradiction(
+        f"the foreign share is {window.foreign:.4g}, beyond 1" if window.foreign > 1.0 else ""
+    )
+
+
+def ranges(one: ReportedWindow) -> RuleFinding:
+    """Can a quantity of this unit be so large or small?
+
+    Witnesses: each estimate; the range of its unit
+    Tolerance: least and most by unit: {RANGES}; else {LARGEST:g}
+    Source: ours
+    Result: no measurement; at the tuner contaminated
+    """
+    reasons = (_out_of_range(n, e, one.declared) for n, e in one.window.estimates.items())
+    return contradiction(next(filter(None, reasons), ""))
 
 
 def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
@@ -58,38 +99,32 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     return ""
 
 
-def not_compared(window: Measurement, declared: Quantities = UNDECLARED) -> str:
-    """Return why a window's energy cannot be compared with its power; empty where it can or lacks one."""
-    energy = window.estimates.get(called(ENERGY, declared))
-    power = window.estimates.get(called(POWER, declared))
-    if energy is None or power is None:
-        return ""
-    for word, mine, other in (
-        ("scope", energy.scope, power.scope),
-        ("origin", energy.origin, power.origin),
-    ):
-        if mine != other:
-            return f"their {word} differs: {mine} and {other}"
-    return "" if window.load.completed else "the windows do not report their items"
+def energy_beside_power(one: ReportedWindow) -> RuleFinding:
+    """Do energy and power of a window fit each other?
 
-
-def _contradicts_power(window: Measurement, declared: Quantities) -> str:
-    names = called(ENERGY, declared), called(POWER, declared)
+    Witnesses: energy × items; power × seconds
+    Tolerance: a factor of {CONSISTENT:g}
+    Source: ours
+    Result: no measurement; at the tuner contaminated
+    """
+    window = one.window
+    names = called(ENERGY, one.declared), called(POWER, one.declared)
     energy, power = (window.estimates.get(name) for name in names)
-    if energy is None or power is None or not_compared(window, declared):
-        return ""
-    items = window.load.completed
+    if energy is None or power is None:
+        return RuleFinding()
+    for word in ("scope", "origin"):
+        if (mine := getattr(energy, word)) != (other := getattr(power, word)):
+            return unjudged(f"their {word} differs: {mine} and {other}")
+    if not (items := window.load.completed):
+        return unjudged("the windows do not report their items")
     by_item, by_time = energy.mean * items, power.mean * window.seconds
-    if abs(math.log(by_item / by_time)) <= math.log(CONSISTENT):
-        return ""
-    return (
+    apart = not by_time / CONSISTENT <= by_item <= CONSISTENT * by_time
+    return contradiction(
         f"{names[0]} × {items} items is {by_item:.4g} J, {names[1]} × {window.seconds:.4g} s is "
         f"{by_time:.4g} J: more than {CONSISTENT:g} times apart"
+        if apart
+        else ""
     )
-
-
-TIMES_SHOWN = 3.0
-"""A held window's rate and power lie within this factor of what the trials have shown: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +155,31 @@ class HeldRange:
 
     def beyond(self, completed: int, seconds: float, energy_j: float) -> str:
         """Return in words what of a held window is beyond it; empty where nothing is."""
-        rate, most = completed / seconds, self.most_rate_per_s
-        if rate > TIMES_SHOWN * most:
-            return f"{rate:.4g} items/s, its trials measured at most {most:.4g} ({_LIMIT})"
-        least_w, most_w = self.power_w
-        if completed and not least_w / TIMES_SHOWN <= rate * energy_j <= TIMES_SHOWN * most_w:
-            shown = f"{least_w:.4g} to {most_w:.4g} W"
-            return f"{rate * energy_j:.4g} W, its trials measured {shown} ({_LIMIT})"
-        return ""
+        return within_trials(HeldClaim(self, completed, seconds, energy_j)).why
 
 
-_LIMIT = f"limit {TIMES_SHOWN:g} times that"
+@dataclass(frozen=True, slots=True)
+class HeldClaim(Fact):
+    """A held window's items, seconds and joules an item, and the range of its study's trials."""
+
+    shown: HeldRange
+    completed: int
+    seconds: float
+    energy_j: float
+
+
+def within_trials(one: HeldClaim) -> RuleFinding:
+    """Does a held window lie near its study's trials?
+
+    Witnesses: its rate and power; those of the trials
+    Tolerance: a factor of {TIMES_SHOWN:g}
+    Source: ours
+    Result: at the tuner: kept, and not billed
+    """
+    rate, most, limit = one.completed / one.seconds, one.shown.most_rate_per_s, TIMES_SHOWN
+    drawn, (least_w, most_w), why = rate * one.energy_j, one.shown.power_w, ""
+    if rate > limit * most:
+        why = f"{rate:.4g} items/s, its trials measured at most {most:.4g}"
+    elif one.completed and not least_w / limit <= drawn <= limit * most_w:
+        why = f"{drawn:.4g} W, its trials measured {least_w:.4g} to {most_w:.4g} W"
+    return contradiction(why and f"{why} (limit {limit:g} times that)")

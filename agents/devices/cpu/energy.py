@@ -9,14 +9,16 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.host.machine import masked
 from agents.host.processor import required_text, text_of
 from agents.target.joules import Every, IntegratedJoules, Joules, drawn
-from tuner.core import Clock, MeasurementError
+from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads, mirrored
 
 POWERCAP = "sys/class/powercap"
 MOST_W = 1000.0
@@ -26,6 +28,7 @@ STILL_S = 0.25
 """A package's counter moves every millisecond: one that stands so long while another moves is broken."""
 WHOLE = ("package", "Esocket")
 """What the names of zones begin with that are never without power."""
+DIE = re.compile(r"(package-\d+)-die-\d+")
 MOST_DIGITS = 20
 """Those of 2^64; a text with more is no counter."""
 ROOT_ONLY = "only root can read it: see deploy/README.md"
@@ -33,11 +36,15 @@ ROOT_ONLY = "only root can read it: see deploy/README.md"
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One energy counter: microjoules that start again after `range_uj`."""
+    """One energy counter: microjoules that start again after `range_uj`.
+
+    `shared` names what other dies' counters may show as well, empty for nothing.
+    """
 
     path: Path
     name: str
     range_uj: int
+    shared: str = ""
 
     def read_uj(self) -> int:
         """Return the counter. Raises MeasurementError where it cannot be read."""
@@ -88,15 +95,19 @@ def counted_uj(before: int, after: int, range_uj: int) -> int:
 
 
 class ZoneJoules:
-    """Energy counted by zones since it was opened."""
+    """Energy counted by zones since it was opened; zones that mirror one counter are counted once."""
 
     def __init__(self, zones: Sequence[Zone], clock: Clock) -> None:
         self._zones = zones
         self._clock = clock
         self._patience_s = min(zone.range_uj for zone in zones) / 1e6 / MOST_W
-        self._total_uj = 0
+        self._total_uj = [0] * len(zones)
+        pairs = itertools.combinations(range(len(zones)), 2)
+        self._reads: dict[tuple[int, int], list[tuple[int, int, int]]] = {
+            (a, b): [] for a, b in pairs if zones[a].shared and zones[a].shared == zones[b].shared
+        }
         self._wrong: MeasurementError | None = None
-        self._last_uj = [zone.read_uj() for zone in zones]
+        self._last_uj = self._read_all()
         self._last_s = clock.monotonic()
         self._moved_s = {zone: self._last_s for zone in zones if zone.name.startswith(WHOLE)}
 
@@ -115,10 +126,40 @@ class ZoneJoules:
         except MeasurementError as error:
             self._wrong = error
             raise
-        return self._total_uj / 1e6
+        mirrors = {b for (_, b), fact in self._pairs() if mirrored(fact)}
+        return sum(uj for n, uj in enumerate(self._total_uj) if n not in mirrors) / 1e6
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return the zones that may mirror each other, and that no power is beside them."""
+        alone = CounterAndPower(
+            meter="the CPU's counters",
+            counted_j=self._total_uj[0] / 1e6,
+            why="no power is beside them",
+        )
+        return (alone, *(fact for _, fact in self._pairs()))
+
+    def _pairs(self) -> Iterator[tuple[tuple[int, int], ZoneReads]]:
+        for (a, b), reads in self._reads.items():
+            first, second = self._zones[a], self._zones[b]
+            yield (
+                (a, b),
+                ZoneReads(
+                    first=f"{first.path}",
+                    second=f"{second.path}",
+                    range_uj=first.range_uj,
+                    reads=tuple(reads),
+                ),
+            )
+
+    def _read_all(self) -> list[int]:
+        """Return all counters, and note those that may be one."""
+        now_uj = [zone.read_uj() for zone in self._zones]
+        for (a, b), reads in self._reads.items():
+            reads.append((now_uj[a], now_uj[b], self._zones[a].read_uj()))
+        return now_uj
 
     def _count(self) -> None:
-        now_uj, now_s = [zone.read_uj() for zone in self._zones], self._clock.monotonic()
+        now_uj, now_s = self._read_all(), self._clock.monotonic()
         unseen_s = now_s - self._last_s
         if unseen_s > self._patience_s:
             raise MeasurementError(
@@ -134,7 +175,7 @@ class ZoneJoules:
             if step and zone in self._moved_s:
                 self._moved_s[zone] = now_s
         self._refuse_still()
-        self._total_uj += sum(counted)
+        self._total_uj = [total + step for total, step in zip(self._total_uj, counted, strict=True)]
         self._last_uj, self._last_s = now_uj, now_s
 
     def _refuse_still(self) -> None:
@@ -154,13 +195,19 @@ def _powercap(root: Path) -> list[Zone]:
     """Return RAPL's packages and their DRAM; psys where there are none."""
     folders = sorted((root / POWERCAP).glob("intel-rapl:*"))
     named = [(folder, text_of(folder / "name").strip()) for folder in folders]
+    dies = {f.name: die[1] for f, name in named if (die := DIE.fullmatch(name))}
     packages = [f for f, name in named if _is_top(f) and name.startswith("package")]
     inside = tuple(f"{package.name}:" for package in packages)
     parts = [f for f, name in named if name == "dram" and f.name.startswith(inside)]
     whole = [*packages, *parts] or [f for f, name in named if name == "psys"]
     names = dict(named)
     return [
-        Zone(folder / "energy_uj", names[folder], _whole_number(folder / "max_energy_range_uj"))
+        Zone(
+            folder / "energy_uj",
+            names[folder],
+            _whole_number(folder / "max_energy_range_uj"),
+            _shared(dies, folder, names[folder]),
+        )
         for folder in whole
     ]
 
@@ -174,6 +221,14 @@ def _amd_energy(root: Path) -> list[Zone]:
         if text_of(label.parent / "name").strip() == "amd_energy"
         and (name := text_of(label).strip()).startswith("Esocket")
     ]
+
+
+def _shared(dies: Mapping[str, str], folder: Path, name: str) -> str:
+    """Return the package of a die's zone, with the zone's name where that is a part of the die."""
+    if folder.name in dies:
+        return dies[folder.name]
+    package = dies.get(folder.name.rpartition(":")[0])
+    return f"{package} {name}" if package else ""
 
 
 def _is_top(folder: Path) -> bool:

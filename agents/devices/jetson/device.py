@@ -38,6 +38,8 @@ MOST_W = 300.0
 """No board draws more: the greatest module is one of 130 W."""
 STRAYS = 1.05
 """A clock may show this many times its ceiling: it wanders by a step."""
+SLOW_NOTHING = ("fan", "hot-surface-alert")
+"""Names of cooling devices that do not lower a clock."""
 SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
 NO_BOARD = "no Jetson board: the device tree names none"
@@ -113,11 +115,14 @@ def is_fixed(root: Path, most_mhz: Value) -> bool:
 
 
 def throttles(root: Path) -> list[str]:
-    """Return what cools the board by slowing it now; a fan does not."""
+    """Return what cools the board by slowing it now; a fan and a warning do not.
+
+    Source: NVIDIA's nvpmodel_indicator.py: a hot surface (from 70 °C on) is no throttling.
+    """
     states = root.glob("sys/class/thermal/cooling_device*/cur_state")
     hot = [state for state in states if text_of(state).strip() not in ("", "0")]
     kinds = (text_of(state.with_name("type")).strip() for state in hot)
-    return [kind for kind in kinds if "fan" not in kind]
+    return [kind for kind in kinds if not any(name in kind for name in SLOW_NOTHING)]
 
 
 def worth_trying(root: Path) -> Choose:

@@ -90,7 +90,8 @@ def attach(
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
     """
-    gpu = Gpu(uuid, socket.with_name(DETACHED))
+    gpu, gpus = Gpu(uuid, socket.with_name(DETACHED)), listed().uuids
+    others = {n: Gpu(one, socket.with_name(DETACHED)) for n, one in gpus.items() if one != uuid}
     driver = gpu.driver()
     memory = Memory(state_dir, uuid, driver)
     energy = GpuEnergy(gpu, memory, clock, every)
@@ -115,6 +116,8 @@ def attach(
             ProcessOwners.below(root),
             clock,
             end=every(DETACH_S, gpu.check_detached),
+            index=next((n for n, one in gpus.items() if one == uuid), 0),
+            others=others,
         ),
         settle_s=energy.lag_s,
         cannot={**cannot, **(dict.fromkeys(MEASURED, energy.cannot) if energy.cannot else {})},

@@ -19,7 +19,7 @@ import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
 from agents.target.joules import drawn
-from tuner.core import Clock, MeasurementError
+from tuner.core import Clock, Fact, MeasurementError
 
 GPU: int = pynvml.NVML_POWER_SCOPE_GPU
 MODULE: int = pynvml.NVML_POWER_SCOPE_MODULE
@@ -166,6 +166,10 @@ class CounterJoules:
 
     def close(self) -> None:
         """Nothing happens in between."""
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return nothing: the window compares it with the power."""
+        return ()
 
     def _at_step(self, before: int) -> int:
         until = self._clock.monotonic() + LONGEST_STEP_S

@@ -7,8 +7,8 @@ board is measured, all instances together: NVML has no energy of an instance.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -25,9 +25,13 @@ from tuner.core import (
     POWER_PROFILES,
     ActuationError,
     Clock,
+    CounterAndPower,
+    DeviceUse,
     Estimate,
+    Fact,
     MeasurementError,
     Reading,
+    demand,
 )
 
 log = logging.getLogger(__name__)
@@ -36,8 +40,6 @@ THROTTLES = MappingProxyType(
     {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
 )
 """NVML's field to the reason; each counts the nanoseconds it was in force."""
-STILL_S = 1.0
-"""A counter that has not moved for so long stands still."""
 MOST_ABOVE = 0.5
 """The share of looks under load that may be above the clock lock before the window is void."""
 MOST_UNKNOWN = 0.5
@@ -46,7 +48,10 @@ UNLISTED = "NVML lists no process although the GPU is busy; a PID namespace hide
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `end` ends what happens beside them."""
+    """Opens windows on one GPU; `end` ends what happens beside them.
+
+    `index` is NVML's number of it, `others` are the host's other GPUs by theirs.
+    """
 
     def __init__(
         self,
@@ -56,8 +61,11 @@ class GpuMeter:
         owners: ProcessOwners,
         clock: Clock,
         end: Callable[[], None],
+        index: int = 0,
+        others: Mapping[int, Gpu] = MappingProxyType({}),
     ) -> None:
         self.gpu = gpu
+        self._index, self._others = index, others
         self.close = end
         self.energy = energy
         self.lock = lock
@@ -91,14 +99,34 @@ class GpuMeter:
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
-        processes, refused = self.gpu.query(
-            "processes", pynvml.nvmlDeviceGetComputeRunningProcesses
+        pids, refused = computing(self.gpu)
+        if refused or not pids:
+            return Attribution(unknown=refused or (UNLISTED if loaded else ""))
+        return self.owners.attribute(pids)
+
+    def use(self, *, ours: bool, looks: Sequence[Look], why: str) -> DeviceUse:
+        """Return what the workload's processes compute on, by the looks of a window.
+
+        Raises:
+            ActuationError, DeviceLost: the GPU does not answer.
+        """
+        elsewhere = {}
+        for index, gpu in self._others.items():
+            with suppress(ActuationError):  # that one is lost
+                pids, _ = computing(gpu)
+                if pids and self.owners.attribute(pids).ours:
+                    elsewhere[f"nvidia:{index}"] = f"GPU {index} ({gpu.uuid})"
+        busy = any(observed.loaded for observed in looks)
+        device, name = f"nvidia:{self._index}", f"GPU {self._index} ({self.gpu.uuid})"
+        return DeviceUse(
+            device=device,
+            name=name,
+            ours=ours,
+            busy=busy,
+            looks=len(looks),
+            elsewhere=elsewhere,
+            why=why,
         )
-        if processes is None:
-            return Attribution(unknown=refused)
-        if not processes:
-            return Attribution(unknown=UNLISTED if loaded else "")
-        return self.owners.attribute({int(process.pid) for process in processes})
 
     def say_unknown(self, why: str) -> None:
         """Log once that foreign load is unknown, and once that it is available again."""
@@ -106,6 +134,17 @@ class GpuMeter:
             event = "foreign_load_unknown" if why else "foreign_load_known"
             log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)
         self._unknown = why
+
+
+def computing(gpu: Gpu) -> tuple[set[int], str]:
+    """Return the processes that compute on a GPU, clients of MPS included, or why they are unknown.
+
+    Raises:
+        ActuationError, DeviceLost: the GPU does not answer.
+    """
+    listed, refused = gpu.query("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+    clients, _ = gpu.query("MPS clients", pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
+    return {int(one.pid) for one in (*(listed or ()), *(clients or ()))}, refused
 
 
 class GpuWindow:
@@ -117,7 +156,12 @@ class GpuWindow:
         self._profiles = power_profiles(meter.gpu)
         self._by_counter = meter.energy.by_counter
         self._joules = None if meter.energy.cannot else meter.energy.open()
-        self._began = self._last_s = meter.clock.monotonic()
+        self._power = meter.energy.witness()
+        self._power_j: float | None = None
+        self._why_no_power = "the GPU reports no power beside its counter"
+        self._ours = False
+        self._counted_j = self._still_s = 0.0
+        self._began = self._last_s = self._moved_s = meter.clock.monotonic()
         self._enforced_w: list[float] = []
         self._foreign_s = self._unknown_s = 0.0
         self._unknown = ""
@@ -151,17 +195,24 @@ class GpuWindow:
                     self._check_counter(shown)
                     self._check_clock()
             finally:
-                if self._joules is not None:
-                    self._joules.close()
+                for opened in (self._joules, self._power):
+                    if opened is not None:
+                        opened.close()
             lowest = min(self._enforced_w, default=None)
             limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
-            self._closed = replace(shown, estimates=limit)
+            with measuring():
+                use = self._meter.use(ours=self._ours, looks=self._looks, why=self._unknown)
+            facts = (*self._energy_facts(shown), use)
+            self._closed = replace(shown, estimates=limit, facts=facts)
         return self._closed
 
     def _shown(self) -> Reading:
+        self._look_at_power()
         joules = 0.0 if self._joules is None else self._joules.read()
         totals = {f"throttled_{why}_s": s for why, s in self._since().items()}
-        totals["foreign_s"] = self._attributed(self._see())
+        observed = self._see()
+        totals["foreign_s"] = self._attributed(observed)
+        self._note_moving(joules, observed)
         if joules > 0.0:
             totals["energy_j"] = joules
         watts = enforced_w(self._meter.gpu)
@@ -173,6 +224,7 @@ class GpuWindow:
         attribution = self._meter.computing(loaded=observed.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now
+        self._ours |= bool(attribution.ours)
         self._foreign_s += passed if attribution.foreign else 0.0
         self._unknown_s += passed if attribution.unknown else 0.0
         self._unknown = attribution.unknown or self._unknown
@@ -206,16 +258,47 @@ class GpuWindow:
         self._above += [wrong] if wrong else []
         return observed
 
+    def _note_moving(self, joules: float, observed: Look) -> None:
+        """Note for how long the counter has stood: while the GPU worked, or from the beginning."""
+        now = self._last_s
+        if joules > self._counted_j or not (observed.loaded or not joules):
+            self._moved_s = now
+        self._counted_j, self._still_s = joules, max(self._still_s, now - self._moved_s)
+
+    def _look_at_power(self) -> None:
+        """Integrate the power up to now. Raises ActuationError: the driver does not answer."""
+        if self._power is not None:
+            try:
+                self._power_j = self._power.read()
+            except MeasurementError as error:  # not sampled often enough, or absurd
+                self._power_j, self._why_no_power = None, error.message
+
+    def _energy_facts(self, shown: Reading) -> tuple[Fact, ...]:
+        """Return what the energy counter and the power beside it show."""
+        if self._joules is None or not self._by_counter:
+            return self._joules.facts() if self._joules else ()
+        power = self._power
+        return (
+            CounterAndPower(
+                meter=self._meter.gpu.uuid,
+                counted_j=shown.totals.get("energy_j", 0.0),
+                power_j=self._power_j,
+                most_w=power.greatest_w if power else 0.0,
+                spread_w=power.greatest_w - power.least_w if power else 0.0,
+                gap_s=power.gap_s if power else 0.0,
+                still_s=self._still_s,
+                why=self._why_no_power,
+            ),
+        )
+
     def _check_counter(self, shown: Reading) -> None:
         """Check the energy counter once load has come; one that counts wrong spoils the window."""
         energy, uuid = self._meter.energy, self._meter.gpu.uuid
-        seconds = self._meter.clock.monotonic() - self._began
-        if self._joules is not None and "energy_j" not in shown.totals and seconds > STILL_S:
+        try:
+            demand(*self._energy_facts(shown))
+        except MeasurementError:
             energy.doubt()
-            raise MeasurementError(
-                f"{uuid}: the energy counter did not change for {seconds:.3g} s",
-                hint="measure again; it is checked again under load",
-            )
+            raise
         if energy.due and look(self._meter.gpu).loaded:
             energy.judge()
         if self._by_counter and not energy.by_counter:

@@ -24,7 +24,7 @@ from agents.devices.nvidia.energy import (
 )
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.target.joules import Every, IntegratedJoules, Joules
+from agents.target.joules import LONGEST_GAP_S, Every, IntegratedJoules, Joules
 from agents.target.side import HOST_CPU
 from tuner.core import Clock, Scope
 
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 MOST_CHECKS = 3
 """How many checks may find the load unsteady before the counter stays unchecked: each takes 10 s."""
+WITNESS_GAP_S = 5.0
+"""The counter's second witness may be sampled so seldom: what it misses widens the tolerance."""
 AVERAGING_S = 1.2
 """Some boards tell power only as a mean over the last second; a change shows fully after that."""
 
@@ -107,8 +109,18 @@ class GpuEnergy:
         """Begin to count. Raises ActuationError, DeviceLost, MeasurementError."""
         if self.by_counter:
             return CounterJoules(self._gpu, self._clock)
+        return self._integral(LONGEST_GAP_S)
+
+    def witness(self) -> IntegratedJoules | None:
+        """Begin to integrate the power beside the counter; None where nothing is beside it.
+
+        Raises ActuationError, DeviceLost, MeasurementError.
+        """
+        return self._integral(WITNESS_GAP_S) if self.by_counter and self._scopes else None
+
+    def _integral(self, longest_gap_s: float) -> IntegratedJoules:
         power = partial(power_w, self._gpu, self._power_scope)
-        return IntegratedJoules(power, self._clock, self._every, MOST_W)
+        return IntegratedJoules(power, self._clock, self._every, MOST_W, longest_gap_s)
 
     def judge(self) -> None:
         """Check the counter under the load there is now; takes 10 s. Raises ActuationError, DeviceLost."""

@@ -7,7 +7,6 @@ group count as one user is our choice: a server with workers is one, two contain
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,8 @@ import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
 from agents.host.machine import contained
+from agents.host.processes.ownership import SERVERS
+from agents.host.processes.process_table import ProcessTable
 
 
 def shared_by(gpu: Gpu, root: Path) -> str:
@@ -37,7 +38,10 @@ def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
     if clients:
         yield f"MPS shares it; processes now: {len(clients)}"
     processes, _ = gpu.query("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-    groups = [_group(root, int(process.pid)) for process in processes or ()]
+    table = ProcessTable(root)
+    pids = {int(process.pid) for process in processes or ()}
+    pids = {pid for pid in pids if not table.program(pid).startswith(SERVERS)}
+    groups = [_user(table, pid) for pid in pids]
     invisible, distinct = groups.count(None), {group for group in groups if group is not None}
     if invisible and (distinct or (invisible > 1 and contained(root))):
         yield f"{invisible} more invisible processes compute on it"
@@ -45,11 +49,6 @@ def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
         yield f"processes of {len(distinct)} services or containers compute on it"
 
 
-def _group(root: Path, pid: int) -> str | None:
-    """Return the control group of a process, None where it cannot be seen."""
-    try:
-        text = (root / f"proc/{pid}/cgroup").read_text()
-    except OSError:
-        return None
-    groups = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
-    return groups[-1] if groups else None
+def _user(table: ProcessTable, pid: int) -> str | None:
+    """Return the service or container of a process, else its groups; None where it cannot be seen."""
+    return table.service(pid) or " ".join(table.groups(pid)) or None

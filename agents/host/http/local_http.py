@@ -55,9 +55,14 @@ class LocalHttp:
         self.close = self.client.close
 
     def call(
-        self, method: str, path: str, body: object = None, within_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        within_s: float | None = None,
+        accept: str = "*/*",
     ) -> httpx.Response:
-        """Return a good answer.
+        """Return a good answer, in one of the formats that are accepted.
 
         Raises:
             DeviceLost: no response.
@@ -67,7 +72,12 @@ class LocalHttp:
         within_s = within_s or self._answer_s
         try:
             response = self.client.request(
-                method, path, json=body, timeout=within_s, follow_redirects=method == "GET"
+                method,
+                path,
+                json=body,
+                timeout=within_s,
+                follow_redirects=method == "GET",
+                headers={"Accept": accept},
             )
         except httpx.TimeoutException:
             raise ActuationError(

@@ -65,7 +65,12 @@ class ProcessOwners:
 
     def attribute(self, pids: Collection[int]) -> Attribution:
         """Return whose these processes are now."""
-        pids = {pid for pid in pids if not self.table.program(pid).startswith(SERVERS)}
+        servers = {pid for pid in pids if self.table.program(pid).startswith(SERVERS)}
+        pids = set(pids) - servers
+        if servers and not pids:
+            return Attribution(
+                unknown=f"{_numbers(servers)} of MPS computes for clients not listed"
+            )
         look = _Look(self)
         hidden = {pid for pid in pids if not self.table.shows(pid)}
         visible = pids - hidden

@@ -17,6 +17,11 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 MANAGER = re.compile(r"user@\d+\.service")
 """A user's own systemd: its units lie below it."""
+CONTAINER = re.compile(r"[0-9a-f]{64}")
+RUNTIMES = ("docker", "libpod", "lxc")
+"""A container's group lies in one of these, where systemd does not make it."""
+HIERARCHIES = ("name=systemd", "memory", "pids", "devices", "")
+"""The hierarchies that container runtimes put a process into: of v1 by name, and v2's."""
 LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")
 """What a person starts by hand, whatever it is, is in one of these."""
 
@@ -86,12 +91,19 @@ class ProcessTable:
 
         Empty where it is not seen, or is that of a login or of the whole machine, which says nothing.
         """
+        return next(filter(None, map(service_of, self.groups(pid))), "")
+
+    def groups(self, pid: int) -> list[str]:
+        """Return a process's control groups, systemd's and v1's before v2's; empty where it is not seen.
+
+        With both, a container may have groups of its own in v1 only (`name=systemd` beside `0::`).
+        """
         try:
             text = (self._proc / str(pid) / "cgroup").read_text()
         except OSError:
-            return ""
-        paths = dict(re.findall(r"^\d+:((?:name=systemd)?):(.*)$", text, re.MULTILINE))
-        return service_of(paths.get("", "/")) or service_of(paths.get("name=systemd", "/"))
+            return []
+        paths = dict(re.findall(r"^\d+:([^:]*):(.*)$", text, re.MULTILINE))
+        return [paths[name] for name in HIERARCHIES if name in paths]
 
     def members(self, service: str) -> Iterator[int]:
         """Yield the processes of a service or container."""
@@ -132,12 +144,14 @@ class ProcessTable:
 def service_of(path: str) -> str:
     """Return the part of a control group's path that names a service or a container; empty for none.
 
-    That ends with the first unit that is not a user's manager; without systemd it is the whole path
-    (`/docker/ID`, `/kubepods/…`).
+    That ends with the innermost unit or container, which may be within another; it is no user's manager.
+    Without either it is the whole path (`/docker/ID`, `/kubepods/…`).
     """
     parts = [part for part in path.split("/") if part]
-    for number, part in enumerate(parts, 1):
-        if part.endswith((".service", ".scope")) and not MANAGER.fullmatch(part):
-            return "" if LOGIN.fullmatch(part) else "/" + "/".join(parts[:number])
-    inside = bool(parts) and not any(part.endswith((".slice", ".service")) for part in parts)
+    for number in range(len(parts), 0, -1):
+        part, above = parts[number - 1], parts[number - 2] if number > 1 else ""
+        unit = part.endswith((".service", ".scope")) and not MANAGER.fullmatch(part)
+        if (unit and not LOGIN.fullmatch(part)) or above in RUNTIMES or CONTAINER.fullmatch(part):
+            return "/" + "/".join(parts[:number])
+    inside = bool(parts) and not any(p.endswith((".slice", ".service", ".scope")) for p in parts)
     return "/" + "/".join(parts) if inside else ""

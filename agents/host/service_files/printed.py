@@ -8,11 +8,20 @@ import re
 from dataclasses import dataclass
 from typing import IO, Any
 
-from tuner.core import MeasurementError, Metric, Quantity, Scope
+from tuner.core import LastObject, MeasurementError, Metric, PrintedNumber, Quantity, Scope, demand
 
 TAIL_BYTES = 1 << 20
 """So much of the end of what a program prints is looked at."""
 LAST_WORDS = 300
+EDGES = frozenset("0123456789.,_eE+-")
+"""The characters beside a match of which it may be only a part."""
+NUMERIC = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d*)?")
+LEAD = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|[^\\(\[])*(?=\()")
+"""The part of a pattern before its group."""
+OBJECT = re.compile(r'\s*\{\s*(?:["}]|$)')
+"""What begins an object in JSON; a line like `{'loss': 1}` or `{name}` does not."""
+NO_NUMBER = re.compile(r"\s*(?:[-+]?(?:nan|inf)|[-+]?[.,]?\d|$)", re.IGNORECASE)
+"""What follows where a number is missing, or is not as the pattern expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +76,49 @@ def number(printed: Printed, text: str) -> float:
     return value
 
 
+def whole(match: re.Match[str], group: str | int, later: str = "") -> str:
+    """Return a group of a match. Raises MeasurementError where it is only a part of a number."""
+    text, value, (start, end) = match.string, match[group], match.span(group)
+    if later or text[max(0, start - 1) : start] in EDGES or text[end : end + 1] in EDGES:
+        fact = PrintedNumber(
+            text=value,
+            before=text[text.rfind("\n", 0, start) + 1 : start],
+            after=text[end:].partition("\n")[0],
+            delimited=end < match.end(),
+            later=later,
+        )
+        demand(*([fact] if NUMERIC.fullmatch(value) else []))
+    return value
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> str | None:
+    """Return the group of a pattern's last match, None without one.
+
+    Raises:
+        MeasurementError: it is only a part of a number, or a later line has no number there.
+    """
+    last = None
+    for last in pattern.finditer(text):  # noqa: B007 - the last one counts
+        pass
+    return None if last is None else whole(last, 1, _later(pattern, last, text))
+
+
 def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
-    matches = pattern.findall(text)
-    return (matches[-1] if matches else None), f"that matches {pattern.pattern!r} says"
+    return last_match(pattern, text), f"that matches {pattern.pattern!r} says"
+
+
+def _later(pattern: re.Pattern[str], last: re.Match[str], text: str) -> str:
+    """Return a line after the last match that begins like one and has `nan`, a part or nothing there."""
+    lead = LEAD.match(pattern.pattern)
+    try:
+        leads = list(re.finditer(lead[0] if lead else "", text[last.end() :]))
+    except re.error:  # the group is within another construct
+        return ""
+    for one in leads:
+        rest = text[last.end() + one.end() :].partition("\n")[0]
+        if one[0].strip() and NO_NUMBER.match(rest):
+            return f"{one[0]}{rest}"
+    return ""
 
 
 def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
@@ -82,9 +131,9 @@ def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
 
 def _last_object(text: str) -> object:
     for line in reversed(text.splitlines()):
-        if line.lstrip().startswith("{"):
+        if OBJECT.match(line):
             try:
                 return json.loads(line)
-            except ValueError:
-                continue
+            except ValueError as error:
+                demand(LastObject(line, str(error)))
     return None

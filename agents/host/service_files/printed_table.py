@@ -8,7 +8,7 @@ from typing import Any
 
 from agents.host.service_files.printed import Printed, PrintedMetric
 from agents.host.service_files.tables import checked, inner
-from tuner.core import Better, ConfigError, Quantity, standard
+from tuner.core import NUMBER, Better, ConfigError, Quantity, standard
 
 ITEMS_KEYS = {"count": int, "json": str, "pattern": str}
 MEANING_KEYS = {"name": str, "better": str, "unit": str}
@@ -71,7 +71,7 @@ def printed(where: str, entry: Mapping[str, Any]) -> Printed:
         raise ConfigError(
             f"{where} needs a json or a pattern, one of them",
             hint="json is a key of the last line that is a JSON object; pattern has one group, "
-            "like 'accuracy: ([0-9.]+)'",
+            f"like 'accuracy: ({NUMBER})'",
         )
     if "json" in entry:
         return Printed(key=entry["json"])

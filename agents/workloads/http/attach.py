@@ -22,6 +22,7 @@ from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.load.streaming import StreamMeter, stream_metrics
 from agents.target.side import IdleWorkload, LiveSignal, Side
 from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
+from agents.workloads.http.connections import ConnectionsMeter
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.files import KnobInFile
@@ -227,8 +228,10 @@ class Service:
         return HttpKnob(self._http, one.knob, one.set, reading, self._clock)
 
     def _meter(self, actuator: ServiceKnobs, seed: int) -> Meter:
-        config = self._config
+        config, exposition = self._config, self._exposition
         more: list[Meter] = []
+        if exposition is not None and exposition.counts:
+            more.append(ConnectionsMeter(exposition, self._clock))
         if config.json:
             assert self._http is not None
             more.append(JsonMeter(self._http, config.json))
@@ -304,9 +307,9 @@ def _text_meter(
     if isinstance(config.load, OurLoad):
         load, connect = config.load, _callers(config.url, config.load)
         sent = (
-            StreamMeter(connect, load.shape, counting, clock, seed, load.good)
+            StreamMeter(connect, load.shape, counting, clock, seed, load.good, exported.items.name)
             if load.stream
-            else LoadMeter(connect, load.shape, counting, clock, seed)
+            else LoadMeter(connect, load.shape, counting, clock, seed, exported.items.name)
         )
         return DerivedLoadMeter(sent, *derived) if extra else sent
     meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from agents.load.generator import REQUESTS, sent
@@ -20,6 +21,7 @@ from agents.workloads.http.metric_config import POSITION, ExportedMetrics
 from tuner.core import (
     Better,
     Context,
+    CounterStep,
     Estimate,
     Kind,
     MeasurementError,
@@ -33,6 +35,7 @@ from tuner.core import (
     TuningError,
     Value,
     Window,
+    demand,
     ratio_estimate,
 )
 
@@ -150,9 +153,8 @@ class DerivedWindow:
         estimates = dict(reading.estimates)
         if self._exported.items.name:  # it counted requests
             estimates.pop("throughput_per_s", None)
-        return Reading(
-            reading.totals, estimates | self._quantiles() | self._ratios() | self._load()
-        )
+        estimates |= self._quantiles() | self._ratios() | self._load()
+        return replace(reading, estimates=estimates)
 
     def _demand_effects(self, totals: Mapping[str, float]) -> None:
         """Raise MeasurementError if work was done without the expected effect of a knob."""
@@ -202,11 +204,7 @@ class DerivedWindow:
     def _growth(self, name: str) -> tuple[float, float]:
         """Return the growth of a ratio's two parts. Raises MeasurementError."""
         above, below = _step(self._looks[0], self._looks[-1], name)
-        if below < 0.0:
-            raise MeasurementError(
-                f"the counters of {name} went backwards",
-                hint="the service was restarted; measure again",
-            )
+        demand(CounterStep(f"the counter of {name}", 0.0, below))
         return above, below
 
 

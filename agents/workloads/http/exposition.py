@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.host.http.local_http import LocalHttp
 from agents.load.exposition import (
+    ACCEPT,
     Histogram,
     Samples,
     counter,
@@ -20,7 +23,14 @@ from agents.load.meter import Totals
 from agents.load.prometheus import Figures
 from agents.workloads.http.config import ServiceConfig
 from agents.workloads.http.metric_config import POSITION, ExportedRatio, Series
-from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementError
+from tuner.core import (
+    ActuationError,
+    CounterStep,
+    DeviceLost,
+    InvalidInput,
+    MeasurementError,
+    demand,
+)
 
 CPU = "process_cpu_seconds_total"
 STARTED = "process_start_time_seconds"
@@ -56,7 +66,7 @@ class Exposition:
         histograms = [s for s in (config.latency, *config.exported.histograms.values()) if s.name]
         demanded = [*histograms, *([config.exported.load] if config.exported.load.name else [])]
         try:
-            text = http.call("GET", config.metrics).text
+            text = self._text()
         except DeviceLost:
             raise
         except ActuationError:
@@ -107,18 +117,43 @@ class Exposition:
         def total() -> Mapping[str, float]:
             started, now = self._totals(before)
             used = {name: value - before[name] for name, value in now.items()}
-            if started != start or min(used.values(), default=0.0) < 0.0:
-                raise MeasurementError(
-                    f"a counter of {self.url} went backwards, or its start time changed: it was restarted",
-                    hint="check its log for the cause, and measure again",
-                )
+            steps = ((f"{k} at {self.url}", before[k], value) for k, value in now.items())
+            demand(
+                CounterStep(self.url, 0.0, 0.0, start, started),
+                *itertools.starmap(CounterStep, steps),
+            )
             return used
 
         return total
 
+    def counters(self, text: str) -> Mapping[str, float]:
+        """Return the counters of a text that figures are made of, and its start time.
+
+        Raises MeasurementError: it is not in the format.
+        """
+        used = {one.name: one for one in (*self._series(), Series(CPU), Series(STARTED))}
+        samples, shown = parse(text, used, self.url), dict[str, float]()
+        for name, one in used.items():
+            forms = {name, f"{name}_total", f"{name}_count"}
+            values = [s.value for s in samples if s.name in forms and one.keep(s.labels)]
+            shown |= {name: math.fsum(values)} if values else {}
+        return shown
+
+    def _series(self) -> Iterator[Series]:
+        exported = self._exported
+        yield from (self._latency, self._failures, exported.items, *exported.histograms.values())
+        yield from (
+            series for ratio in (*exported.ratios, *self._effects) for series in ratio.series
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether any figure is made of its counters."""
+        return self.has_cpu_time or any(one.name for one in self._series())
+
     def started(self) -> str:
         """Return the service's start time as it reports it. Raises ActuationError, DeviceLost."""
-        return _started(self._http.call("GET", self._path).text)
+        return _started(self._text())
 
     def started_s(self) -> float | None:
         """Return the service's start time in seconds since 1970; None if it reports none.
@@ -137,7 +172,7 @@ class Exposition:
         Raises:
             ActuationError, DeviceLost: it is missing.
         """
-        load, text = self._exported.load, self._http.call("GET", self._path).text
+        load, text = self._exported.load, self._text()
         try:
             value = gauge(parse(text, (load.name,), self.url), load.name, load.keep)
         except MeasurementError as error:
@@ -161,6 +196,9 @@ class Exposition:
             else counter(samples, one.name, one.keep)
             for total, one in counters.items()
         }
+
+    def _text(self) -> str:
+        return self._http.call("GET", self._path, accept=ACCEPT).text
 
     def _samples(self, *series: Series) -> Samples:
         return scrape(self._http.client, self.url, [one.name for one in series])

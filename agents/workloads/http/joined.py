@@ -90,14 +90,16 @@ class JoinedWindow:
             for window in self._more:
                 _discard(window)
             raise
-        return _merged([shown, *(window.stop() for window in self._more)])
+        more = [window.stop() for window in reversed(self._more)]
+        return _merged([shown, *reversed(more)])
 
 
 def _merged(readings: Sequence[Reading]) -> Reading:
     """Merge readings; if two report the same metric, the first one's counts."""
     totals = {k: v for one in reversed(readings) for k, v in one.totals.items()}
     estimates = {k: v for one in reversed(readings) for k, v in one.estimates.items()}
-    return Reading(totals, estimates)
+    notes = {k: v for one in reversed(readings) for k, v in one.notes.items()}
+    return Reading(totals, estimates, notes, tuple(f for one in readings for f in one.facts))
 
 
 def _discard(window: Window) -> None:

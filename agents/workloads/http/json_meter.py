@@ -20,6 +20,7 @@ from agents.host.service_files.tables import checked, url_path
 from agents.workloads.http.reading import at
 from tuner.core import (
     ConfigError,
+    CounterStep,
     Estimate,
     MeasurementError,
     Metric,
@@ -27,6 +28,7 @@ from tuner.core import (
     Scope,
     TuningError,
     Window,
+    demand,
     ratio_estimate,
     standard,
 )
@@ -132,9 +134,6 @@ class JsonWindow:
                 statistics.fmean(values), spread, len(values), scope=Scope.SERVICE
             )
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(looks)]
-        if any(step[1] < 0.0 for step in steps):
-            raise MeasurementError(
-                f"the counter of {one.metric.name} went backwards",
-                hint="the service was restarted; measure again",
-            )
+        for before, now in pairwise(looks):
+            demand(CounterStep(f"the counter of {one.metric.name}", before[1], now[1]))
         return ratio_estimate([step for step in steps if step[1] > 0.0], 1.0, one.metric)

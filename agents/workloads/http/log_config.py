@@ -16,7 +16,7 @@ from agents.host.service_files.printed_table import (
 )
 from agents.host.service_files.tables import absolute, checked, inner
 from agents.workloads.http.metric_config import UNITS_MS
-from tuner.core import ConfigError, Metric, Quantity, Scope, standard
+from tuner.core import NUMBER, ConfigError, Metric, Quantity, Scope, standard
 
 LOG_KEYS: dict[str, Any] = {"file": str, "pattern": str, "failed": str, "metric": list}
 LATENCY = {f"latency_{unit}": factor for unit, factor in UNITS_MS.items()}
@@ -61,7 +61,7 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
     if not pattern.groupindex:
         raise ConfigError(
             f"{where}: pattern has no named group",
-            hint="write it like 'took=(?P<latency_s>[0-9.]+)'",
+            hint=f"write it like 'took=(?P<latency_s>{NUMBER})'",
         )
     if len(LATENCY.keys() & pattern.groupindex.keys()) > 1:
         raise ConfigError(f"{where}: {' and '.join(LATENCY)} are the same", hint="leave one out")

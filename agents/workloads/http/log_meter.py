@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.host.service_files.log_follower import LogFollower
+from agents.host.service_files.printed import whole
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
 from agents.workloads.http.log_config import ITEMS, LATENCY, LogLines
 from tuner.core import (
+    NUMBER,
     Clock,
     Estimate,
     MeasurementError,
@@ -91,7 +94,7 @@ class LogWindow:
         match = self._log.pattern.search(line)
         if match is None:
             return
-        numbers = {name: _number(name, text, line) for name, text in match.groupdict().items()}
+        numbers = {name: _number(name, match, line) for name in match.groupdict()}
         look.lines += 1
         look.items += numbers.pop(ITEMS, 1.0)
         for name, value in numbers.items():
@@ -129,14 +132,15 @@ class LogWindow:
         return ratio_estimate(steps, scale, metric)
 
 
-def _number(name: str, text: str | None, line: str) -> float:
+def _number(name: str, match: re.Match[str], line: str) -> float:
+    text = match[name]
     try:
-        value = math.nan if text is None else float(text)
+        value = math.nan if text is None else float(whole(match, name))
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise MeasurementError(
             f"the group {name} of a log line is not a number: {text!r} in {line[:200]!r}",
-            hint="let the pattern match digits only, like (?P<latency_s>[0-9.]+)",
+            hint=f"let the pattern match numbers only, like (?P<latency_s>{NUMBER})",
         )
     return value

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
+from agents.host.service_files.printed import last_match
 from agents.workloads.http.knob_config import ReadCall, ReadCommand, written
-from tuner.core import ActuationError, Clock, DeviceLost, Knob, Value
+from tuner.core import ActuationError, Clock, DeviceLost, Knob, MeasurementError, Value
 
 COMMAND_S = 30.0
 LOOK_S = 0.1
@@ -61,17 +62,20 @@ class CommandReading:
         """Return the value in force. Raises ActuationError."""
         text = run_argv(self._command.argv, COMMAND_S)
         pattern = self._command.pattern
-        matches = [text.strip()] if pattern is None else pattern.findall(text)
-        if not matches:
+        try:
+            match = text.strip() if pattern is None else last_match(pattern, text)
+        except MeasurementError as error:
+            raise ActuationError(error.message, hint=error.hint) from None
+        if match is None:
             raise ActuationError(
                 f"{' '.join(self._command.argv)} prints no match of {self._command}: "
                 f"{text.strip()[-LAST_WORDS:]}",
                 hint="correct `read` in the service's file",
             )
         for value in self._knob.values:
-            if means(matches[-1], value):
+            if means(match, value):
                 return value
-        raise unlisted(self._knob.name, matches[-1])
+        raise unlisted(self._knob.name, match)
 
 
 def unlisted(name: str, value: object) -> UnlistedValue:

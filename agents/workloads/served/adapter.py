@@ -18,6 +18,7 @@ from agents.workloads.served.signals import StatsReader, signals_of
 from tuner.core import (
     ActuationError,
     Clock,
+    CounterStep,
     InvalidInput,
     MeasurementError,
     Metric,
@@ -25,6 +26,7 @@ from tuner.core import (
     Setting,
     Space,
     TuningError,
+    demand,
     render_setting,
     setting_key,
 )
@@ -102,11 +104,8 @@ class ServerTotals:
         """Return the totals so far. Raises MeasurementError."""
         before, now = self._before, self._stats()
         totals = {"items": float(now.items - before.items), "cpu_s": now.cpu_s - before.cpu_s}
-        if min(totals.values()) < 0.0:
-            raise MeasurementError(
-                "the workload's totals went backwards",
-                hint="the workload was restarted; measure again",
-            )
+        steps = (("items", before.items, now.items), ("cpu_s", before.cpu_s, now.cpu_s))
+        demand(*(CounterStep(f"the workload's total {n}", was, at) for n, was, at in steps))
         if now.batches is not None and before.batches is not None:
             totals["batches"] = float(now.batches - before.batches)
         return totals
@@ -137,7 +136,8 @@ def attach(
         raise
     url = urlsplit(server.url)
     connect = partial(HttpCaller, url.hostname or "", url.port or 80, "/infer")
-    meter = LoadMeter(connect, shape, partial(ServerTotals, server), clock, seed)
+    counting = partial(ServerTotals, server)
+    meter = LoadMeter(connect, shape, counting, clock, seed, f"requests of {server.url}/stats")
 
     reader = StatsReader(server, reply.version)
     knobs = (

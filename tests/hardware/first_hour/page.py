@@ -106,10 +106,19 @@ def _clocks(parts: Mapping[str, Any]) -> Iterator[str]:
 
 def _windows(part: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", "## Windows of the product", f"Energy by {part.get('source', 'nothing')}.", "")
-    yield from ("| s | J | items | J an item | °C |", "|---|---|---|---|---|")
+    yield from ("| s | J | items | J an item | °C | notes |", "|---|---|---|---|---|---|")
     for row in part.get("windows", ()):
         cells = (row["totals"].get("energy_j"), row.get("items"), row.get("j_per_item"))
-        yield _row(f"{row['seconds']:.2f}", *cells, row["celsius"])
+        yield _row(f"{row['seconds']:.2f}", *cells, row["celsius"], "; ".join(_remarks(row)))
+
+
+def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a window notes, and the rules that do not agree."""
+    yield from ([row["refused"]] if "refused" in row else [])
+    yield from (f"{subject}: {text}" for subject, text in row.get("notes", {}).items())
+    for one in row.get("rules", ()):
+        if one["result"] != "agrees":
+            yield f"{one['rule']}: {one['result']}, {one['why']}"
 
 
 def _doctor(name: str, part: Mapping[str, Any]) -> Iterator[str]:

@@ -67,11 +67,22 @@ def windows(
 
 
 def window(side: Any, handle: object, load: Load, seconds: float) -> dict[str, Any]:  # noqa: ANN401
-    """Return one window: its totals, the items of the load, and the temperature at its end."""
+    """Return one window: totals, notes, the rules' findings, items, and temperature at its end."""
+    from tuner.core import MeasurementError, Reading, judged
+
     opened, before, began = side.meter.start(), load.items(), time.monotonic()
     time.sleep(seconds)
-    after, reading = load.items(), opened.stop()
-    row: dict[str, Any] = {"seconds": time.monotonic() - began, "totals": dict(reading.totals)}
+    row: dict[str, Any] = {}
+    try:
+        after, reading = load.items(), opened.stop()
+    except MeasurementError as error:
+        after, reading, row = None, Reading(), {"refused": str(error)}
+    row |= {"seconds": time.monotonic() - began, "totals": dict(reading.totals)}
+    row["notes"] = dict(reading.notes)
+    row["rules"] = [
+        {"rule": one.rule, "result": str(one.result), "why": one.why}
+        for one in judged(reading.facts)
+    ]
     heat = told(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
     row |= {"celsius": None, "why": heat} if isinstance(heat, str) else {"celsius": heat}
     if before is not None and after is not None and after > before:

@@ -132,6 +132,11 @@ def test_a_container_is_one_user_and_a_second_one_is_foreign(kernel: Kernel, gro
     assert kernel.whose({101, 200}, port=PORT) == whose({101}, {200})
 
 
+def test_what_an_mps_server_computes_for_others_is_unknown(kernel: Kernel) -> None:
+    kernel.process(100, VLLM, program="nvidia-cuda-mps")
+    assert "clients not listed" in kernel.whose({100}, unit="vllm.service").unknown
+
+
 def test_the_owner_of_a_port_is_known_by_its_group_where_its_files_are_anothers(
     kernel: Kernel,
 ) -> None:

@@ -73,6 +73,20 @@ def test_what_went_backwards_is_no_measurement(earlier: Histogram) -> None:
         Histogram((), ()).since(earlier)
 
 
+def test_a_bucket_below_the_first_counts_0_however_late_it_appears() -> None:
+    """Exporters that omit buckets below the first observation (nginx-lua-prometheus 31, 39)."""
+    few = ['m_bucket{x="1",le="1"} 2', 'm_bucket{x="1",le="+Inf"} 3']
+    more = ['m_bucket{x="2",le="0.5"} 1', 'm_bucket{x="2",le="1"} 1', 'm_bucket{x="2",le="+Inf"} 1']
+    before, after = (
+        histogram(parse("\n".join(lines), ["m"], "here"), "m", lambda _: True)
+        for lines in (few, [*few, *more])
+    )
+    assert after == Histogram((0.5, 1.0, math.inf), (1, 2, 1))
+    assert after.since(before).counts == (1, 0, 0)
+    with raised(MeasurementError, "restarted"):
+        before.since(after)
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [

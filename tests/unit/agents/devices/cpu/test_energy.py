@@ -13,7 +13,7 @@ from agents.devices.cpu.energy import EnergySource, counted_uj, find_energy
 from agents.target.joules import Joules, in_background
 from tests.boards.fixtures import Mount, boards, mount
 from tests.builders import Time
-from tuner.core import MeasurementError
+from tuner.core import MeasurementError, in_words, judged
 
 __all__ = ["boards", "mount"]
 RANGE_UJ = 262_143_328_850
@@ -64,6 +64,27 @@ def test_packages_and_their_dram_add_up_and_parts_and_the_platform_do_not(
         zone.write_text(str(int(zone.read_text()) + 3_000_000))
     assert joules.read() == pytest.approx(9.0)
     assert counters.find().source == "the CPU's energy counters (package-0, package-1, dram)"
+
+
+@pytest.mark.parametrize("apart_uj", [0, 1])
+@pytest.mark.parametrize("start_uj", [5, RANGE_UJ - 25_000_000])
+def test_dies_that_show_one_counter_are_counted_once(
+    counters: Counters, apart_uj: int, start_uj: int
+) -> None:
+    """Zen 1 and 2 (mlco2/codecarbon 1274); those of a Cascade Lake-AP differ (powercap/raplcap 9)."""
+    dies = [counters.zone(f"intel-rapl:{n}", f"package-0-die-{n}", start_uj) for n in (0, 1)]
+    memory = [counters.zone(f"intel-rapl:{n}:0", "dram", 7) for n in (0, 1)]
+    joules = counters.open()
+    for k in range(1, 6):
+        counters.clock.sleep(1.0)
+        for n, zone in enumerate(dies):
+            at_uj = (start_uj + k * 10_000_000 + n * apart_uj * k) % (RANGE_UJ + 1)
+            zone.write_text(f"{at_uj}\n")
+        for n, zone in enumerate(memory):
+            zone.write_text(f"{7 + k * 1_000_000 + n * apart_uj}\n")
+    assert joules.read() == pytest.approx(110.0 if apart_uj else 55.0)
+    assert ("counted once" in in_words(judged(joules.facts()))) is (not apart_uj)
+    joules.close()
 
 
 def test_the_platform_counts_where_it_is_alone(counters: Counters) -> None:

@@ -52,6 +52,35 @@ def test_processes_of_two_containers_share_it(nvml: FakeNvml, tmp_path: Path) ->
     assert "2 services or containers" in shared_by(gpu(), tmp_path)
 
 
+HYBRID = "12:devices:{0}\n1:name=systemd:{0}\n0::/system.slice/containerd.service\n"
+CGROUPS = {
+    "v2": "0::{0}\n",
+    "v1": "12:memory:{0}\n11:pids:{0}\n2:cpuset:/\n",
+    "hybrid": HYBRID,
+    "root beside it": "1:name=systemd:{0}\n0::/\n",
+    "within another": "0::/system.slice/docker-c.scope/docker/{1}\n",
+    "in a cluster's node": "0::/docker/c/kubelet.slice/kubepods.slice/cri-{1}.scope\n",
+}
+
+
+@pytest.mark.parametrize("text", CGROUPS.values(), ids=list(CGROUPS))
+@pytest.mark.parametrize("second", ["a", "b"])
+def test_containers_are_told_apart_in_every_hierarchy(
+    nvml: FakeNvml, tmp_path: Path, text: str, second: str
+) -> None:
+    for key, pid, name in (("own_pid", 100, "a"), ("foreign_pid", 101, second)):
+        nvml.set(key, process(tmp_path, pid, "/"))
+        (tmp_path / f"proc/{pid}/cgroup").write_text(text.format(f"/docker/{name}", name))
+    assert ("2 services or containers" in shared_by(gpu(), tmp_path)) is (second == "b")
+
+
+def test_mps_server_is_no_second_user(nvml: FakeNvml, tmp_path: Path) -> None:
+    nvml.set("own_pid", process(tmp_path, 100, "/docker/a"))
+    nvml.set("foreign_pid", process(tmp_path, 101, "/system.slice/mps.service"))
+    (tmp_path / "proc/101/comm").write_text("nvidia-cuda-mps\n")
+    assert shared_by(gpu(), tmp_path) == ""
+
+
 def test_from_a_container_others_are_counted_though_not_seen(
     nvml: FakeNvml, tmp_path: Path
 ) -> None:

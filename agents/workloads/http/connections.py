@@ -1,0 +1,98 @@
+"""Whether one counter answers at a service's address: several connections at once, in two rounds.
+
+A service of several processes answers each connection by one of them. Where they count apart, a figure is
+one process' share (prometheus_client, "Multiprocess Mode (E.g. Gunicorn)").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
+
+from agents.host.http.local_http import MOST_ANSWER_BYTES
+from agents.host.processes.process_table import ProcessTable
+from agents.load.exposition import ACCEPT
+from agents.workloads.http.exposition import STARTED, Exposition
+from tuner.core import ROUND_OF, Clock, MeasurementError, Reading, Scrapes
+
+LOOK_S = 3.0
+"""The longest look; a service that answers later is not compared."""
+APART_S = 0.004
+"""The time between two connections: of those that arrive together, one process takes all."""
+ROUNDS, MOST_TIMES = 4, 2
+
+
+class ConnectionsMeter:
+    """Compare the counters of several connections to a service's metrics when a window ends."""
+
+    def __init__(self, exposition: Exposition, clock: Clock) -> None:
+        self._exposition, self._clock = exposition, clock
+
+    def start(self) -> ConnectionsWindow:
+        """Open a window."""
+        return ConnectionsWindow(self.look)
+
+    def look(self) -> Reading:
+        """Return what the connections show."""
+        url, until = self._exposition.url, self._clock.monotonic() + LOOK_S
+        processes = len(ProcessTable().owners(urlsplit(url).port or 80))
+        at_once = ROUND_OF * min(MOST_TIMES, max(1, processes))
+        try:
+            rounds = tuple(self._round(url, at_once, until) for _ in range(ROUNDS))
+        except (OSError, HTTPException, MeasurementError) as error:
+            why = (
+                f"{at_once} connections at once were not answered: {error or type(error).__name__}"
+            )
+            return Reading(facts=(Scrapes(url=url, why=why),))
+        started = frozenset(one[STARTED] for answers in rounds for one in answers if STARTED in one)
+        return Reading(facts=(Scrapes(url=url, rounds=rounds, started=started),))
+
+    def _round(self, url: str, number: int, until: float) -> tuple[Mapping[str, float], ...]:
+        """Return the counters of some connections, all opened before the first request is sent.
+
+        Raises OSError, HTTPException, MeasurementError.
+        """
+        parts, texts = urlsplit(url), []
+        with ExitStack() as opened:
+            lines = [
+                opened.enter_context(closing(HTTPConnection(parts.hostname or "", parts.port)))
+                for _ in range(number)
+            ]
+            for line in lines:
+                line.timeout = self._left(until)
+                line.connect()
+                self._clock.sleep(APART_S)
+            for line in lines:
+                line.request("GET", parts.path, headers={"Accept": ACCEPT, "Connection": "close"})
+            for line in lines:
+                line.sock.settimeout(self._left(until))
+                answer = line.getresponse()
+                if answer.status != 200:
+                    raise MeasurementError(f"HTTP {answer.status}")
+                texts.append(answer.read(MOST_ANSWER_BYTES).decode(errors="replace"))
+        return tuple(map(self._exposition.counters, texts))
+
+    def _left(self, until: float) -> float:
+        """Return the seconds that are left. Raises TimeoutError."""
+        if (left_s := until - self._clock.monotonic()) <= 0.0:
+            raise TimeoutError(f"within {LOOK_S:g} s")
+        return left_s
+
+
+class ConnectionsWindow:
+    """An open window; its end looks once."""
+
+    def __init__(self, look: Callable[[], Reading]) -> None:
+        self._look = look
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return an empty reading; after the end, what that showed."""
+        return self._final or Reading()
+
+    def stop(self) -> Reading:
+        """Return what the connections show."""
+        self._final = self._final or self._look()
+        return self._final

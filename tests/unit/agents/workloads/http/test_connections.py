@@ -1,0 +1,141 @@
+"""A real uvicorn with several workers is refused by name, or measured as a whole."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from agents.host.host import HostClock
+from agents.target.rehearsal import rehearse
+from agents.workloads.http.attach import attach
+
+ROOT = Path(__file__).parents[5]
+APP = "tests.unit.agents.workloads.http.workers_app:app"
+TIMES = int(os.environ.get("JOULETUNE_WORKERS_TIMES", "2"))
+PACE_S, SENDERS = 0.005, 4
+FILE = """
+name = "prefork"
+url = "http://127.0.0.1:{port}"
+version = "1"
+cpu_time = false
+{rest}
+[[knob]]
+name = "batch"
+values = [1]
+default = 1
+set = {{ method = "POST", path = "/config", json = {{ batch = "{{value}}" }} }}
+read = {{ path = "/config", json = "batch" }}
+"""
+LATENCY = 'always_busy = true\n[latency]\nhistogram = "http_request_seconds"\n'
+LOAD = '[load]\npath = "/work"\ncallers = 4\n[items]\ncounter = "http_requests_total"\n'
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(workers: int, folder: Path | None) -> Iterator[int]:
+    """Run uvicorn and yield its port."""
+    port = free_port()
+    together = {} if folder is None else {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    command = [sys.executable, "-m", "uvicorn", APP, "--port", str(port), "--log-level", "error"]
+    with subprocess.Popen(
+        [*command, "--workers", str(workers)], cwd=ROOT, env={**os.environ, **together}
+    ) as server:
+        try:
+            until = time.monotonic() + 60.0
+            while time.monotonic() < until:
+                try:
+                    answer(port, "/config")
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield port
+        finally:
+            server.terminate()
+            server.wait(30.0)
+
+
+def answer(port: int, path: str) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
+    try:
+        line.request("GET", path)
+        line.getresponse().read()
+    finally:
+        line.close()
+
+
+@contextmanager
+def traffic(port: int) -> Iterator[Callable[[], int]]:
+    """Send requests over kept connections, and yield how many were answered."""
+    ended, done = threading.Event(), [0] * SENDERS
+
+    def send(n: int) -> None:
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
+        while not ended.wait(PACE_S):
+            line.request("GET", "/work")
+            line.getresponse().read()
+            done[n] += 1
+        line.close()
+
+    senders = [threading.Thread(target=send, args=(n,)) for n in range(SENDERS)]
+    for sender in senders:
+        sender.start()
+    try:
+        yield lambda: sum(done)
+    finally:
+        ended.set()
+        for sender in senders:
+            sender.join()
+
+
+def checked(port: int, rest: str, tmp_path: Path) -> tuple[bool, str]:
+    """Return what `workload check` says of the meter."""
+    file = tmp_path / "service.toml"
+    file.write_text(FILE.format(port=port, rest=rest))
+    side = attach(f"service:{file}", seed=0, state_dir=tmp_path, clock=HostClock())
+    try:
+        symptoms = {one.about: one for one in rehearse(side, HostClock(), 1.0)}
+    finally:
+        side.close()
+    meter = symptoms["the meter"]
+    return meter.well, f"{meter.seen}; {meter.cure}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rest", [LATENCY, LOAD], ids=["production", "our load"])
+def test_workers_that_count_apart_are_refused_by_name(rest: str, tmp_path: Path) -> None:
+    """Four workers; one connection shows the share of one."""
+    with served(4, None) as port, ExitStack() as stack:
+        if rest is LATENCY:
+            stack.enter_context(traffic(port))
+        time.sleep(1.0)
+        for _ in range(TIMES):
+            right, words = checked(port, rest, tmp_path)
+            assert not right, words
+            assert "PROMETHEUS_MULTIPROC_DIR" in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "together"), [(1, False), (4, True)])
+def test_what_counts_together_is_measured(workers: int, together: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "counters"
+    folder.mkdir()
+    with served(workers, folder if together else None) as port, traffic(port):
+        time.sleep(1.0)
+        for _ in range(TIMES):
+            right, words = checked(port, LATENCY, tmp_path)
+            assert right, words

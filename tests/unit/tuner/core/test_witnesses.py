@@ -1,0 +1,204 @@
+"""Each rule finds its fault at every size above its tolerance, and none below it."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.errors import raised
+from tuner.core import (
+    CounterAndPower,
+    CounterStep,
+    DeviceUse,
+    Fact,
+    LastObject,
+    MeasurementError,
+    OwnRequests,
+    PrintedNumber,
+    RuleResult,
+    Scrapes,
+    WorkloadPlace,
+    ZoneReads,
+    demand,
+    in_words,
+    judged,
+)
+from tuner.core.witnesses import AGREEMENT, LAG_S, REPORT_S, RULES, STEP_S, STILL_S
+
+DOCS = Path(__file__).parents[4] / "docs"
+JOULES = st.floats(1.0, 1e7)
+SHARE = st.floats(0.0, 0.98)
+GPU_1 = "GPU 1 (GPU-b)"
+
+
+def contradicted(fact: Fact) -> bool:
+    return any(one.result is RuleResult.CONTRADICTED for one in judged([fact]))
+
+
+def test_the_page_is_made_from_the_rules() -> None:
+    page = runpy.run_path(str(DOCS / "measurement.py"))["page"]()
+    assert (DOCS / "measurement.md").read_text() == page
+    assert page.count("\n| ") == 1 + len(RULES)
+
+
+@given(JOULES, st.floats(0.0, 1000.0), st.floats(0.0, 1.0), st.floats(0.0, 5.0), st.data())
+def test_a_counter_is_beside_its_power_up_to_the_tolerance(
+    power_j: float, most_w: float, spread: float, gap_s: float, data: st.DataObject
+) -> None:
+    spread_w = spread * most_w
+    slack_j = AGREEMENT * power_j + STEP_S * most_w + (LAG_S + gap_s) * spread_w
+    off = data.draw(st.floats(-1.0, 20.0))
+    counted_j = max(0.0, power_j + off * slack_j)
+    fact = CounterAndPower(
+        meter="gpu",
+        counted_j=counted_j,
+        power_j=power_j,
+        most_w=most_w,
+        spread_w=spread_w,
+        gap_s=gap_s,
+    )
+    assert contradicted(fact) is (abs(counted_j - power_j) > slack_j)
+
+
+@given(st.floats(0.0, 1e4))
+def test_a_counter_that_stands_is_found(still_s: float) -> None:
+    fact = CounterAndPower(meter="gpu", counted_j=1.0, power_j=1.0, still_s=still_s)
+    assert contradicted(fact) is (still_s > STILL_S)
+
+
+@given(
+    st.lists(st.integers(0, 10**6), min_size=2, max_size=20),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 50),
+    st.integers(1, 10**6),
+)
+def test_two_zones_are_one_counter_only_where_they_agree(
+    steps: list[int], start: int, late: int, apart: int
+) -> None:
+    """Both are read one after the other, over wraps; a zone of its own is off by `apart` once."""
+    ring, reads, at = 2**32, [], start
+    for step in steps:
+        at += step
+        reads.append((at % ring, (at + late // 2) % ring, (at + late) % ring))
+    one = ZoneReads(first="a", second="b", range_uj=ring - 1, reads=tuple(reads))
+    moved = len({a for a, _, _ in reads}) > 1
+    assert bool(in_words(judged([one]))) is moved
+    a, _, again = reads[-1]
+    own = ((again + apart) % ring,)
+    other = ZoneReads(
+        first="a", second="b", range_uj=ring - 1, reads=(*reads[:-1], (a, *own, again))
+    )
+    assert not in_words(judged([other]))
+
+
+def place(
+    *,
+    ours: bool = False,
+    busy: bool = False,
+    elsewhere: bool = False,
+    items: float = 100.0,
+    n: int = 9,
+) -> WorkloadPlace:
+    there = {"nvidia:1": GPU_1} if elsewhere else {}
+    use = DeviceUse(device="nvidia:0", name="GPU 0", ours=ours, busy=busy, looks=n, elsewhere=there)
+    return WorkloadPlace((use,), items, whole=True)
+
+
+def test_a_workload_on_another_device_is_named_with_that_device() -> None:
+    with raised(MeasurementError, f"the workload runs on {GPU_1}; use --device nvidia:1"):
+        demand(place(elsewhere=True))
+    with raised(MeasurementError, "no process and no work in 9 looks", "100 items"):
+        demand(place())
+
+
+@pytest.mark.parametrize(
+    ("fact", "noted"),
+    [
+        (place(ours=True), ""),
+        (place(ours=True, elsewhere=True), f"also computes on {GPU_1}"),
+        (place(busy=True), "unknown"),
+        (place(n=3), "unknown"),
+        (place(items=0.0), ""),
+    ],
+)
+def test_where_a_workload_computes_is_noted_where_it_is_not_clear(
+    fact: WorkloadPlace, noted: str
+) -> None:
+    words = in_words(demand(fact))
+    assert noted in words
+    assert bool(words) is bool(noted)
+
+
+@given(st.integers(0, 10**6), SHARE, st.integers(0, 64), st.floats(0.5, 600.0))
+def test_a_counter_of_requests_is_at_least_our_own(
+    completed: int, share: float, in_flight: int, seconds: float
+) -> None:
+    floor = completed - in_flight - completed * min(1.0, REPORT_S / seconds)
+    fact = OwnRequests(
+        counter="http_requests_total",
+        counted=share * completed,
+        completed=completed,
+        in_flight=in_flight,
+        seconds=seconds,
+    )
+    assert contradicted(fact) is (share * completed < floor)
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=24, max_size=24),
+    st.integers(2, 4),
+    st.data(),
+)
+def test_one_counter_never_falls_and_several_do(
+    steps: list[int], workers: int, data: st.DataObject
+) -> None:
+    """Answers of one round come in any order; those of the next come after all of them."""
+    total, answers = 100, []
+    for step in steps:
+        total += step
+        answers.append({"n_total": float(total)})
+    rounds = [data.draw(st.permutations(answers[k : k + 8])) for k in (0, 8, 16)]
+    honest = Scrapes(url="u", rounds=tuple(map(tuple, rounds)))
+    assert not contradicted(honest)
+    split = [[{"n_total": 1000.0 * (k % workers)} for k in range(8)] for _ in range(2)]
+    assert contradicted(Scrapes(url="u", rounds=tuple(map(tuple, split))))
+    assert contradicted(Scrapes(url="u", rounds=honest.rounds, started=frozenset({1.0, 2.0})))
+
+
+@given(st.floats(0.0, 1e12), st.floats(0.0, 1e12), st.booleans())
+def test_a_restart_is_a_step_back_or_another_start(before: float, now: float, same: bool) -> None:
+    fact = CounterStep("n_total", before, now, "a", "a" if same else "b")
+    assert contradicted(fact) is (now < before or not same)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.data())
+def test_a_part_of_a_number_is_never_the_number(value: float, data: st.DataObject) -> None:
+    text = repr(value)
+    cut = data.draw(st.integers(1, len(text)))
+    start = data.draw(st.integers(0, cut - 1))
+    part = text[start:cut]
+    fact = PrintedNumber(text=part, before="loss=" + text[:start], after=text[cut:])
+    if part == text:
+        assert not contradicted(fact)
+    elif part[-1].isdigit() and part[0].isdigit() and text[cut:] != "e":
+        assert contradicted(fact)
+
+
+def test_a_broken_object_and_a_later_line_are_no_result() -> None:
+    assert contradicted(LastObject('{"loss": 0.', "cut"))
+    assert not contradicted(LastObject("{}", ""))
+    assert contradicted(PrintedNumber(text="0.5", before="loss=", after="", later="loss=nan"))
+
+
+def test_what_lacks_a_witness_is_noted_by_its_rule() -> None:
+    facts = (
+        CounterAndPower(meter="gpu", counted_j=1.0, why="no power is reported"),
+        Scrapes(url="u", why="not answered"),
+    )
+    assert in_words(demand(*facts)) == (
+        "counter_beside_power: unknown, gpu: no power is reported; one_counter: unknown, u: not answered"
+    )

@@ -1,0 +1,317 @@
+"""Rules that compare a window's figures with a second witness, before they become evidence.
+
+An agent applies all of them where a window's figures meet (`agents.target`), the tuner once more those of
+`tuner.core.plausibility`, which need no hardware: an agent that was taken over is not believed.
+Each rule's docstring is its row in docs/measurement.md, with the tolerances below put in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from tuner.core.errors import MeasurementError
+from tuner.core.facts import (
+    CounterAndPower,
+    CounterStep,
+    Fact,
+    LastObject,
+    OwnRequests,
+    PrintedNumber,
+    RuleFinding,
+    RuleResult,
+    Scrapes,
+    WorkloadPlace,
+    ZoneReads,
+    contradiction,
+    unjudged,
+)
+from tuner.core.plausibility import (
+    HeldClaim,
+    ReportedWindow,
+    energy_beside_power,
+    lengths,
+    ranges,
+    within_trials,
+)
+
+__all__ = [
+    "NUMBER",
+    "ONE_WITNESS",
+    "ROUND_OF",
+    "RULES",
+    "demand",
+    "in_words",
+    "judged",
+    "mirrored",
+]
+
+ONE_WITNESS = "one_witness"
+"""The note of the rules that lacked a second witness within a window, and of what they corrected."""
+NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+"""The pattern of a whole number: it takes a sign and an exponent, and no `nan`."""
+
+AGREEMENT = 0.15
+"""Counter and power × time of one device differ by at most this share, as in the check under load: ours."""
+LAG_S = 1.0
+"""Some boards report power as the mean of the last second: what it varied by may come so much later."""
+STEP_S = 0.3
+"""A counter steps every 0.1 s; a window's ends are within this time of a step."""
+STILL_S = 1.0
+"""A counter that has not moved for this time, ten of its steps, stands still."""
+LEAST_LOOKS = 5
+"""Fewer looks at a device do not show that it was idle."""
+LEAST_READS = 2
+"""Two counters that are one agree at each of at least this many readings."""
+REPORT_S = 1.0
+"""The greatest age of the counters that a service shows."""
+ROUND_OF = 8
+"""Connections opened at once: four workers that count apart agree by chance once in 16,000 times."""
+SHORTEN = 120
+
+TOGETHER = (
+    "let its processes count together (PROMETHEUS_MULTIPROC_DIR for Python's prometheus_client), run one "
+    "worker, or measure by a [log]"
+)
+
+
+def judged(facts: Iterable[Fact]) -> list[RuleFinding]:
+    """Return what each rule concludes of the facts that it takes, in the order of the rules."""
+    facts = list(facts)
+    return [
+        replace(rule(fact), rule=rule.__name__)
+        for kind, rule in RULES
+        for fact in facts
+        if isinstance(fact, kind)
+    ]
+
+
+def demand(*facts: Fact) -> list[RuleFinding]:
+    """Return what the rules conclude. Raises MeasurementError where they contradict the figures."""
+    findings = judged(facts)
+    for one in findings:
+        if one.result is RuleResult.CONTRADICTED:
+            raise MeasurementError(one.why, hint=one.hint)
+    return findings
+
+
+def in_words(findings: Iterable[RuleFinding]) -> str:
+    """Return which rules lacked a witness, and what was corrected; empty for neither."""
+    shown = (f for f in findings if f.result in (RuleResult.UNKNOWN, RuleResult.CORRECTED))
+    return "; ".join(dict.fromkeys(f"{f.rule}: {f.result}, {f.why}" for f in shown))
+
+
+def counter_beside_power(one: CounterAndPower) -> RuleFinding:
+    """Does the energy counter count what the device draws?
+
+    Witnesses: its energy counter; the integral of its power
+    Tolerance: {AGREEMENT:.0%}, as in its check under load; {STEP_S:g} s of the greatest power, for the
+        counter's steps; {LAG_S:g} s of what the power varied by, for its averaging
+    Source: arXiv 2312.02741; zeus issue 181
+    Result: no measurement
+    """
+    if one.power_j is None:
+        return unjudged(f"{one.meter}: {one.why}")
+    slack_j = STEP_S * one.most_w + (LAG_S + one.gap_s) * one.spread_w
+    apart = abs(one.counted_j - one.power_j) > AGREEMENT * one.power_j + slack_j
+    return contradiction(
+        f"{one.meter}: the energy counter shows {one.counted_j:.4g} J, its power × time is "
+        f"{one.power_j:.4g} J (limit {AGREEMENT:.0%} and {slack_j:.3g} J)"
+        if apart
+        else ""
+    )
+
+
+def counter_moves(one: CounterAndPower) -> RuleFinding:
+    """Does the energy counter advance while the device works?
+
+    Witnesses: its energy counter; its utilisation
+    Tolerance: {STILL_S:g} s: ten of the counter's steps
+    Source: ml.energy, Thermally Stable Profiling
+    Result: no measurement; the counter is checked again under load
+    """
+    still = one.still_s > STILL_S
+    why = f"{one.meter}: the energy counter did not change for {one.still_s:.3g} s" if still else ""
+    return contradiction(why, "measure again; it is checked again under load")
+
+
+def zones_apart(one: ZoneReads) -> RuleFinding:
+    """Do two RAPL zones of one package count apart?
+
+    Witnesses: the counter of each die
+    Tolerance: none: at {LEAST_READS} and more readings, the second lies between two of the first
+    Source: codecarbon issues 1274 and 1379; raplcap issue 9: those of a Cascade Lake-AP do count apart
+    Result: a mirrored zone is counted once, and the window notes it
+    """
+    why = f"{one.second} shows the counter of {one.first}; counted once"
+    return RuleFinding(RuleResult.CORRECTED, why) if mirrored(one) else RuleFinding()
+
+
+def mirrored(one: ZoneReads) -> bool:
+    """Return whether two zones show one counter, which has moved."""
+    ring = one.range_uj + 1
+    within = ((b - a) % ring <= (again - a) % ring for a, b, again in one.reads)
+    return len({a for a, _, _ in one.reads}) >= LEAST_READS and all(within)
+
+
+def workload_here(one: WorkloadPlace) -> RuleFinding:
+    """Does the workload compute on the measured device?
+
+    Witnesses: NVML's processes of every GPU; the device's utilisation beside the items served
+    Tolerance: none; without a process, a device is idle after {LEAST_LOOKS} looks without work
+    Source: CUDA C++ Programming Guide: CUDA_DEVICE_ORDER
+    Result: no measurement, with the right device; a further device of the workload is noted
+    """
+    here, ours = {use.device for use in one.uses}, any(use.ours for use in one.uses)
+    others = {k: n for use in one.uses for k, n in use.elsewhere.items() if k not in here}
+    names, why = " and ".join(others.values()), next((u.why for u in one.uses if u.why), "")
+    if others and ours:
+        why = f"the workload also computes on {names}, which is not measured"
+        return RuleFinding(RuleResult.CORRECTED, why)
+    if others:
+        return contradiction(
+            f"the workload runs on {names}; use --device {','.join(others)}",
+            "CUDA's order of devices is not NVML's: `nvidia-smi -L` lists NVML's",
+        )
+    if ours or not one.items:
+        return RuleFinding()
+    if why:
+        return unjudged(why)
+    looks = min(use.looks for use in one.uses)
+    if not one.whole or looks < LEAST_LOOKS or any(use.busy for use in one.uses):
+        return unjudged("NVML lists no process of the workload")
+    return contradiction(
+        f"{' and '.join(use.name for use in one.uses)} had no process and no work in {looks} looks "
+        f"while {one.items:.0f} items were served",
+        "name the device that the workload runs on: `nvidia-smi` lists its process",
+    )
+
+
+def own_requests(one: OwnRequests) -> RuleFinding:
+    """Does a counter of requests count at least our own?
+
+    Witnesses: the service's counter; our load's completed requests
+    Tolerance: the requests under way, and those of {REPORT_S:g} s, the age of a report
+    Source: prometheus_client: Multiprocess Mode
+    Result: no measurement
+    """
+    if not one.counts:
+        return unjudged(f"{one.counter} does not count requests")
+    recent = one.completed * min(1.0, REPORT_S / max(one.seconds, 1e-9))
+    fewer = one.counted < one.completed - one.in_flight - recent
+    return contradiction(
+        f"{one.counter} counted {one.counted:.0f} requests, our own load completed "
+        f"{one.completed:.0f}: it does not count all of them"
+        if fewer
+        else "",
+        TOGETHER,
+    )
+
+
+def one_counter(one: Scrapes) -> RuleFinding:
+    """Is there one counter behind an address?
+
+    Witnesses: rounds of {ROUND_OF} connections at once, twice as many where several processes listen, when
+        the window ends; process_start_time_seconds
+    Tolerance: none: no counter of a round is below one of the round before
+    Source: prometheus_client: Multiprocess Mode
+    Result: no measurement
+    """
+    if one.why:
+        return unjudged(f"{one.url}: {one.why}")
+    if len(one.started) > 1:
+        why = f"{len(one.started)} processes with counters of their own answer {one.url}"
+        return contradiction(f"{why}: their start times differ", TOGETHER)
+    for name, most, least in _fallen(one.rounds):
+        why = f"several counters answer {one.url}: one connection showed {name} at {most:g}"
+        return contradiction(f"{why}, a later one at {least:g}", TOGETHER)
+    return RuleFinding()
+
+
+def _fallen(
+    rounds: Sequence[Sequence[Mapping[str, float]]],
+) -> Iterator[tuple[str, float, float]]:
+    """Yield the counters that were higher in a round than in the next, with both numbers."""
+    for before, after in pairwise(rounds):
+        for name in sorted({name for answer in (*before, *after) for name in answer}):
+            most = max(answer.get(name, 0.0) for answer in before)
+            least = min(answer.get(name, 0.0) for answer in after)
+            if most > least:
+                yield name, most, least
+
+
+def not_restarted(one: CounterStep) -> RuleFinding:
+    """Is it the same program at both ends of the window?
+
+    Witnesses: each counter at two readings; the start time
+    Tolerance: none; a histogram's bucket that is absent below its first is 0
+    Source: Prometheus: counters and resets; nginx-lua-prometheus issues 31 and 39
+    Result: no measurement
+    """
+    why = ""
+    if one.started_now != one.started_before:
+        why = f"the start time of {one.what} changed: it was restarted"
+    elif one.now < one.before:
+        why = f"{one.what} went backwards, from {one.before:g} to {one.now:g}: it was restarted"
+    return contradiction(why, "check its log for the cause, and measure again")
+
+
+_ENDS_INSIDE = re.compile(r"\d|[._]\d|[eE][-+]?\d")
+_DECIMAL_COMMA = re.compile(r",\d")
+_BEGINS_INSIDE = re.compile(r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,]?$|\d[eE][-+]?$")
+
+
+def whole_number(one: PrintedNumber) -> RuleFinding:
+    """Is a printed number matched as a whole?
+
+    Witnesses: the match of the pattern; the characters around it, and the lines after it
+    Tolerance: none
+    Source: Python: float(), which takes signs, exponents and nan
+    Result: no measurement, with the line
+    """
+    line = f"{one.before}{one.text}{one.after}".strip()[-SHORTEN:]
+    comma = None if one.delimited else _DECIMAL_COMMA.match(one.after)
+    if comma or _ENDS_INSIDE.match(one.after) or _BEGINS_INSIDE.search(one.before):
+        return contradiction(
+            f"the pattern matches {one.text!r}, only a part of the number in {line!r}",
+            f"let its group match whole numbers, like ({NUMBER})",
+        )
+    return contradiction(
+        f"after {line!r} comes {one.later[:SHORTEN]!r}, which has no whole number there"
+        if one.later
+        else "",
+        f"let the program end with a number that its group matches, like ({NUMBER})",
+    )
+
+
+def last_object(one: LastObject) -> RuleFinding:
+    """Is the last JSON line whole?
+
+    Witnesses: the last line that begins an object
+    Tolerance: none
+    Source: RFC 8259
+    Result: no measurement
+    """
+    why = f"the last line that begins a JSON object is cut or broken: {one.line[-SHORTEN:]!r}"
+    return contradiction(f"{why} ({one.broken})" if one.broken else "", "let it write whole lines")
+
+
+RULES: tuple[tuple[type[Fact], Callable[[Any], RuleFinding]], ...] = (
+    (CounterAndPower, counter_moves),
+    (CounterAndPower, counter_beside_power),
+    (ZoneReads, zones_apart),
+    (WorkloadPlace, workload_here),
+    (CounterStep, not_restarted),
+    (OwnRequests, own_requests),
+    (Scrapes, one_counter),
+    (PrintedNumber, whole_number),
+    (LastObject, last_object),
+    (ReportedWindow, lengths),
+    (ReportedWindow, ranges),
+    (ReportedWindow, energy_beside_power),
+    (HeldClaim, within_trials),
+)
+"""Every rule with what it takes, in the order in which a window's first contradiction is reported."""
