@@ -14,13 +14,15 @@ from tuner.core.series import TimeSeries
 from tuner.core.units import Share, Watts
 from tuner.errors import Conflict, InvalidInput
 
-__all__ = ["CEILING_MARGIN", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
+__all__ = ["CEILING_MARGIN", "RESERVE", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
 
 AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
 BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
-MOST_EVENTS = 16
+MOST_EVENTS = MOST_EXCEEDED = 16
+RESERVE = 0.1
+"""The share of a group's watts that devices outside it may take: our choice."""
 ANOTHER = "give another id, or end an event: jouletune budget event end ID"
 LEAST_REBOOT_S = 30.0
 CEILING_MARGIN = 1.1
@@ -77,6 +79,7 @@ class BudgetGroup:
     device ids, 0 where none matches; the lowest give up their limits first. A member that was silent for
     `reboot_after_s` may have rebooted: it counts with its driver's default limit. With `measure` a member
     without a front of power has it measured by a study of its own. `declared`: a fleet file has it.
+    `reserve` is the share of its watts for devices that it selects and that nobody has let in.
 
     Raises:
         InvalidInput: nothing is selected, it has no watts or two sources of them, or a reboot is too soon.
@@ -89,6 +92,7 @@ class BudgetGroup:
     reboot_after_s: float = 120.0
     priorities: Mapping[str, int] = field(default_factory=dict)
     measure: bool = True
+    reserve: Share = RESERVE
     declared: bool = False
     events: tuple[GridEvent, ...] = ()
     revision: int = 0
@@ -130,8 +134,9 @@ class BudgetGroup:
         Raises:
             Conflict: another sender has an event of this id, or the group has too many.
         """
-        left = tuple(e for e in self.events if e.expires_at > now and e.id != event.id)
-        if any(e.id == event.id and e.who != event.who for e in self.events):
+        like = [e for e in self.events if e.id and e.id == event.id]
+        left = tuple(e for e in self.events if e.expires_at > now and e not in like)
+        if any(e.who != event.who for e in like):
             raise Conflict(f"{self.name} has an event {event.id!r} of another sender", hint=ANOTHER)
         if len(left) >= MOST_EVENTS:
             raise Conflict(f"{self.name} has {MOST_EVENTS} events", hint=ANOTHER)
@@ -193,6 +198,9 @@ class MemberRecord:
     was sent, in seconds since 1970. A `released` one goes back to its original setting, and has no group
     once its host has reported that.
 
+    `admitted` is the group that an operator let it into, `outside` one that selects it by what its agent
+    says of it, and that it is not let into.
+
     `ceilings` are the watts of a device whose only caps are clocks, rising from its floor to its original
     clock; empty where they were not measured. `exceeded` are the watts that it drew above what it counted
     with, and under which ceilings.
@@ -204,6 +212,8 @@ class MemberRecord:
     group: str = ""
     sent_s: float | None = None
     released: bool = False
+    admitted: str = ""
+    outside: str = ""
     ceilings: tuple[CeilingPower, ...] = ()
     exceeded: tuple[CeilingPower, ...] = ()
     revision: int = 0
@@ -237,6 +247,11 @@ class MemberRecord:
     def active(self) -> bool:
         """Whether it is a member, and is to stay one."""
         return bool(self.group) and not self.released
+
+    def let_in(self, group: BudgetGroup) -> bool:
+        """Return whether an operator let it into a group, or named it there."""
+        named = self.device in group.select.get("id", ())
+        return named or group.name in (self.admitted, self.group if self.active else "")
 
     def at_most(self, cap_w: float) -> dict[str, float]:
         """Return a cap as the values of its knobs: each has the same part of its range above its floor.
@@ -319,10 +334,15 @@ class MemberRecord:
 
         Its host has gone there by itself. From now on they count with what it drew.
         """
-        same = [c for c in self.exceeded if c.at_most == at_most]
-        most = max([watts, *(c.watts for c in same)])
-        others = tuple(c for c in self.exceeded if c.at_most != at_most)
-        drew = replace(self, exceeded=(*others, CeilingPower(dict(at_most), most)))
+        at = {k.name: at_most[k.name] for k in self.knobs if k.name in at_most}
+        like = [c for c in self.exceeded if c.at_most == at or len(self.exceeded) >= MOST_EXCEEDED]
+        others = tuple(c for c in self.exceeded if c not in like)
+        # As one, they count from the lowest of their ceilings with the highest of their watts.
+        lowest = {
+            n: min(v, *(c.at_most.get(n, v) for c in like)) if like else v for n, v in at.items()
+        }
+        most = CeilingPower(lowest, max([watts, *(c.watts for c in like)]))
+        drew = replace(self, exceeded=(*others, most))
         after = drew.with_ceilings(measured)
         revision = max(s.revision for s in (after.power.acknowledged, *after.power.sent))
         floor = CapStep(now_s, after.floor_w, {k.name: k.floor for k in self.knobs})

@@ -13,6 +13,7 @@ from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
 from tuner.verbs.row import Asking, Seen, verb
 from tuner.wire import (
+    AdmitDraft,
     BudgetDraft,
     BudgetView,
     Change,
@@ -173,6 +174,10 @@ class AsyncVerbs(Asking[Seen]):
     @verb("PUT", "/v1/budgets/{name}", OPERATOR)
     async def set_budget(self, name: str, draft: BudgetDraft) -> BudgetView:
         """Declare a group that shares watts, or change it."""
+
+    @verb("POST", "/v1/budgets/{name}/admit", OPERATOR)
+    async def admit(self, name: str, draft: AdmitDraft) -> BudgetView:
+        """Let devices into a group that selects them."""
 
     @verb("DELETE", "/v1/budgets/{name}", OPERATOR, status=204, query_fields=["who", "why"])
     async def release_budget(self, name: str, change: Change) -> None:

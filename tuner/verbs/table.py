@@ -19,6 +19,7 @@ from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
 from tuner.verbs.row import Asking, Seen, verb
 from tuner.wire import (
+    AdmitDraft,
     BudgetDraft,
     BudgetView,
     Change,
@@ -179,6 +180,10 @@ class Verbs(Asking[Seen]):
     @verb("PUT", "/v1/budgets/{name}", OPERATOR)
     def set_budget(self, name: str, draft: BudgetDraft) -> BudgetView:
         """Declare a group that shares watts, or change it."""
+
+    @verb("POST", "/v1/budgets/{name}/admit", OPERATOR)
+    def admit(self, name: str, draft: AdmitDraft) -> BudgetView:
+        """Let devices into a group that selects them."""
 
     @verb("DELETE", "/v1/budgets/{name}", OPERATOR, status=204, query_fields=["who", "why"])
     def release_budget(self, name: str, change: Change) -> None:

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from tuner.core import GridEvent, HourRow, Priority, Share, Span, Watts
+from tuner.core import RESERVE, GridEvent, HourRow, Priority, Share, Span, Watts
 from tuner.wire.message import OperatorView, Shown
 from tuner.wire.operators import Change
 
-__all__ = ["BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
+__all__ = ["AdmitDraft", "BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
 
 
 class BudgetDraft(Change):
@@ -19,6 +19,7 @@ class BudgetDraft(Change):
 
     `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by
     patterns of device ids. With `measure` a member without a front has it measured by a study of its own.
+    `reserve` is the share of the watts for devices that match later, until they are let in.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -31,6 +32,15 @@ class BudgetDraft(Change):
     reboot_after_s: Span = 120.0
     priorities: dict[str, Priority] = Field(default_factory=dict)
     measure: bool = True
+    reserve: Share = RESERVE
+
+
+class AdmitDraft(Change):
+    """Devices to let into a group that selects them."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
+
+    devices: tuple[str, ...]
 
 
 class GridDraft(Change):
@@ -73,8 +83,9 @@ class BudgetMemberView(OperatorView):
 class BudgetView(OperatorView):
     """A group: its watts now and at the next step, what its members may draw, and what does not fit.
 
-    `missing_w` are the watts above the budget that no reachable member can give up. `error` says why the
-    group cannot be worked out (empty: it can); its watts are then none that count.
+    `missing_w` are the watts above the budget that no reachable member can give up. `outside` are devices
+    that it selects and that nobody has let in, with the watts that each may draw; `reserve_w` covers them.
+    `error` says why the group cannot be worked out (empty: it can); its watts are then none that count.
     """
 
     name: str
@@ -87,6 +98,8 @@ class BudgetView(OperatorView):
     missing_w: float = 0.0
     reboot_after_s: float
     measure: bool = True
+    reserve_w: float = 0.0
+    outside: dict[str, float] = Field(default_factory=dict)
     events: tuple[GridEvent, ...] = ()
     error: Shown = ""
     members: tuple[BudgetMemberView, ...] = ()

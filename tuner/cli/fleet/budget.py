@@ -12,11 +12,11 @@ from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Why, user_name
-from tuner.core import ConfigError, HourRow
+from tuner.core import RESERVE, ConfigError, HourRow
 from tuner.moments import moment, when
 from tuner.presentation.figures import how_many, joined
 from tuner.presentation.standing import power_front
-from tuner.wire import BudgetDraft, BudgetMemberView, BudgetView, Change, GridDraft
+from tuner.wire import AdmitDraft, BudgetDraft, BudgetMemberView, BudgetView, Change, GridDraft
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the group.")]
 Watts = Annotated[float | None, typer.Option(min=0.0, help="Watts for the whole group.")]
@@ -67,6 +67,11 @@ def _facts(view: BudgetView) -> Iterator[str]:
         why = f": {event.why}" if event.why else ""
         lasts = f"{when(event.effective_at)} to {when(event.expires_at)}"
         yield f"event {event.id or event.who}: at most {most}, {lasts}{why}"
+    if view.outside:
+        watts = (
+            f"may draw {sum(view.outside.values()):.0f} W of a reserve of {view.reserve_w:.0f} W"
+        )
+        yield f"outside the group: {joined(view.outside)} {watts}; let in: budget admit {view.name} DEVICE"
     unmet = [m.device for m in view.members if m.unmet]
     if unmet:
         yield f"LIMIT NOT MET: {joined(unmet)}"
@@ -113,6 +118,9 @@ def set_(
     measure: Annotated[
         bool, typer.Option(help="Measure members without a front of power by a short study.")
     ] = True,
+    reserve: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Part of the watts for devices not let in yet.")
+    ] = RESERVE,
     why: Why = "",
 ) -> Answer:
     """Declare a group that shares watts, or change it."""
@@ -132,10 +140,24 @@ def set_(
             for p, n in (_pair("--priority", one) for one in priority or ())
         },
         measure=measure,
+        reserve=reserve,
         who=user_name(),
         why=why,
     )
     return _shown(api.set_budget(name, draft))
+
+
+@with_api()
+def admit(
+    api: Api,
+    name: Name,
+    device: Annotated[
+        list[str], typer.Argument(metavar="DEVICE...", help="Devices outside of it.")
+    ],
+    why: Why = "",
+) -> Answer:
+    """Let devices into a group that selects them."""
+    return _shown(api.admit(name, AdmitDraft(devices=tuple(device), who=user_name(), why=why)))
 
 
 @with_api()

@@ -22,7 +22,7 @@ from tuner.core import (
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.creation import about
 from tuner.study.stale import looking_again
-from tuner.wire import BudgetDraft, Change, GridDraft
+from tuner.wire import AdmitDraft, BudgetDraft, Change, GridDraft
 
 HORIZON = timedelta(days=7)
 """An event ends within this time: whoever sent it may be gone."""
@@ -61,8 +61,12 @@ def checked(
                 hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
             )
     with about("select"):
-        members = [d for d in loop.store.devices.list() if group.selects(d)]
         records = {r.device: divider.valued(r) for r in loop.store.budgets.members()}
+        anew = all(g.name != name for g in loop.store.budgets.groups())
+        inside = {n for n, r in records.items() if r.let_in(group)}
+        members = [
+            d for d in loop.store.devices.list() if group.selects(d) and (anew or d.id in inside)
+        ]
         _refuse_members(group, members, others, records)
     with about("series" if draft.series else "rows" if draft.rows else "watts"):
         floors = {d.id: records[d.id].floor_w for d in members}
@@ -78,8 +82,39 @@ def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
     if former is not None:
         declared = group.declared or former.declared
         group = replace(group, events=former.events, revision=former.revision, declared=declared)
+    else:
+        for device in filter(group.selects, divider.loop.store.devices.list()):
+            _let_in(budgets, group.name, device.id)
     budgets.put_group(group)
     divider.loop.changes.note("budget", f"{group.name} {how}")
+
+
+@looking_again
+def _let_in(budgets: Budgets, group: str, device: str) -> None:
+    if record := budgets.member(device):
+        budgets.put_member(replace(record, admitted=group))
+
+
+def admit(divider: WattDivider, name: str, draft: AdmitDraft) -> None:
+    """Let devices into a group that selects them.
+
+    Raises:
+        NotFound: there is no such group or device.
+        InvalidInput: the group does not select a device, it has no floor, or the floors do not fit.
+    """
+    loop, budgets = divider.loop, divider.loop.store.budgets
+    group, devices = budgets.group(name), [divider.loop.store.devices.get(d) for d in draft.devices]
+    if other := next((d.id for d in devices if not group.selects(d)), ""):
+        raise InvalidInput(f"{name} does not select {other}", hint="`budget show` lists who waits")
+    records = {r.device: divider.valued(r) for r in budgets.members()}
+    _refuse_members(group, devices, (), records)
+    floors = {n: r.floor_w for n, r in records.items() if r.group == name or n in draft.devices}
+    _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), loop.now())))
+    for device in devices:
+        _let_in(budgets, name, device.id)
+    loop.changes.note(
+        "budget", f"{name}: {', '.join(draft.devices)} let in by {draft.who}{_why(draft)}"
+    )
 
 
 def group_of(name: str, draft: BudgetDraft) -> BudgetGroup:
@@ -102,6 +137,7 @@ def group_of(name: str, draft: BudgetDraft) -> BudgetGroup:
         reboot_after_s=draft.reboot_after_s,
         priorities=draft.priorities,
         measure=draft.measure,
+        reserve=draft.reserve,
     )
 
 

@@ -126,13 +126,15 @@ class WattDivider:
             members[name] = GroupMember(device, power, record.sent_s)
         steps = group.steps(self.source(group), self.loop.now())
         lead_s = self.loop.steady.lead_s()  # hours are by the wall clock, durations are not
-        due = [(at_s - lead_s, watts) for at_s, watts in steps]
+        outside = {n: r.default_w for n, r in records.items() if r.outside == group.name}
+        taken_w = math.fsum(outside.values())
+        due = [(at_s - lead_s, w - min(taken_w, group.reserve * w)) for at_s, w in steps]
         plan = plan_group(list(members.values()), due, self.now_s())
         if any(map(self._times.unheard, own)):
             plan = without_raises(plan, members, self.now_s())
         metrics = {name: fronts[name].power.metric for name in own}
         measuring = {name: study for name in own if (study := fronts[name].study)}
-        return GroupState(group, steps, own, members, plan, metrics, measuring)
+        return GroupState(group, steps, own, members, plan, metrics, measuring, outside)
 
     def capped(self) -> Mapping[str, str]:
         """Return the members whose caps do not keep their limits, with the watts, by device."""
@@ -255,15 +257,9 @@ class WattDivider:
         if record.active and (group is None or group.name != record.group):
             self.release(record)
             records.pop(name)
-        elif group is not None and not record.group:
-            power = _fresh(record, group.reboot_after_s, record.power.heard_s)
+        elif (after := _placed(record, group)) != record:
             with suppress(StaleRevision):
-                joined = replace(record, group=group.name, power=power, sent_s=None)
-                records[name] = self.loop.store.budgets.put_member(joined)
-        elif group is not None and record.power.reboot_after_s != group.reboot_after_s:
-            power = replace(record.power, reboot_after_s=group.reboot_after_s)
-            with suppress(StaleRevision):
-                records[name] = self.loop.store.budgets.put_member(replace(record, power=power))
+                records[name] = self.loop.store.budgets.put_member(after)
 
     def _note(self, state: GroupState) -> None:
         """Write an event where what a group cannot keep has changed."""
@@ -280,6 +276,19 @@ class WattDivider:
 
 def _nothing(_why: str) -> None:
     """Return no state of a group: its members keep what they were sent."""
+
+
+def _placed(record: MemberRecord, group: BudgetGroup | None) -> MemberRecord:
+    """Return a device in the group that selects it, or outside of it until it is let in."""
+    if group is None or (record.group and not record.active):
+        return replace(record, outside="")
+    if not record.let_in(group):
+        return replace(record, outside=group.name)
+    if record.group:
+        power = replace(record.power, reboot_after_s=group.reboot_after_s)
+        return replace(record, power=power, admitted=group.name, outside="")
+    power = _fresh(record, group.reboot_after_s, record.power.heard_s)
+    return replace(record, group=group.name, power=power, sent_s=None, outside="")
 
 
 def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:

@@ -11,7 +11,7 @@ from tuner.service.budgets.views import budget_view, budget_views
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
 from tuner.verbs.table import Verbs
-from tuner.wire import BudgetDraft, BudgetView, Change, GridDraft, StudyView
+from tuner.wire import AdmitDraft, BudgetDraft, BudgetView, Change, GridDraft, StudyView
 
 
 class BudgetOperations(Verbs[StudyView]):
@@ -41,6 +41,11 @@ class BudgetOperations(Verbs[StudyView]):
     def release_budget(self, name: str, change: Change) -> None:
         """Remove a group; every member goes back to its original setting. Raises NotFound."""
         declare.release_budget(self.divider, name, change)
+
+    def admit(self, name: str, draft: AdmitDraft) -> BudgetView:
+        """Let devices into a group; raises as `tuner.service.budgets.declare` does."""
+        declare.admit(self.divider, name, draft)
+        return self.budget(name)
 
     def grid_event(self, draft: GridDraft) -> list[BudgetView]:
         """Limit groups for some time; raises as `tuner.service.budgets.declare` does."""

@@ -15,6 +15,7 @@ class GroupState:
     """A group, its members as they are stored, and what is to be sent to them now.
 
     `metrics` are those of the measured fronts, `measuring` the studies that measure one now, by device.
+    `outside` are the watts that devices may draw that nobody has let in.
     """
 
     group: BudgetGroup
@@ -24,6 +25,12 @@ class GroupState:
     plan: GroupPlan
     metrics: Mapping[str, str]
     measuring: Mapping[str, str]
+    outside: Mapping[str, float]
+
+    @property
+    def reserve_w(self) -> float:
+        """The watts that are kept for devices outside the group."""
+        return self.group.reserve * self.steps[0][1]
 
 
 def unkept(state: GroupState) -> str:
@@ -35,6 +42,9 @@ def unkept(state: GroupState) -> str:
         parts.append(f"unreachable: {', '.join(plan.unreachable)}")
     if plan.division.broken:
         parts.append(f"LIMIT NOT MET: {', '.join(plan.division.broken)}")
+    if math.fsum(state.outside.values()) > state.reserve_w:
+        names = ", ".join(sorted(state.outside))
+        parts.append(f"outside the group and above its reserve of {state.reserve_w:.0f} W: {names}")
     return "; ".join(parts)
 
 

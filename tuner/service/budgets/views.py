@@ -44,6 +44,8 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
         missing_w=state.plan.missing_w,
         reboot_after_s=group.reboot_after_s,
         measure=group.measure,
+        reserve_w=state.reserve_w,
+        outside=dict(state.outside),
         events=tuple(e for e in group.events if e.expires_at > divider.loop.now()),
         members=tuple(_members(state, now_s)),
     )

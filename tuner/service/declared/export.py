@@ -73,6 +73,7 @@ def _budget(group: BudgetGroup) -> str:
         "reboot_after_s": group.reboot_after_s,
         "priorities": group.priorities,
         "measure": group.measure,
+        "reserve": group.reserve,
     }
     chosen = {n: v for n, v in values.items() if v not in (None, []) and v != getattr(usual, n)}
     table = {"name": group.name, "select": group.select, **chosen}

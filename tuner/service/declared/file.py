@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tuner.core import (
+    RESERVE,
     Device,
     Exploration,
     HourRow,
@@ -113,6 +114,7 @@ class BudgetTable(Table):
     reboot_after_s: Span = 120.0
     priorities: dict[str, Priority] = field(default_factory=dict)
     measure: bool = True
+    reserve: Share = RESERVE
 
     def draft(self) -> BudgetDraft:
         """Return it as an operator asks for it."""

@@ -187,6 +187,16 @@ def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
     assert at_floor.power.floor_w == CEILING_MARGIN * 80.0
 
 
+def test_what_it_drew_is_kept_for_few_ceilings_and_counts_for_all() -> None:
+    record = by_clock((1200.0, 60.0), (2000.0, 100.0), (3000.0, 150.0))
+    for n in range(60):
+        at = 1000.0 + 30.0 * n
+        record = record.exceeding(100.0 + n, {CPU: at, "of no knob": float(n)}, [], float(n))
+        assert len(record.exceeded) <= 16
+        assert max(c.watts for c in record.exceeded if c.at_most[CPU] <= at) == 100.0 + n
+    assert {name for c in record.exceeded for name in c.at_most} == {CPU}
+
+
 def test_several_clocks_count_by_what_was_measured_at_both() -> None:
     knobs = tuple(CapKnob(name, 1.0, default=3.0) for name in ("a", "b"))
     power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=60.0, heard_s=0.0)

@@ -30,7 +30,16 @@ from tuner.service.energy_price import EnergyPrice
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
-from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft, Health, TokenDraft
+from tuner.wire import (
+    AdmitDraft,
+    BudgetDraft,
+    BudgetOrder,
+    BudgetReport,
+    Change,
+    GridDraft,
+    Health,
+    TokenDraft,
+)
 
 KNOBS = (CapKnob("gpu.power_limit_w", 100.0, 100.0, 350.0),)
 ALL: dict[str, tuple[str, ...]] = {"id": ("gpu*",)}
@@ -276,6 +285,39 @@ def test_events_need_a_group_an_end_and_one_limit(rack: Rack) -> None:
         rack.event(watts=100.0, share=0.5)
     with raised(InvalidInput, "past"):
         rack.event(after_s=-7200.0, share=0.5)
+
+
+def test_a_newcomer_is_outside_until_an_operator_lets_it_in(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    for name in ("gpu7", "gpu8", "gpu9"):
+        rack.world.loop.register(device(name))
+        rack.hosts[name] = FakeHost()
+    rack.pass_s(5)
+    own = [rack.hosts[f"gpu{n}"].cap_w(rack.now_s) for n in range(3)]
+    assert sum(own) == 540.0, "they take the reserve, and no more"
+    view = rack.operations.budget("rack")
+    assert view.outside == dict.fromkeys(("gpu7", "gpu8", "gpu9"), 350.0)
+    assert {m.device for m in view.members} == {"gpu0", "gpu1", "gpu2"}
+    texts = [e.text for e in rack.world.store.events.list() if e.kind == "budget"]
+    assert sum("above its reserve of 60 W: gpu7, gpu8, gpu9" in text for text in texts) == 1
+    with raised(InvalidInput, "does not select"):
+        rack.world.loop.register(device("cpu0"))
+        rack.operations.admit("rack", AdmitDraft(devices=("cpu0",)))
+    rack.operations.admit("rack", AdmitDraft(devices=("gpu7",)))
+    rack.set(600.0, select={"id": ("gpu*", "gpu8")})
+    rack.pass_s(8)
+    view = rack.operations.budget("rack")
+    assert (set(view.outside), len(view.members)) == ({"gpu9"}, 5)
+    assert sum(rack.hosts[m.device].cap_w(rack.now_s) for m in view.members) == 540.0
+    rack.hosts.pop("gpu9")
+    rack.operations.release_budget("rack", Change(who="ann"))
+    rack.pass_s(3)
+    rack.set(700.0)
+    rack.pass_s(5)
+    assert len(rack.operations.budget("rack").members) == 6, (
+        "who declares it lets in all that match"
+    )
 
 
 def test_events_replace_their_like_are_bounded_and_end_with_who_sent_them(rack: Rack) -> None:
