@@ -15,7 +15,9 @@ DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel", "unit")
 """Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
-TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s", "min_restart_s"), NUMBER)
+TIMES = dict.fromkeys(
+    ("lease_s", "agent_grace_s", "hold_s", "deadline_s", "min_restart_s", "job_absent_s"), NUMBER
+)
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
 CONFIG |= {"job": dict}
 """What actuator.toml may hold, and of what kind it is."""
@@ -49,7 +51,7 @@ class Granted:
             if why:
                 errors.append(f"{about['uuid']}: {knob} is not granted: {why}")
             elif knob in self.grant:
-                permitted[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
+                permitted[knob] = tuple(v for v in offered if within(v, self.grant[knob]))
         for knob, value in self.floor.items():
             if value not in (values := permitted.get(knob, ("nothing",))):
                 why = f"its floor {value!r} is not in {values[0]!r} to {values[-1]!r}, the granted"
@@ -65,10 +67,10 @@ class Granted:
             return why or f"{about['uuid']} has no such knob; its knobs: {kinds}"
         named = (*bounds, *(at[knob] for at in (self.original, self.failsafe) if knob in at))
         for value in named:
-            if not _within(value, span):
+            if not within(value, span):
                 why = f"{value!r} is outside the range of {about['uuid']}"
                 return f"{why}; it supports {span[0]!r} to {span[-1]!r}"
-        if bounds and not any(_within(value, bounds) for value in span):
+        if bounds and not any(within(value, bounds) for value in span):
             return f"no supported value is granted; it supports {span[0]!r} to {span[-1]!r}"
         most: Any = self.failsafe.get(knob)
         if bounds and most is not None and max(map(float, bounds)) > most:
@@ -83,7 +85,8 @@ class ActuatorConfig:
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
     its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a
     driver may take to answer, `min_restart_s` the least time between two settings that restart a service.
-    Members of `group` may connect.
+    Members of `group` may connect. `jobs` is what a batch job may ask for within that; its lease ends where
+    nothing of it was seen for `job_absent_s`.
     """
 
     socket: str = "/run/jouletune/actuator.sock"
@@ -95,7 +98,9 @@ class ActuatorConfig:
     hold_s: float = 604800.0
     deadline_s: float = 5.0
     min_restart_s: float = 60.0
+    job_absent_s: float = 600.0
     devices: tuple[Granted, ...] = ()
+    jobs: Granted = Granted(match="jobs")
 
     def granted(self, uuid: str) -> Granted:
         """Return what is granted on a device: the first pattern that fits it, else nothing."""
@@ -110,7 +115,6 @@ def load_config(path: Path) -> ActuatorConfig:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit.
     """
     table = read(path, CONFIG)
-    table.pop("job", None)  # `jouletune job` checks it
     for key in TIMES.keys() & table.keys():
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
@@ -119,7 +123,9 @@ def load_config(path: Path) -> ActuatorConfig:
         raise ConfigError(f"{path}: there is no driver {min(unknown)!r}", hint=hint)
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
-    return ActuatorConfig(devices=granted, **table)
+    job = checked(f"{path}: job", table.pop("job", {}), {"grant": dict})
+    jobs = _granted(f"{path}: job", {"match": "jobs", **job})
+    return ActuatorConfig(devices=granted, jobs=jobs, **table)
 
 
 def _granted(where: str, given: object) -> Granted:
@@ -142,7 +148,7 @@ def _granted(where: str, given: object) -> Granted:
     return Granted(**table, **budget)
 
 
-def _within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds
+def within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds
     """Return whether a value is one of the words in a span, or a number from its first to its last."""
     numbers = {type(value), type(span[0])} <= {int, float}
     return span[0] <= value <= span[-1] if numbers else str(value) in map(str, span)

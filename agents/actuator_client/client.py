@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,19 +15,17 @@ from types import MappingProxyType
 from typing import Any
 
 from agents.actuator_client.caps import DeviceCaps
+from agents.actuator_client.line import ActuatorClient
 from agents.actuator_client.offered import Choose, granted_knobs, kind_of
 from tuner.core import (
     ActuationError,
     Clock,
-    KnobRefused,
     NotFound,
     Role,
     Setting,
     Space,
     TuningError,
-    Unauthorised,
     Value,
-    error_of,
 )
 
 log = logging.getLogger(__name__)
@@ -37,8 +33,6 @@ log = logging.getLogger(__name__)
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
 """The file beside the socket by which agents learn to release the devices' drivers."""
-PATIENCE_S = 150.0
-"""The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 REST_S = 86400.0
 LONGEST_TRIAL_S = 3600.0
 """A trial without activity for this long is no longer renewed: its agent's loop is stuck."""
@@ -48,86 +42,6 @@ TRIAL: ContextVar[str] = ContextVar("trial", default="")
 """What the trial that a thread is at is called, empty where it is at none."""
 
 NOT_GRANTED = "not granted in actuator.toml, or the driver refused it; see the actuator's log"
-
-
-class ActuatorClient:
-    """A connection to the actuator, made again where it broke; used by several threads.
-
-    Requests may be repeated: after a broken connection the device is no longer leased.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._heard = b""
-
-    def ask(self, verb: str, **fields: object) -> dict[str, Any]:
-        """Return the actuator's answer.
-
-        Raises:
-            ActuationError: it does not answer, or what it refused.
-            TuningError: what else it refused, as the kind it reported.
-        """
-        request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
-        with self._lock:
-            answer = self._answer(request, again=self._socket is not None)
-        if not answer.pop("ok", False):
-            kind = error_of(str(answer.get("code"))) or ActuationError
-            if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
-                kind = ActuationError
-            refusal = kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
-            if isinstance(refusal, KnobRefused):
-                refusal.knob = str(answer.get("knob", ""))
-            raise refusal
-        return answer
-
-    def close(self) -> None:
-        """End the connection."""
-        with self._lock:
-            self._drop()
-
-    def _answer(self, request: bytes, *, again: bool) -> dict[str, Any]:
-        """Return the answer, asked for once more where an old connection broke. Raises ActuationError."""
-        try:
-            return self._exchange(request)
-        except OSError as error:
-            self._drop()
-            if again:
-                return self._answer(request, again=False)
-            raise self._absent(error) from error
-
-    def _exchange(self, request: bytes) -> dict[str, Any]:
-        if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.settimeout(PATIENCE_S)
-            self._socket.connect(str(self.path))
-        self._socket.sendall(request)
-        while b"\n" not in self._heard:
-            chunk = self._socket.recv(1 << 16)
-            if not chunk:
-                raise ConnectionResetError("the actuator closed the connection")
-            self._heard += chunk
-        line, _, self._heard = self._heard.partition(b"\n")
-        try:
-            answer = json.loads(line)
-        except ValueError as error:
-            raise ConnectionError(f"its response is not JSON: {error}") from error
-        if not isinstance(answer, dict):
-            raise ConnectionError(f"its response is not an object: {answer!r}")
-        return answer
-
-    def _drop(self) -> None:
-        self._heard = b""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _absent(self, error: OSError) -> ActuationError:
-        return ActuationError(
-            f"the actuator at {self.path} does not answer: {error.strerror or error}",
-            hint="start it (systemctl start jouletune-actuator), and check that your user is in its group",
-        )
 
 
 @contextmanager

@@ -10,12 +10,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents.actuator_client.client import ActuatorClient
-from agents.devices.nvidia.energy import counter_mj
-from agents.devices.nvidia.nvml import Gpu
+from agents.actuator.grants import ActuatorConfig
+from agents.actuator_client.line import ActuatorClient
+from agents.devices.nvidia.nvml import Gpu, counter_mj
 from agents.job.record import JobRecords, utc_now
 from agents.job.slurm import SlurmJob, seen
-from agents.job.wish import JobGrants
 from tuner.errors import TuningError
 
 BEAT_S = 2.0
@@ -71,7 +70,7 @@ class JobLease:
     job: SlurmJob
     wish: Mapping[str, float]
     uuids: Sequence[str]
-    grants: JobGrants
+    config: ActuatorConfig
     root: Path
     ours: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
@@ -106,7 +105,7 @@ class JobLease:
                     self._hold(line, uuid)
 
     def _hold(self, line: ActuatorClient, uuid: str) -> None:
-        line.ask("hold", device=uuid, setting=dict(self.wish), valid_for_s=self.grants.longest_s)
+        line.ask("hold", device=uuid, setting=dict(self.wish), valid_for_s=self.config.hold_s)
         self.ours.add(uuid)
 
     def _lose(self, why: str) -> None:
@@ -123,20 +122,20 @@ class JobLease:
                 energy.look()
             now = time.monotonic()
             shown_at = now if seen(self.job, self.root) else shown_at
-            if now >= began + self.grants.longest_s:
+            if now >= began + self.config.hold_s:
                 return "its longest time"
-            if now >= shown_at + self.grants.absent_s:
+            if now >= shown_at + self.config.job_absent_s:
                 return "the absence of the job, without an epilog"
         return ENDINGS[signal.Signals(ended.si_signo)]
 
 
-def keep(lease: JobLease, socket: Path, records: JobRecords, answer: int) -> None:
+def keep(lease: JobLease, records: JobRecords, answer: int) -> None:
     """Be the process of a lease: take it, write to `answer` whether that worked, and end with it."""
     job, held = lease.job, records.lock(lease.job.key, lease.job.gpus)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # until the driver has answered
     counted = [CountedEnergy(Gpu(uuid)) for uuid in lease.uuids]
     try:
-        with closing(ActuatorClient(socket)) as line:
+        with closing(ActuatorClient(Path(lease.config.socket))) as line:
             try:
                 lease.take(line)
             except TuningError as error:

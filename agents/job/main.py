@@ -1,10 +1,9 @@
-"""`agents.job.main begin|end`: from Slurm's Prolog and Epilog, as root. Ends with 0 whatever happens.
+"""`agents.job.main begin|end [FILE [FOLDER]]`: from Slurm's Prolog and Epilog. Always ends with 0.
 
 Any other exit status of a Prolog or Epilog drains the node. A wish that is refused, or fails, is logged and
 noted in the job's record; the job starts at the original settings.
 """
 
-import argparse
 import logging
 import os
 import select
@@ -13,16 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agents.actuator.grants import ActuatorConfig, load_config
 from agents.job.record import JobRecords, utc_now
 from agents.job.slurm import SlurmJob, job_of, require_alloc, uuids_of
-from agents.job.wish import JobGrants, job_grants, require_granted, wish_of
+from agents.job.wish import require_granted, wish_of
 from tuner.errors import ActuationError, TuningError
 
 log = logging.getLogger("jouletune-job")
 
 BEGIN_S = 5.0
 """How long a Prolog waits for the actuator: Slurm gives a batch job BatchStartTimeout, by default 10 s."""
-SOCKET = "/run/jouletune/actuator.sock"
+DEFAULTS = ("end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs")
 
 
 def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: Path) -> None:
@@ -42,12 +42,12 @@ def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: P
         if not wish:
             return
         records.prune()
-        records.note(job.key, job=job.id, restart=job.restart, uid=job.uid, began_at=utc_now())
-        records.note(job.key, wish=wish)
-        grants, socket = job_grants(config)
-        require_granted(wish, grants)
+        about = {"job": job.id, "restart": job.restart, "uid": job.uid, "began_at": utc_now()}
+        records.note(job.key, **about, wish=wish)
+        granted = load_config(config)
+        require_granted(wish, granted.jobs)
         require_alloc(job.config)
-        _leased(job, wish, grants, Path(socket or SOCKET), records, root)
+        _lease(job, wish, granted, records, root)
     except TuningError as error:
         log.warning("event=wish_refused job=%s why=%r", job.key, str(error))
         records.note(job.key, job=job.id, uid=job.uid, state="refused", reason=str(error))
@@ -58,11 +58,10 @@ def end(environ: Mapping[str, str], records: JobRecords) -> None:
     records.end(job_of(environ).key, signal.SIGTERM)
 
 
-def _leased(
+def _lease(
     job: SlurmJob,
     wish: Mapping[str, float],
-    grants: JobGrants,
-    socket: Path,
+    config: ActuatorConfig,
     records: JobRecords,
     root: Path,
 ) -> None:
@@ -75,8 +74,7 @@ def _leased(
         try:
             from agents.job.keeper import JobLease, keep  # not needed by jobs without a wish
 
-            lease = JobLease(job, wish, uuids, grants, root)
-            keep(lease, socket, records, answer)
+            keep(JobLease(job, wish, uuids, config, root), records, answer)
         finally:
             os._exit(0)
     os.close(answer)
@@ -108,18 +106,12 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="jouletune: %(levelname)s %(message)s")
     os.umask(0o022)
     try:
-        parser = argparse.ArgumentParser(prog="jouletune job", description=__doc__)
-        parser.add_argument("verb", choices=("begin", "end"))
-        parser.add_argument("--config", type=Path, default=Path("/etc/jouletune/actuator.toml"))
-        parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/jouletune-jobs"))
-        given = parser.parse_args(arguments)
-        records, root = JobRecords(given.state_dir), Path(os.environ.get("JOULETUNE_ROOT", "/"))
-        if given.verb == "begin":
-            begin(os.environ, given.config, records, root)
+        verb, config, folder = (*arguments, *DEFAULTS[len(arguments) :])
+        records = JobRecords(Path(folder))
+        if verb == "begin":
+            begin(os.environ, Path(config), records, Path(os.environ.get("JOULETUNE_ROOT", "/")))
         else:
             end(os.environ, records)
-    except SystemExit:  # argparse has printed why
-        pass
     except TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
     except Exception:

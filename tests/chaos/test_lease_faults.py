@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from agents.actuator_client.client import ActuatorClient
+from agents.actuator_client.line import ActuatorClient
 from tests.chaos.faults import Faults
 from tests.chaos.patient_tuner import PatientTuner
 from tests.chaos.points import reap_all

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from agents.actuator_client.client import ActuatorClient, open_remote
+from agents.actuator_client.client import open_remote
+from agents.actuator_client.line import ActuatorClient
 from agents.host.host import HostClock
 from tests.actuation import answers
 from tests.nvml.fake import A40, A100, FakeNvml

@@ -60,13 +60,12 @@ PartitionName=all Nodes={host} Default=YES State=UP MaxTime=INFINITE
 GRANTS = """socket = "{folder}/actuator.sock"
 state_dir = "{folder}/actuator"
 agent_grace_s = 4
+job_absent_s = 8
 [[device]]
 match = "GPU-*"
 [device.grant]
 "gpu.power_limit_w" = {{ min = 100, max = 300 }}
 "gpu.clock_mhz" = {{ min = 210, max = 1410 }}
-[job]
-absent_s = 8
 [job.grant]
 "gpu.power_limit_w" = {{ min = 150, max = 300 }}
 """
@@ -122,7 +121,7 @@ class SlurmNode:
             if k in self.nvml.environment() or k == "JOULETUNE_ROOT"
         }
         exports = "".join(f"export {name}='{value}'\n" for name, value in environ.items())
-        options = f"--config {self.folder}/actuator.toml --state-dir {self.folder}/jobs"
+        options = f"{self.folder}/actuator.toml {self.folder}/jobs"
         scripts = re.findall(r"```sh\n#!/bin/sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
         for name, text in zip(("prolog", "epilog"), scripts, strict=True):
             ours = text.replace("/opt/jouletune/current/bin/python", sys.executable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.error_codes import error_of
 from tuner.errors import (
     ActuationError,
     ConfigError,
@@ -117,13 +118,3 @@ class LinkError(TuningError, ConnectionError, code="link"):
 
 class ProtocolMismatch(LinkError, code="protocol"):
     """The peer speaks another protocol version. Upgrade the older side; do not retry."""
-
-
-def error_of(code: str) -> type[TuningError] | None:
-    """Return the error that has a code on the wire, the widest of those; None for a foreign code."""
-    family: list[type[TuningError]] = [TuningError]
-    for kind in family:
-        if kind.code == code:
-            return kind
-        family += kind.__subclasses__()
-    return None

@@ -17,7 +17,7 @@ from statistics import fmean
 
 import pynvml
 
-from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.nvml import Gpu, counter_mj
 from agents.target.joules import drawn
 from tuner.core import Clock, Fact, MeasurementError
 
@@ -58,11 +58,6 @@ class _Sample:
     at_s: float
     counter_mj: int
     watts: Mapping[tuple[int, int], float]
-
-
-def counter_mj(gpu: Gpu) -> int:
-    """Return the counter in millijoules. Raises ActuationError, DeviceLost."""
-    return int(gpu.call("energy counter", pynvml.nvmlDeviceGetTotalEnergyConsumption))
 
 
 def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:

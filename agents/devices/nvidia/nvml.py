@@ -244,6 +244,11 @@ class Gpu:
         return str(self.call("driver version", lambda _: pynvml.nvmlSystemGetDriverVersion()))
 
 
+def counter_mj(gpu: Gpu) -> int:
+    """Return a GPU's energy counter in millijoules. Raises ActuationError, DeviceLost."""
+    return int(gpu.call("energy counter", pynvml.nvmlDeviceGetTotalEnergyConsumption))
+
+
 def _disconnect() -> None:
     """Drop every connection of this process: NVML counts them, and restarts only from none."""
     with suppress(pynvml.NVMLError):

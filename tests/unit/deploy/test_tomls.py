@@ -42,7 +42,13 @@ def test_every_key_is_known_also_those_in_comments(name: str, tmp_path: Path) ->
     assert load(uncommented(name, tmp_path)) is not None
 
 
-TABLES = {"devices": "device", "webhooks": "webhook", "email": "email", "series": "series"}
+TABLES = {
+    "jobs": "job",
+    "devices": "device",
+    "webhooks": "webhook",
+    "email": "email",
+    "series": "series",
+}
 """Fields that are tables of the file, with an example in place of a default."""
 
 

@@ -15,7 +15,8 @@ import typer
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from agents.actuator.grants import ActuatorConfig, load_config
-from agents.actuator_client.client import DETACHED, SOCKET, ActuatorClient
+from agents.actuator_client.client import DETACHED, SOCKET
+from agents.actuator_client.line import ActuatorClient
 from tuner import files
 from tuner.cli.answers import Answer, with_json
 from tuner.core import ActuationError, ConfigError, TuningError, render_setting

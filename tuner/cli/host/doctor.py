@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from agents.actuator_client.client import ActuatorClient, actuator_socket
+from agents.actuator_client.client import actuator_socket
+from agents.actuator_client.line import ActuatorClient
 from agents.config import filesystem_root
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle

@@ -33,5 +33,5 @@ def end(config: Config = CONFIG, state_dir: StateDir = RECORDS) -> None:
 
 def _become(verb: str, config: Path, state_dir: Path) -> NoReturn:
     """Replace this process by the bare one, which starts in a fraction of the time."""
-    options = ["--config", str(config), "--state-dir", str(state_dir)]
-    os.execv(sys.executable, [sys.executable, "-I", "-m", "agents.job.main", verb, *options])
+    command = [sys.executable, "-I", "-m", "agents.job.main", verb, str(config), str(state_dir)]
+    os.execv(sys.executable, command)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
-from agents.actuator_client.client import ActuatorClient
+from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
 from tests.actuation import answers
 

@@ -20,7 +20,8 @@ from unittest import mock
 import pytest
 
 from agents.actuator.grants import DRIVERS
-from agents.actuator_client.client import ActuatorClient, open_remote
+from agents.actuator_client.client import open_remote
+from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
 from agents.host.host import HostClock
 from tests.actuation import answers

@@ -13,7 +13,8 @@ import pytest
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import listen
-from agents.actuator_client.client import ActuatorClient, RemoteKnobs, named, open_remote
+from agents.actuator_client.client import RemoteKnobs, named, open_remote
+from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
 from agents.target.side import Side
 from agents.target.target import Target

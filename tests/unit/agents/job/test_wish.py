@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.job.wish import LONGEST, JobGrants, job_grants, require_granted, wish_of
+from agents.actuator.grants import Granted, load_config
+from agents.job.wish import LONGEST, require_granted, wish_of
 from tests.errors import raised
 from tuner.errors import ConfigError, InvalidInput, OutOfRange, UnknownKnob
 
-GRANTS = JobGrants({"gpu.power_limit_w": (150, 300)})
+GRANTS = Granted(match="jobs", grant={"gpu.power_limit_w": (150, 300)})
 CAP = "gpu.power_limit_w"
 
 
@@ -68,18 +69,11 @@ def test_a_job_has_no_more_than_jobs_are_granted() -> None:
 
 def test_the_table_of_jobs_is_read_strictly(tmp_path: Path) -> None:
     file = tmp_path / "actuator.toml"
-    file.write_text(
-        f'socket = "/s"\n[job]\nlongest_s = 60\n[job.grant]\n"{CAP}" = {{min=1, max=2}}\n'
-    )
-    assert job_grants(file) == (JobGrants({CAP: (1, 2)}, 60), "/s")
+    file.write_text(f'[job.grant]\n"{CAP}" = {{min=1, max=2}}\n')
+    assert load_config(file).jobs.grant == {CAP: (1, 2)}
     file.write_text("")
-    assert job_grants(file) == (JobGrants({}), "")
-    for wrong in (
-        "grants = {}",
-        "longest_s = 0",
-        "longest_s = inf",
-        f'grant = {{"{CAP}" = {{min=1}}}}',
-    ):
+    assert load_config(file).jobs.grant == {}
+    for wrong in ("grants = {}", 'match = "*"', f'grant = {{"{CAP}" = {{min=1}}}}'):
         file.write_text(f"[job]\n{wrong}\n")
-        with raised(ConfigError, str(file)):
-            job_grants(file)
+        with pytest.raises(ConfigError, match="job"):
+            load_config(file)

@@ -14,7 +14,8 @@ import pynvml
 import pytest
 
 from agents.actuator_client.caps import DeviceCaps
-from agents.actuator_client.client import DETACHED, ActuatorClient
+from agents.actuator_client.client import DETACHED
+from agents.actuator_client.line import ActuatorClient
 from agents.devices.nvidia import device, energy
 from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
