@@ -314,7 +314,7 @@ class Restorer:
             {k: self._back(k, reading) if v is None else v for k, v in setting.items()}
         )
         touched = {k for k, plan in plans.items() if self._differ(k, plan, reading)}
-        moved = {k for knob in touched for k in self.moves.get(knob, ())} - setting.keys()
+        moved = {k for knob in touched for k in self.moves.get(knob, ())}
         entries, targets = await self._met(touched | moved, reading), dict[str, Any]()
         there = {n: e for n, e in entries.items() if n in reading.entries}
         for name, entry in there.items():
@@ -334,7 +334,8 @@ class Restorer:
                     why, hint=f"set it in {wait_s:.0f} s; min_restart_s is in actuator.toml"
                 )
             self.restarted_at = self.now()
-        keeps = {n: e.wrote for n, e in there.items() if targets and e.knob in moved}
+        rest = {n: e for n, e in there.items() if targets and n not in targets}
+        keeps = {n: e.wrote for n, e in rest.items() if e.knob in moved}
         states = {
             n: replace(entries[n], wrote=v, state=WRITING) for n, v in {**keeps, **targets}.items()
         }
@@ -396,6 +397,8 @@ class Restorer:
             original = None if self.about.get("restarts") else shown
             self.record.found.setdefault(knob, reading.values.get(knob))
             back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
+            if top is not None and not reading.differs(name, top):
+                original = top  # what was requested is hidden, as while boost is off
             entries[name] = entry = Entry(knob, original, shown, SET, back, lasts)
             if back is None and _below(shown, top) and reading.differs(name, top):
                 entry.wrote, entry.state, low[name] = top, PROBING, shown

@@ -8,6 +8,7 @@ a real board.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class Refused(OSError):
     """What the kernel answers to a write that it does not take."""
 
     def __init__(self, number: int = errno.EINVAL) -> None:
-        super().__init__(number, "refused")
+        super().__init__(number, os.strerror(number))
 
 
 @dataclass

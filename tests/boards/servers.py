@@ -239,9 +239,20 @@ SERVERS: Mapping[str, Callable[[], Board]] = {
     made.__name__: made for made in (xeon, epyc, arm, zen, ryzen, hybrid, sixteen)
 }
 
-MOVING: Mapping[str, Callable[[], Board]] = {
-    "intel": partial(xeon, scaling),
-    "amd": partial(ryzen, scaling),
-    "amd-server": partial(epyc, scaling),
+
+def small(name: str, governor: str, preference: str, *, amd: bool) -> Board:
+    """Return a machine of two CPUs with a policy each, of amd-pstate or of intel_pstate."""
+    limits = [Limits(400_000, top, nominal=1_800_000) for top in (3_000_000, 2_900_000)]
+    boost = Boost(BOOST, limits) if amd else Boost(NO_TURBO, limits, allows="0")
+    return server(
+        name, f"{name} (fake)", limits, 2, partial(scaling, governor, preference, amd=amd), packages=1,
+        limited=False, uncore=False, driver="amd-pstate-epp" if amd else "intel_pstate", boost=boost,
+    )  # fmt: skip
+
+
+SMALL: Mapping[str, Callable[[], Board]] = {
+    "intel": partial(small, "intel", "powersave", "balance_performance", amd=False),
+    "amd": partial(small, "amd", "powersave", "balance_performance", amd=True),
+    "amd-server": partial(small, "amd-server", "performance", "performance", amd=True),
 }
-"""The same with the kernel's rule that a governor moves the preference."""
+"""A server's governor under amd-pstate is `performance` by default (amd_pstate_epp_cpu_init)."""

@@ -16,7 +16,7 @@ from tests.boards.board import Board
 from tests.boards.cpufreq import Cpus, policies
 from tests.boards.kernel import Limits, MemoryClock, Node, Words, fixed
 from tests.boards.machine import Machine, faster
-from tests.boards.servers import MOVING, SERVERS
+from tests.boards.servers import SERVERS, SMALL
 
 BPMP = "/sys/kernel/debug/bpmp/debug"
 SPEED = 8.0
@@ -297,7 +297,7 @@ def _odd() -> Board:
 
 def board(name: str) -> Board:
     """Return a fresh board of a name in `NAMES`."""
-    if made := {**SERVERS, **MOVING}.get(name):
+    if made := {**SERVERS, **SMALL}.get(name):
         return made()
     if name == "odd":
         return _odd()

@@ -16,6 +16,7 @@ from agents.actuator.journal import RestoreJournal
 from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.budgets import AT_FLOOR, FLOOR, LIMIT, MEMBER, Witness, cap, wrong
+from tests.chaos.disks import VolatileDisk
 from tests.chaos.faults import Faults
 from tests.chaos.points import Points, reap_all
 from tests.chaos.test_actuator_faults import (
@@ -28,7 +29,7 @@ from tests.chaos.test_actuator_faults import (
     refused,
     told,
 )
-from tests.chaos.test_power_cut import Cut, CutHand, PowerCut, VolatileDisk
+from tests.chaos.test_power_cut import Cut, CutHand, PowerCut
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, Theatre
 
 pytestmark = pytest.mark.timeout(1200)  # hundreds of processes: minutes on a loaded machine

@@ -17,6 +17,7 @@ from agents.actuator.driver import Value
 from agents.actuator.journal import RestoreJournal
 from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
+from tests.chaos.disks import VolatileDisk
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
 pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
@@ -38,49 +39,6 @@ class Cut:
         self.count += 1
         if self.count == self.at:
             raise PowerCut
-
-
-class VolatileDisk(RestoreJournal):
-    """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
-
-    `torn`: a name may reach the disk before its content does, which then is empty.
-    """
-
-    def __init__(self, cut: Cut, folder: Path, *, torn: bool) -> None:
-        super().__init__(folder)
-        self._cut = cut
-        self._torn = torn
-        self._contents: dict[Path, bytes] = {}
-        self._names: dict[Path, bytes] = {}
-
-    def write(self, path: Path, content: bytes) -> None:
-        self._cut.tick()
-        super().write(path, content)
-        self._contents[path] = b""
-
-    def sync(self, path: Path) -> None:
-        self._cut.tick()
-        super().sync(path)
-        if path.is_dir():
-            self._names = {p: c for p, c in self._contents.items() if p.exists()}
-        else:
-            self._contents[path] = path.read_bytes()
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._cut.tick()
-        super().rename(old, new)
-        self._contents[new] = self._contents.pop(old)
-
-    def remove(self, path: Path) -> None:
-        self._cut.tick()
-        super().remove(path)
-
-    def lose_power(self, folder: Path) -> None:
-        left = {p: c for p, c in self._contents.items() if p.exists()} if self._torn else {}
-        for path in folder.iterdir():
-            path.unlink()
-        for path, content in (self._names | left).items():
-            path.write_bytes(content)
 
 
 class CutHand(DirectHand):

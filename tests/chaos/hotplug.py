@@ -1,0 +1,223 @@
+"""An actuator over a board in this process, where something happens at any of its calls.
+
+A CPU goes or comes, the actuator dies, power fails, or a file refuses: each at a point that is counted.
+Points are the calls of a driver, each file that it writes, and the calls of the disk.
+What dies here leaves what the kernel and the disk have; its successor is another object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents.actuator.device import Peer
+from agents.actuator.driver import DriverProcess, KnobDriver, _answered
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import COPIES
+from agents.devices.cpu.knobs import discover as discover_cpu
+from agents.devices.jetson.knobs import discover as discover_jetson
+from tests.actuation import Direct, actuator_of
+from tests.boards.inline import InlineBoard
+from tests.chaos.disks import VolatileDisk
+from tests.chaos.theatre import BOOT
+from tuner.errors import TuningError
+
+PEER = Peer(1, 1, 7)
+LATER_S = 120.0
+"""Longer than any wait before the actuator looks again."""
+Step = tuple[str, tuple[Any, ...]]
+"""A verb of the wire and what it is asked with."""
+
+
+class Death(BaseException):
+    """The actuator ends here and now."""
+
+
+@dataclass
+class Happening:
+    """What happens at which point: `event` at one, the actuator's end, or a file's refusal, at another."""
+
+    event_at: int = 0
+    event: Callable[[], None] = lambda: None
+    end_at: int = 0
+    fault: int = 0
+    count: int = 0
+    over: bool = False
+    labels: list[str] = field(default_factory=list)
+
+    def tick(self, label: str = "disk") -> int:
+        """Count a point; return the error that a file answers there. Raises Death."""
+        if self.over:
+            return 0
+        self.count += 1
+        self.labels.append(label)
+        if self.count == self.event_at:
+            self.event()
+        if self.count == self.end_at:
+            if not self.fault:
+                raise Death
+            return self.fault
+        return 0
+
+
+class InlineDriver(DriverProcess):
+    """Asks the drivers here; a child that is ended forgets what it found, as a process does."""
+
+    def __init__(
+        self, found: Callable[[], Sequence[KnobDriver]], called: Callable[[str], None]
+    ) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._found, self._called = found, called
+        self._drivers: dict[str, KnobDriver] = {}
+
+    async def close(self) -> None:
+        self._drivers = {}
+
+    async def renew(self) -> None:
+        await self.close()
+
+    async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401
+        self._called(f"driver {verb}")
+        self._drivers = self._drivers or {driver.uuid: driver for driver in self._found()}
+        return _answered(self._drivers, verb, uuid, *details)
+
+
+@dataclass
+class Stage:
+    """A board, a journal, a clock to turn, and the actuator of the moment."""
+
+    board: InlineBoard
+    journal: Path
+    now: float = 0.0
+    unread: int = 0
+    happening: Happening = field(default_factory=Happening)
+
+    def __post_init__(self) -> None:
+        self.discover = discover_jetson if "orin" in self.board.board.name else discover_cpu
+        (self.device,) = self.discover(str(self.board.root))
+        everything = {
+            k: v if isinstance(v[0], str) else (v[0], v[-1])
+            for k, v in self.device.ranges().items()
+        }
+        self.config = ActuatorConfig(
+            group="nobody-has-this-group",
+            agent_grace_s=20.0,
+            devices=(Granted(match="*", grant=everything),),
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start an actuator, as after the end of another: the journal is replayed, grants are made."""
+        self.disk = VolatileDisk(self, self.journal, torn=False)
+        found = lambda: self.discover(str(self.board.root))  # noqa: E731
+        hand = lambda: InlineDriver(found, self.called)  # noqa: E731
+        made = actuator_of(self.config, hand, self.disk, BOOT, lambda: self.now)
+        self.actuator = Direct(asyncio.run(made))
+        self.actuator.replay()
+        self.actuator.grant()
+
+    def called(self, label: str) -> None:
+        """Come to a call of the driver; a fault there is that of the first file that it reads."""
+        self.unread = self.happening.tick(label)
+
+    def hook(self, kind: str, name: str) -> int:
+        """Return what a file answers instead of what the board does."""
+        if kind == "write":
+            return self.happening.tick(f"write {name}")
+        error, self.unread = self.unread, 0
+        return error
+
+    def tick(self) -> None:
+        """Come to a call of the disk."""
+        if error := self.happening.tick("disk"):
+            raise OSError(error, os.strerror(error))
+
+    def ask(self, verb: str, *details: Any) -> dict[str, Any]:  # noqa: ANN401
+        answer: dict[str, Any] = getattr(self.actuator, verb)(PEER, self.device.uuid, *details)
+        return answer
+
+    def play(self, steps: Sequence[Step]) -> None:
+        """Have an agent ask one thing after the other; what is refused is refused, as to any agent."""
+        for verb, details in steps:
+            if verb == "pass":
+                self.settle(*details)
+            elif verb == "start":
+                self.start()
+            else:
+                with suppress(TuningError):
+                    self.ask(verb, *details)
+
+    def settle(self, seconds: float = LATER_S, times: int = 3) -> None:
+        """Let time pass, as the actuator's own tasks see it."""
+        for _ in range(times):
+            self.now += seconds
+            self.actuator.tick()
+
+    def lose_power(self) -> None:
+        self.disk.lose_power(self.journal)
+
+    @property
+    def journalled(self) -> bool:
+        return any(path.suffix in COPIES for path in self.journal.iterdir())
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """The files that the actuator says are to go back once they can."""
+        waiting: Mapping[str, str] = self.ask("read")["waiting"]
+        return {name.removeprefix(str(self.board.root)): state for name, state in waiting.items()}
+
+    def wrong(self) -> str:
+        """Return what is not as it was, or is waited for in vain; empty where all is well."""
+        files = {p: v for p, v in self.board.board.altered.items() if not p.endswith("/online")}
+        said = self.ask("read")
+        if lost := files.keys() - self.waiting.keys():
+            return f"left at { {path: files[path] for path in lost} }"
+        if said["paused"] or said["trouble"]:
+            return f"{said['paused']} {said['trouble']}".strip()
+        return "a journal is left" if self.journalled and not self.board.cpus.offline else ""
+
+
+def play_once(
+    stage: Stage, steps: Sequence[Step], happening: Happening, end: str, offline: Sequence[int]
+) -> str:
+    """Play steps with what happens in them, bring everything back, and return what is wrong then.
+
+    `end`: `kill`, `power cut`, `fault` or nothing. `offline`: the CPUs that are offline from the beginning.
+    """
+    with stage.board.at(stage.hook):
+        return _played(stage, steps, happening, end, offline)
+
+
+def _played(
+    stage: Stage, steps: Sequence[Step], happening: Happening, end: str, offline: Sequence[int]
+) -> str:
+    stage.board.renew()
+    for left in stage.journal.iterdir():
+        left.unlink()
+    stage.board.turn(offline, online=False)
+    stage.happening, stage.now = Happening(over=True), 0.0
+    stage.start()
+    stage.happening = happening
+    happening.fault = errno.EIO if end == "fault" else 0
+    try:
+        stage.play(steps)
+    except Death:
+        if end == "power cut":
+            stage.lose_power()
+        happening.over = True
+        stage.start()
+    happening.over = True
+    stage.settle()
+    if problem := stage.wrong():
+        return f"before the CPUs are back: {problem}"
+    stage.board.turn(stage.board.cpus.offline, online=True)
+    if happening.end_at % 2:
+        stage.start()
+    stage.settle()
+    return stage.wrong()
