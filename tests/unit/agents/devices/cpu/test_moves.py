@@ -1,0 +1,196 @@
+"""Files that come, go and move: CPUs that go offline, governors that take a preference along."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from agents.actuator.device import Peer
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import COPIES, RestoreJournal
+from agents.devices.cpu.knobs import discover
+from tests.actuation import Direct, actuator_of
+from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.mounted import MountedBoard
+from tests.contracts.members import HandOf
+from tuner.errors import ActuationError
+
+__all__ = ["boards", "mount"]
+ME, CLOCK = Peer(1, 1, 7), "cpu.max_mhz"
+CPU3 = "sys/devices/system/cpu/cpu3/online"
+CEILING3 = "sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq"
+
+
+@dataclass
+class Host:
+    """A mounted server, an actuator over it, and a clock to turn."""
+
+    board: MountedBoard
+    folder: Path
+    clock: list[float] = field(default_factory=lambda: [0.0])
+    slept_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.board.do(reset=True)
+        self.actuator = self.start()
+
+    def start(self) -> Direct:
+        """Return what a fresh start makes: a child that finds the files anew."""
+        (driver,) = discover(str(self.board.root))
+        ranges = driver.ranges().items()
+        grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
+        config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
+        journal = RestoreJournal(self.folder / "journal")
+        made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: self.clock[0])
+        self.actuator = Direct(asyncio.run(made))
+        for device in self.actuator.inner.devices.values():
+            device.restorer.suspended_s = lambda: self.slept_s
+        self.actuator.replay()
+        self.actuator.grant()
+        return self.actuator
+
+    def trial(self, setting: dict[str, Any]) -> None:
+        self.actuator.acquire(ME, "cpu", 5.0)
+        self.actuator.apply(ME, "cpu", setting)
+
+    def hold(self, setting: dict[str, Any]) -> None:
+        self.actuator.hold(ME, "cpu", setting, 1000.0)
+
+    def told(self) -> dict[str, Any]:
+        return dict(self.actuator.read(ME, "cpu"))
+
+    def passes(self, seconds: float) -> None:
+        self.clock[0] += seconds
+        self.actuator.tick()
+
+    def online(self, whether: bool) -> None:
+        self.board.file(CPU3).write_text(str(int(whether)))
+
+    @property
+    def journalled(self) -> bool:
+        return any((self.folder / f"journal/cpu{copy}").exists() for copy in COPIES)
+
+
+@pytest.fixture
+def host(mount: Mount, tmp_path: Path) -> Callable[[str], Host]:
+    return lambda name: Host(mount(name), tmp_path)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_ceiling_whose_cpu_is_offline_is_restored_once_it_is_online(
+    host: Callable[[str], Host], killed: bool
+) -> None:
+    ryzen = host("ryzen")
+    ryzen.trial({CLOCK: 2000})
+    ryzen.online(False)
+    if killed:
+        ryzen.start()
+    else:
+        ryzen.actuator.release(ME, "cpu")
+    (waiting,) = ryzen.told()["waiting"].items()
+    assert waiting == (str(ryzen.board.root / CEILING3), "waiting: offline")
+    assert ryzen.journalled and ryzen.told()["trouble"] == ""
+    ryzen.trial({CLOCK: 3000})  # the others can be set
+    ryzen.actuator.release(ME, "cpu")
+    ryzen.online(True)
+    ryzen.passes(0.2)
+    assert ryzen.board.altered == {} and not ryzen.journalled
+    assert ryzen.told()["waiting"] == {}
+
+
+def test_a_cpu_that_comes_online_in_a_hold_is_held_and_goes_back_to_its_own(
+    host: Callable[[str], Host],
+) -> None:
+    ryzen = host("ryzen")
+    ryzen.board.file(CEILING3).write_text("3000000")
+    ryzen.online(False)
+    ryzen.start()
+    ryzen.hold({CLOCK: 2000})
+    ryzen.online(True)
+    ryzen.actuator.renew(ME, "cpu", 5.0)
+    assert ryzen.board.file(CEILING3).read_text() == "2000000\n"
+    assert ryzen.told()["values"][CLOCK] == 2000
+    ryzen.actuator.release(ME, "cpu")
+    assert ryzen.board.file(CEILING3).read_text() == "3000000\n"
+    assert not ryzen.journalled
+
+
+@pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_governor_moves_goes_back_with_it(
+    host: Callable[[str], Host], name: str, killed: bool
+) -> None:
+    server = host(name)
+    now = server.told()["values"]["cpu.governor"]
+    server.hold({"cpu.governor": "powersave" if now == "performance" else "performance"})
+    if killed:
+        server.start()
+    else:
+        server.actuator.release(ME, "cpu")
+    assert server.board.altered == {} and not server.journalled
+    assert server.told()["paused"] == ""
+
+
+@pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
+def test_a_preference_that_a_governor_excludes_is_refused_and_nobody_is_blamed(
+    host: Callable[[str], Host], name: str
+) -> None:
+    server = host(name)
+    with pytest.raises(ActuationError, match="rejects power"):
+        server.trial({"cpu.governor": "performance", "cpu.epp": "power"})
+    assert server.board.altered == {} and server.told()["paused"] == ""
+    both = {"cpu.governor": "powersave", "cpu.epp": "power"}
+    server.trial(both)
+    assert {k: server.told()["values"][k] for k in both} == both
+    server.actuator.release(ME, "cpu")
+    assert server.board.altered == {} and not server.journalled
+
+
+def test_a_file_that_does_not_answer_leaves_its_knob_unknown_and_the_others_held(
+    host: Callable[[str], Host],
+) -> None:
+    xeon = host("xeon")
+    xeon.hold({CLOCK: 2000, "cpu.epp": "power"})
+    read = Path.read_text
+
+    def reading(path: Path) -> str:
+        if path.name == "energy_performance_preference":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path)
+
+    with mock.patch.object(Path, "read_text", reading):
+        xeon.actuator.renew(ME, "cpu", 5.0)
+        values = xeon.told()["values"]
+        assert (values["cpu.epp"], values[CLOCK]) == (None, 2000)
+    assert xeon.told()["level"] == "hold" and xeon.told()["values"]["cpu.epp"] == "power"
+    xeon.actuator.release(ME, "cpu")
+    assert xeon.board.altered == {}
+
+
+@pytest.mark.parametrize("deed", ["reload", "resume"])
+def test_what_a_reload_or_a_resume_loses_is_held_again_and_ends_a_trial(
+    host: Callable[[str], Host], deed: str
+) -> None:
+    ryzen = host("ryzen")
+    for held in (True, False):
+        (ryzen.hold if held else ryzen.trial)({CLOCK: 2000})
+        ryzen.board.do(**{deed: True})
+        ryzen.slept_s += 60.0 if deed == "resume" else 0.0
+        if held:
+            ryzen.actuator.renew(ME, "cpu", 5.0)
+            assert ryzen.told()["values"][CLOCK] == 2000
+            ryzen.actuator.release(ME, "cpu")
+        elif deed == "reload":
+            with pytest.raises(ActuationError, match="lost"):
+                ryzen.actuator.renew(ME, "cpu", 5.0)
+        else:
+            ryzen.passes(0.2)
+        assert (ryzen.told()["level"], ryzen.told()["paused"]) == ("original", "")
+        assert ryzen.board.altered == {} and not ryzen.journalled
