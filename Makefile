@@ -62,6 +62,11 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/coverage erase; $(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST) || true
 	$(BIN)/coverage combine --quiet && $(BIN)/python -m tests.room_coverage
 
+# The rules of docs/measurement.md over N honest windows, and a real server of four workers checked 50 times:
+# half an hour on two idle cores. An alarm is a failed test.
+witnesses: $(VENV)/.installed-dev
+	JOULETUNE_HONEST_WINDOWS=$(or $(N),10000) JOULETUNE_WORKERS_TIMES=50 $(BIN)/python -m pytest -q -m "" -n $(WORKERS) tests/unit/agents/target/test_honest_windows.py tests/unit/agents/workloads/http/test_connections.py
+
 # Hosts whose files, and GPUs whose answers, are wrong: some minutes for 5,000 cases; prints one JSON.
 fuzz: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)

@@ -33,7 +33,8 @@ class CounterAndPower(Fact):
     """The energy counter of a device, and its power × time in J; None where that is unknown.
 
     `most_w` is the greatest power of its samples, `spread_w` that less the least, `gap_s` the longest time
-    between two. `still_s` is the longest time for which the counter stood while the device worked.
+    between two, `rest_j` what was drawn without work. `still_s` is the longest time for which the counter
+    stood while the device worked.
     """
 
     meter: str
@@ -42,6 +43,7 @@ class CounterAndPower(Fact):
     most_w: float = 0.0
     spread_w: float = 0.0
     gap_s: float = 0.0
+    rest_j: float = 0.0
     still_s: float = 0.0
     why: str = ""
 

@@ -109,13 +109,14 @@ def counter_beside_power(one: CounterAndPower) -> RuleFinding:
 
     Witnesses: its energy counter; the integral of its power
     Tolerance: {AGREEMENT:.0%}, as in its check under load; {STEP_S:g} s of the greatest power, for the
-        counter's steps; {LAG_S:g} s of what the power varied by, for its averaging
+        counter's steps; {LAG_S:g} s of what the power varied by, for its averaging; what the
+        device drew at rest, of which some counters show 0.57
     Source: arXiv 2312.02741; zeus issue 181
     Result: no measurement
     """
     if one.power_j is None:
         return unjudged(f"{one.meter}: {one.why}")
-    slack_j = STEP_S * one.most_w + (LAG_S + one.gap_s) * one.spread_w
+    slack_j = STEP_S * one.most_w + (LAG_S + one.gap_s) * one.spread_w + one.rest_j
     apart = abs(one.counted_j - one.power_j) > AGREEMENT * one.power_j + slack_j
     return contradiction(
         f"{one.meter}: the energy counter shows {one.counted_j:.4g} J, its power × time is "
@@ -173,7 +174,7 @@ def workload_here(one: WorkloadPlace) -> RuleFinding:
         return RuleFinding(RuleResult.CORRECTED, why)
     if others:
         return contradiction(
-            f"the workload runs on {names}; use --device {','.join(others)}",
+            f"the workload runs on {names}; use --device {'+'.join(others)}",
             "CUDA's order of devices is not NVML's: `nvidia-smi -L` lists NVML's",
         )
     if ours or not one.items:

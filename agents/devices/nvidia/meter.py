@@ -110,7 +110,7 @@ class GpuMeter:
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
-        elsewhere = {}
+        elsewhere: dict[str, str] = {}
         for index, gpu in self._others.items():
             with suppress(ActuationError):  # that one is lost
                 pids, _ = computing(gpu)
@@ -277,7 +277,8 @@ class GpuWindow:
         """Return what the energy counter and the power beside it show."""
         if self._joules is None or not self._by_counter:
             return self._joules.facts() if self._joules else ()
-        power = self._power
+        power, idle = self._power, [one for one in self._looks if not one.loaded]
+        rest_s = (self._last_s - self._began) * len(idle) / max(1, len(self._looks))
         return (
             CounterAndPower(
                 meter=self._meter.gpu.uuid,
@@ -286,6 +287,7 @@ class GpuWindow:
                 most_w=power.greatest_w if power else 0.0,
                 spread_w=power.greatest_w - power.least_w if power else 0.0,
                 gap_s=power.gap_s if power else 0.0,
+                rest_j=rest_s * power.least_w if power else 0.0,
                 still_s=self._still_s,
                 why=self._why_no_power,
             ),

@@ -58,10 +58,14 @@ def test_of_a_simulated_device(preset: str) -> None:
         measured(side, side.clock, rng, lambda: None)
 
 
+@pytest.mark.parametrize("idle_ratio", [1.0, 0.57])
 @pytest.mark.parametrize("gpu", [0, 1])
-def test_of_the_fake_gpu_with_its_counters_steps(nvml: FakeNvml, gpu: int) -> None:
+def test_of_the_fake_gpu_with_its_counters_steps(
+    nvml: FakeNvml, gpu: int, idle_ratio: float
+) -> None:
     """Under load, idle, and with a load that comes and goes, by the counter's own steps."""
     rng = random.Random(gpu)
+    nvml.set("idle_ratio", idle_ratio, gpu)  # zeus issue 181
     side = attach(
         (A100, A40)[gpu],
         socket=Path("/nonexistent/a.sock"),
@@ -69,7 +73,7 @@ def test_of_the_fake_gpu_with_its_counters_steps(nvml: FakeNvml, gpu: int) -> No
         clock=nvml,
         every=lambda seconds, job: lambda: None,
     )
-    for n in range(WINDOWS // 6):
+    for n in range(WINDOWS // 12):
         changes = n % 3 == 2
         nvml.set("busy", float(n % 3 > 0), gpu)
 
