@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.attack import agents, door
+from tests.attack import agents, budgets, door
 from tests.attack.site import Scenario, Site, opened
 
 ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
@@ -28,6 +28,9 @@ ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
     agents.invented_joules,
     agents.bombs_for_an_agent,
     agents.dead_journal,
+    budgets.clock_set_back,
+    budgets.endless_events,
+    budgets.invented_members,
 )
 
 
