@@ -14,6 +14,8 @@ PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10
 ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host job load speculation target tuner_link workloads/command workloads/http workloads/llama_cpp workloads/served) policies/polythrottle
 # The last two lean on 3.11 in the test itself: pathlib's unlink, a time that ends in Z.
 TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py plugins.py notify.py tls.py malloc.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_file_that_the_disk_does_not_let_go_counts_no_more --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
+# Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
+IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -30,14 +32,14 @@ test: $(VENV)/.installed-dev
 check: lint types layers
 	$(MAKE) --no-print-directory -k chaos suite
 
-# A file stays with one worker, as its fixtures do.
+# A file stays with one worker, as its fixtures do. One worker more than cores: half of their time tests wait.
 suite: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST)
+	$(IN_MEMORY) $(BIN)/python -m pytest -n $$(($(WORKERS) + 1)) --dist loadfile --ignore=tests/chaos $(PYTEST)
 
 # kill -9 at every kill point; prints how many there are. Apart: a fork costs five times as much in a
 # process that has collected every test, torch and all.
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
+	$(IN_MEMORY) $(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
 
 # What takes over five seconds each: whole studies by real processes, which mostly wait, so twice the workers;
 # what measures real work runs alone.

@@ -45,6 +45,10 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
     def __init__(self, shown: Board, lock: threading.RLock) -> None:
         self.board, self._alone = shown, lock
         self.began = time.monotonic()
+        self._inside: dict[str, list[str]] = {}
+        for file in (*shown.nodes, *shown.links):
+            for folder in Path(file).parents:
+                self._inside.setdefault(str(folder), []).append(file)
         self._opened: dict[int, bytes] = {}
         self._next = 0
 
@@ -65,16 +69,18 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
     def folder(self, path: str) -> set[str]:
         """Return the names in a folder."""
         inside = path.rstrip("/") + "/"
-        paths = [p for p in self.board.nodes if p.startswith(inside) and self.node(p)]
-        links = [p for p in self.board.links if p.startswith(inside) and self.leads(p)]
-        return {p[len(inside) :].split("/")[0] for p in (*paths, *links)}
+        there = filter(self.there, self._inside.get(path, ()))
+        return {file[len(inside) :].split("/")[0] for file in there}
+
+    def there(self, path: str) -> bool:
+        """Return whether a file or a link is there."""
+        return bool(self.node(path) or self.leads(path))
 
     def leads(self, path: str) -> str:
         """Return the target of a symbolic link; empty where there is none, or nothing there yet."""
         target = "" if self.late(path) else self.board.links.get(path, "")
         full = os.path.normpath(f"{os.path.dirname(path)}/{target}")  # noqa: PTH120 - of the mounted root
-        there = any(self.node(p) for p in self.board.nodes if p.startswith(f"{full}/"))
-        return target if there else ""
+        return target if any(map(self.node, self._inside.get(full, ()))) else ""
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         # A file has one number for as long as its driver is loaded, as kernfs gives it.
@@ -87,7 +93,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
                 return {**about, "st_mode": stat.S_IFREG | node.mode}
             if self.leads(path):
                 return {**about, "st_mode": stat.S_IFLNK | 0o777}
-            if path == "/" or self.folder(path):
+            if path == "/" or any(map(self.there, self._inside.get(path, ()))):
                 return {**about, "st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
         raise mfusepy.FuseOSError(errno.ENOENT)
 

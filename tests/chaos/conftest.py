@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from xdist.workermanage import WorkerController
@@ -17,22 +13,6 @@ TALLY = pytest.StashKey[dict[str, tuple[int, int]]]()
 @pytest.fixture(autouse=True, scope="session")
 def _orphans() -> None:
     inherit_orphans()
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder in memory where there is one.
-
-    A killed process takes nothing with it that the kernel has: waiting for a disk shows nothing here.
-    What a power cut takes is modelled, not left to the disk either.
-    """
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    folder = Path(tempfile.mkdtemp(prefix="jt-chaos-", dir=memory))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from agents.actuator.journal import RestoreJournal
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")
 PR_SET_CHILD_SUBREAPER = 36
+_open = os.open
 AFTERWARDS = ("accept", "recv")
 """Calls that a loop may make in vain: their boundary comes after one that was not."""
 
@@ -40,10 +41,13 @@ class Points:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        # Opened anew each time: the driver's child closes what it inherits.
-        with Path(__file__).open() as line:
+        # Opened each time, as the driver's child closes what it inherits; not by a counted `os.open`.
+        line = _open(__file__, os.O_RDONLY)
+        try:
             fcntl.flock(line, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(line)
 
     def adopt(self) -> None:
         """Make this process the victim."""
