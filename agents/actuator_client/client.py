@@ -125,6 +125,13 @@ class RemoteKnobs:
         unoffered = {None, *self._unoffered.values()}
         return {k: default[k] if values.get(k) in unoffered else values[k] for k in default}
 
+    @property
+    def waiting(self) -> int:
+        """How many files are restored once their CPU is online; 0 where the actuator does not tell."""
+        with suppress(TuningError):
+            return len(self._line.ask("read", device=self.uuid).get("waiting", ()))
+        return 0
+
     def apply(self, setting: Setting) -> None:
         """Lease the device and set the named knobs as a trial, kept alive until hold or release.
 

@@ -120,6 +120,11 @@ class DeviceAgent:
         return self._bench.counts
 
     @property
+    def files_waiting(self) -> int:
+        """How many files of the device are restored once their CPU is online."""
+        return sum(getattr(side.actuator, "waiting", 0) for side in self._target.sides.values())
+
+    @property
     def broken_windows(self) -> int | None:
         """In how many windows in a row its hold has broken a limit; None where nothing is held."""
         hold = self._holder.current

@@ -38,12 +38,15 @@ class AgentCollector(Collector):
         is_open = _gauge("device_open", "Whether the configured device answers.")
         restores = _counter("restores", "Times that a device was restored to its original setting.")
         altered = _gauge("device_altered", "Whether a device is not at its original setting.")
+        waiting = _gauge("device_waiting", "Files that are restored once their CPU is online.")
         for device, agent in agents.items():
+            waiting.add_metric((device,), float(agent.files_waiting if agent else 0))
             is_open.add_metric((device,), float(agent is not None))
             restores.add_metric((device,), float(self._journal.restores[device]))
             altered.add_metric((device,), float(self._journal.left(device)))
         yield is_open
         yield altered
+        yield waiting
         yield restores
         yield from _counted(self._link)
         yield from _windows(opened)
