@@ -19,7 +19,7 @@ SPEED = "fan.speed"
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     """Return the fan of the host at `path`. Raises ActuationError."""
     knob = FileKnob([Path(path) / "sys/class/hwmon/hwmon0/pwm1"], (64, 128, 255), 1)
-    return sysfs.devices("fan", "fan", (SPEED,), {SPEED: knob})
+    return sysfs.devices("fan", "fan", (SPEED,), Path(path), lambda: {SPEED: knob})
 '''
 CONFIG = """
 socket = "{folder}/socket"

@@ -27,9 +27,11 @@ class LazyGroup(TyperGroup):
             of, _, name = path.rpartition(" ")
             if of == noun:
                 self.commands[name] = Unloaded(name, module, line)
-        self.sections = {} if noun else SECTIONS
+        listed = [name for names in SECTIONS.values() for name in names]
+        more = tuple(name for name in self.commands if name not in listed)
+        self.sections = {} if noun else SECTIONS | ({"More": more} if more else {})
         if not noun:
-            self.commands = {name: self.commands[name] for of in SECTIONS.values() for name in of}
+            self.commands = {name: self.commands[name] for name in (*listed, *more)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Click's, or Typer's own
         """Write the commands by section; those of a noun as one list."""
