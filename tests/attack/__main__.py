@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.attack import agents, budgets, door
+from tests.attack import agents, budgets, door, limits
 from tests.attack.site import Scenario, Site, opened
 
 ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
@@ -31,6 +31,12 @@ ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
     budgets.clock_set_back,
     budgets.endless_events,
     budgets.invented_members,
+    limits.hostile_watts,
+    limits.fleet_file_bombs,
+    limits.series_bombs,
+    limits.megabytes_before_llama,
+    limits.named_database,
+    limits.odd_surroundings,
 )
 
 
