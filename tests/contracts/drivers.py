@@ -6,6 +6,7 @@ Subclasses give a fixture `driver`: one device, as its driver found it, with at 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 from agents.actuator.driver import KnobDriver, Value
 
@@ -62,14 +63,17 @@ class DriverContract:
             driver.write(knob, None)
         assert driver.read() == factory
 
-    def test_writing_one_knob_leaves_the_others(self, driver: KnobDriver) -> None:
-        before = dict(driver.read())
-        knob = next(iter(driver.ranges()))
-        driver.write(knob, other_value(driver, knob))
-        after = dict(driver.read())
-        assert {k: v for k, v in after.items() if k != knob} == {
-            k: v for k, v in before.items() if k != knob
-        }
+    def test_writing_a_knob_moves_only_what_it_declares(self, driver: KnobDriver) -> None:
+        declared: Mapping[str, Sequence[str]] = dict(getattr(driver, "moves", ()))
+        for knob in driver.ranges():
+            before = dict(driver.read())
+            driver.write(knob, other_value(driver, knob))
+            after = dict(driver.read())
+            moved = {k for k in before if before[k] != after[k]}
+            assert moved <= {knob, *declared.get(knob, ())}
+            for name in (knob, *declared.get(knob, ())):
+                if name in before and driver.read()[name] != before[name]:
+                    driver.write(name, before[name])
 
     def test_writing_does_not_look_like_a_restart(self, driver: KnobDriver) -> None:
         epoch = driver.epoch

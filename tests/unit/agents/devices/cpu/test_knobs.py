@@ -185,6 +185,15 @@ class TestUnkindServers:
         words["scaling_governor"].write_text("powersave")
         assert words[EPP].read_text() == ("performance\n" if stays else "power\n")
 
+    @pytest.mark.parametrize("name", ["amd", "intel"])
+    def test_a_driver_declares_the_preference_that_its_governor_moves(
+        self, mount: Mount, name: str
+    ) -> None:
+        board = mount(name)
+        (driver,) = discover(str(board.root))
+        DriverContract().test_writing_a_knob_moves_only_what_it_declares(driver)
+        assert board.altered == {}
+
     def test_a_resume_opens_ceilings(self, mount: Mount) -> None:
         """linrunner/TLP 265 and 775."""
         board = mount("xeon")
