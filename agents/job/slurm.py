@@ -114,20 +114,22 @@ def uuids_of(job: SlurmJob, root: Path) -> list[str]:
 def _minors(gres: Path, root: Path) -> list[int]:
     """Return the device minor of each gres id of a GPU.
 
-    Ids number the files of gres.conf; without files (AutoDetect) the devices in order. Where the files are
-    not in order, releases may sort them: refused.
+    Ids number the files of gres.conf, or what AutoDetect finds. Where that could be in another order than
+    the minors, by a sort or by the bus, it is refused.
     """
-    lines = [line for line in _lines(gres) if re.match(r"(?i)(NodeName=\S+\s+)?Name=gpu\b", line)]
+    every = _lines(gres)
+    lines = [line for line in every if re.search(r"(?i)(^|\s)Name=gpu\b", line)]
     if any(re.search(r"(?i)\b(MultipleFiles|NodeName)=", line) for line in lines):
         hint = "one line for this node with File=/dev/nvidia[0-N]; MIG devices are not supported"
         raise ConfigError(f"{gres}: GPUs with MultipleFiles= or NodeName=", hint=hint)
     files = [one for line in lines for one in re.findall(r"(?i)\bFile=(\S+)", line)]
-    named = [name for text in files for name in _expanded(text)]
-    if not files:
-        return sorted(minor for minor, _ in _by_minor(root))
-    minors = [int(m[0]) if (m := re.search(r"\d+$", name, re.ASCII)) else -1 for name in named]
-    if minors != sorted({*minors}) or minors[0] < 0 or len(files) != len(lines):
-        raise ConfigError(f"{gres}: the files of GPUs are not in order", hint="list them by number")
+    names = [name for text in files for name in _expanded(text)]
+    minors = [int(m[0]) if (m := re.search(r"\d+$", name, re.ASCII)) else -1 for name in names]
+    if not lines and any(re.search(r"(?i)\bAutoDetect=(nvml|nvidia)\b", line) for line in every):
+        minors = [minor for minor, _ in _by_minor(root)]
+    if not minors or minors != sorted({*minors}) or minors[0] < 0 or len(files) != len(lines):
+        why = f"{gres} does not name the GPUs' files in order"
+        raise ConfigError(why, hint="list them by number: Name=gpu File=/dev/nvidia[0-N]")
     return minors
 
 

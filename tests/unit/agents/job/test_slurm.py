@@ -89,6 +89,9 @@ def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list
         ("Name=gpu File=/dev/gpu-a,/dev/gpu-b\n", ConfigError),
         ("Name=gpu File=/dev/nvidia[-1]\n", ConfigError),
         ("Name=gpu File=/dev/nvidia[1,,2]\n", ConfigError),
+        ("Name=gpu Count=4\n", ConfigError),
+        ("AutoDetect=off\n", ConfigError),
+        ("AutoDetect=off Name=gpu File=/dev/nvidia[0-1]\n", NotFound),
         ("Name=gpu File=/dev/nvidia[0-1]\n", NotFound),
         ("Name=gpu File=/dev/nvidia[0,1,7]\n", NotFound),
     ],
@@ -98,6 +101,13 @@ def test_what_does_not_tell_which_gpu_it_is_is_refused(
 ) -> None:
     with raised(kind):
         uuids(node, gres)
+
+
+def test_gpus_that_are_found_in_another_order_than_their_files_are_refused(node: Path) -> None:
+    gpus = node / "proc/driver/nvidia/gpus"
+    (gpus / "0000:00:00.0").rename(gpus / "0000:ff:00.0")
+    with raised(ConfigError, "in order"):
+        uuids(node, "AutoDetect=nvml\n")
 
 
 @given(st.text(alphabet="Namegpu=Fil/dv[]-,0123 \n\\#", max_size=80))
