@@ -22,6 +22,7 @@ from tuner.service.declared.file import FleetFile
 from tuner.service.http import access_routes, bodies
 from tuner.wire import (
     ORDER,
+    AdmitDraft,
     BudgetDraft,
     BudgetOrder,
     BudgetReport,
@@ -64,6 +65,7 @@ BUDGETS: dict[str, Message] = {
         priorities={"gpu*": 1},
         why="so",
     ),
+    "admit": AdmitDraft(devices=("gpu9@host",)),
     "event": GridDraft(groups=("rack",), watts=1.0, expires_at=datetime(2026, 1, 1, tzinfo=UTC)),
 }
 INBOUND: dict[str, Message] = {**MESSAGES, **OPERATORS, **BUDGETS}
