@@ -267,7 +267,8 @@ class StreamWindow:
             )
         if ended and seconds > 0.0 and self._limits:
             good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
-            estimates["goodput_per_s"] = rate_of(good, seconds)
+            if any(moment < seconds for moment, _ in good):  # else they ended after the reading
+                estimates["goodput_per_s"] = rate_of(good, seconds)
         return replace(reading, estimates=estimates)
 
 

@@ -68,7 +68,7 @@ class ConnectionsMeter:
                 line.request("GET", parts.path, headers={"Accept": ACCEPT, "Connection": "close"})
             for line in lines:
                 line.sock.settimeout(self._left(until))
-                answer = line.getresponse()
+                answer = opened.enter_context(closing(line.getresponse()))
                 if answer.status != 200:
                     raise MeasurementError(f"HTTP {answer.status}")
                 texts.append(answer.read(MOST_ANSWER_BYTES).decode(errors="replace"))
