@@ -275,8 +275,8 @@ def _answered(
     if verb == "read":
         values = driver.read()
         named = {k: (k, value, None) for k, value in values.items()}, dict[str, str]()
-        told, silent = getattr(driver, "entries", lambda *_: named)(*details)
-        return [values, told, silent, driver.epoch]
+        shown, silent = getattr(driver, "entries", lambda *_: named)(*details)
+        return [values, shown, silent, driver.epoch]
     if verb == "plan":
         plan = getattr(driver, "plan", lambda knob, value: {knob: value})
         return {knob: plan(knob, value) for knob, value in details[0].items()}

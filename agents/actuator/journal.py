@@ -35,7 +35,7 @@ left alone. It is back, and is kept for the next time, as a member's floor is.""
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """A file, or a driver's call, that our changes move.
 
     `original` is its value before them, `wrote` what we wrote last; None is the driver's own default, for
@@ -66,7 +66,7 @@ class Entry:
 class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
-    `setting` is what its knobs are set to, `found` what they were before, `held` whether that is a hold's.
+    `setting` is what its knobs are set to, `held` whether that is a hold's, `originals` their values before.
     `driver` is the driver's name with its argument. `budget` has a member's floor, and its steps, whose
     times are this boot's.
     """
@@ -74,12 +74,12 @@ class Record:
     device: str
     boot: str
     epoch: str = ""
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, JournalEntry] = field(default_factory=dict)
     driver: str = ""
     budget: Membership = field(default_factory=Membership)
     held: bool = False
     setting: dict[str, Any] = field(default_factory=dict)
-    found: dict[str, Any] = field(default_factory=dict)
+    originals: dict[str, Any] = field(default_factory=dict)
 
 
 class RestoreJournal:
@@ -264,12 +264,12 @@ def file_name(device: str) -> str:
 
 
 def _record(table: dict[str, Any]) -> Record:
-    entries = {name: Entry(**entry) for name, entry in table.pop("entries", {}).items()}
+    entries = {name: JournalEntry(**entry) for name, entry in table.pop("entries", {}).items()}
     for knob, of in table.pop("knobs", {}).items():  # of 0.2.0, whose epoch of files said nothing
         state = WRITING if of["pending"] or of["wrote"] is None else SET
-        entries[knob] = Entry(knob, of["found"], of["wrote"], state, of["back"], of["lasts"])
+        entries[knob] = JournalEntry(knob, of["found"], of["wrote"], state, of["back"], of["lasts"])
         table.setdefault("setting", {})[knob] = of["wrote"]
-        table.setdefault("found", {})[knob] = of["found"]
+        table.setdefault("originals", {})[knob] = of["found"]
         table["epoch"] = table["epoch"].replace("files", "")
     budget = Membership(**table.pop("budget", {}))
     return Record(**table, entries=entries, budget=budget)

@@ -28,7 +28,7 @@ from agents.actuator.journal import (
     SET,
     THEIRS,
     WRITING,
-    Entry,
+    JournalEntry,
     Record,
     RestoreJournal,
 )
@@ -62,7 +62,7 @@ def suspended_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
-class Reading(NamedTuple):
+class DeviceReading(NamedTuple):
     """What a device shows: values by knob; by entry its knob, its value and the most it may show now.
 
     What is offline is in none of them, what does not answer in `silent`, with the reason.
@@ -155,14 +155,14 @@ class Restorer:
             backs = {**self.terms.original, **self.terms.failsafe, **self.terms.floor}
             ours = sorted({*self.terms.grant, *backs} & self.about["ranges"].keys())
             for knob in ours:
-                self.record.entries[knob] = Entry(knob, backs.get(knob), backs.get(knob))
+                self.record.entries[knob] = JournalEntry(knob, backs.get(knob), backs.get(knob))
             names = ", ".join(ours) or "nothing"
             done = f"the floor, the fail-safe or the driver's default was set: {names}"
             why = f"{_in_words(error)}; its previous value is unknown; {done}"
             self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
-    async def shown(self) -> Reading:
+    async def shown(self) -> DeviceReading:
         """Return what the device shows, asked twice: one wrong answer shall change nothing.
 
         Raises:
@@ -174,7 +174,7 @@ class Restorer:
             reads = [reads[1], await self.driver.ask("read", self.uuid, names)]
         if reads[0] != reads[1]:
             raise ActuationError(f"two reads of {self.uuid} differ: {reads[0]}, then {reads[1]}")
-        reading = Reading(*reads[1])
+        reading = DeviceReading(*reads[1])
         before, slept = self.record.epoch, str(round(self.suspended_s() / LEAST_SLEEP_S))
         self.record.epoch = f"{reading.epoch}{SLEPT}{slept}"
         own, _, slept_then = before.partition(SLEPT)
@@ -182,12 +182,12 @@ class Restorer:
             self._lose(reading, own != reading.epoch)
         return reading
 
-    def _lose(self, reading: Reading, reset: bool) -> None:
+    def _lose(self, reading: DeviceReading, reset: bool) -> None:
         """Drop what a new load of the driver, or a resume, has changed: it is no longer ours.
 
         What is offline comes back after a resume, not after a `reset`. A member's floor is written again.
         """
-        kept = dict[str, Entry]()
+        kept = dict[str, JournalEntry]()
         for name, entry in self.record.entries.items():
             away = name not in reading.entries
             unsure = not away and None in (reading.entries[name][1], entry.wrote)
@@ -210,7 +210,7 @@ class Restorer:
                 self.seen.append(Path(path).read_text())
         return bool(self.record.entries and before) and before != self.seen
 
-    async def look(self) -> Reading:
+    async def look(self) -> DeviceReading:
         """Read the device. Raises ActuationError where another program has changed it."""
         reading = await self.shown()
         await self._judge(reading, ending=False)
@@ -218,13 +218,13 @@ class Restorer:
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return reading
 
-    async def _judge(self, reading: Reading, *, ending: bool) -> None:
+    async def _judge(self, reading: DeviceReading, *, ending: bool) -> None:
         """Say of every entry what its value means; pause the device where another program set one.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also what
         the entry was before and what it goes back to. What is below a ceiling that we wrote may be a cap.
         """
-        new, low = dict[str, Entry](), dict[str, Any]()
+        new, low = dict[str, JournalEntry](), dict[str, Any]()
         movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
         # A kill as boost was restored leaves the ceilings open.
         opened = {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else ()
@@ -256,7 +256,7 @@ class Restorer:
         if low:
             await self._probe(low, ending)
 
-    def _theirs(self, entry: Entry, value: Value | None) -> Entry:
+    def _theirs(self, entry: JournalEntry, value: Value | None) -> JournalEntry:
         """Pause the device: another program set an entry to a value. Return the entry, left to it."""
         why = f"another program set {entry.knob} to {value!r} instead of {entry.wrote!r}"
         if not self.paused:
@@ -272,15 +272,15 @@ class Restorer:
         first met below its default shows either a request, which is its original, or a cap: then what was
         requested is hidden, and it goes back to where it throttles nothing.
         """
-        known = {name: self.record.entries[name] for name in low}
-        probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in known.items()}
+        before = {name: self.record.entries[name] for name in low}
+        probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
         self._keep({**self.record.entries, **probing}, ending)
         for name, entry in probing.items():
             await self.driver.ask("write", self.uuid, name, entry.wrote)
         reading, entries = await self.shown(), {**self.record.entries}
         for name in (n for n in probing if n in entries and n in reading.entries):
             entry, shown = entries[name], reading.entries[name][1]
-            first = known[name].state == PROBING and entry.at == entry.original
+            first = before[name].state == PROBING and entry.at == entry.original
             if reading.differs(name, entry.wrote):
                 original = entry.wrote if first else entry.original
                 entries[name] = replace(entry, state=CAPPED, at=shown, original=original)
@@ -339,7 +339,7 @@ class Restorer:
         states = {
             n: replace(entries[n], wrote=v, state=WRITING) for n, v in {**keeps, **targets}.items()
         }
-        known, whole = self.record.entries.keys(), {**self.record.setting, **setting}
+        before, whole = self.record.entries.keys(), {**self.record.setting, **setting}
         record = replace(
             self.record, held=held, setting={k: v for k, v in whole.items() if v is not None}
         )
@@ -354,32 +354,32 @@ class Restorer:
             await self._write(targets, own, reading, stop=True)
         except errors.KnobRefused as error:  # it never took: there is nothing to restore
             left = record.entries.items()
-            self._keep({n: e for n, e in left if n in known or e.knob != error.knob})
+            self._keep({n: e for n, e in left if n in before or e.knob != error.knob})
             raise
         if wrong := ", ".join(await self._verify(targets, keeps)):
             hint = PARTS if len(setting) > 1 else ""
             raise ActuationError(f"{self.uuid} did not apply the setting: {wrong}", hint=hint)
         self._keep(self._outstanding())
 
-    def _back(self, knob: str, reading: Reading) -> Value | None:
+    def _back(self, knob: str, reading: DeviceReading) -> Value | None:
         """Return where a knob goes back to instead of its original; None: to that."""
         set_here = self.terms.original.get(knob) if reading.values.get(knob) is None else None
         return self.terms.failsafe.get(knob, set_here)
 
     async def _plans(self, setting: KnobValues) -> dict[str, dict[str, Any]]:
         """Return the values of the entries of each knob that is set to a value."""
-        wanted = {knob: value for knob, value in setting.items() if value is not None}
-        plans = await self.driver.ask("plan", self.uuid, wanted) if wanted else {}
+        requested = {knob: value for knob, value in setting.items() if value is not None}
+        plans = await self.driver.ask("plan", self.uuid, requested) if requested else {}
         return {knob: dict(plan) for knob, plan in plans.items()}
 
-    def _differ(self, knob: str, plan: KnobValues, reading: Reading) -> bool:
+    def _differ(self, knob: str, plan: KnobValues, reading: DeviceReading) -> bool:
         """Return whether a knob has an entry, or is to get one: a cap may show what is not requested."""
         if knob in self.ceilings or any(e.knob == knob for e in self.record.entries.values()):
             return True
         shown = {name: value for name, value in plan.items() if name in reading.entries}
         return any(reading.entries[n][1] is None or reading.differs(n, v) for n, v in shown.items())
 
-    async def _met(self, knobs: Iterable[str], reading: Reading) -> dict[str, Entry]:
+    async def _met(self, knobs: Iterable[str], reading: DeviceReading) -> dict[str, JournalEntry]:
         """Return all entries, with those of these knobs that are not yet among them as they are now.
 
         A ceiling that is below its default is journalled and written once: see `_probe`.
@@ -395,11 +395,11 @@ class Restorer:
         for name, knob in new.items():
             shown, lasts = reading.entries[name][1], knob in self.about.get("lasting", ())
             original = None if self.about.get("restarts") else shown
-            self.record.found.setdefault(knob, reading.values.get(knob))
+            self.record.originals.setdefault(knob, reading.values.get(knob))
             back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
             if top is not None and not reading.differs(name, top):
                 original = top  # what was requested is hidden, as while boost is off
-            entries[name] = entry = Entry(knob, original, shown, SET, back, lasts)
+            entries[name] = entry = JournalEntry(knob, original, shown, SET, back, lasts)
             if back is None and _below(shown, top) and reading.differs(name, top):
                 entry.wrote, entry.state, low[name] = top, PROBING, shown
         if low:
@@ -408,7 +408,7 @@ class Restorer:
         return {**entries, **self.record.entries}
 
     async def _write(
-        self, targets: KnobValues, lazily: KnobValues, reading: Reading, *, stop: bool
+        self, targets: KnobValues, lazily: KnobValues, reading: DeviceReading, *, stop: bool
     ) -> list[str]:
         """Write entries: those that move others first, and what gives the device more room before the rest.
 
@@ -468,7 +468,7 @@ class Restorer:
         self.record.entries = entries
         return wrong
 
-    def _outstanding(self) -> dict[str, Entry]:
+    def _outstanding(self) -> dict[str, JournalEntry]:
         """Return the entries without those that are back, which no budget caps and nothing moves again."""
         entries = self.record.entries
         altered = {entry.knob for entry in entries.values() if entry.state != RESTORED}
@@ -526,7 +526,7 @@ class Restorer:
         floor = self.terms.floor
         return dict(floor) if all(v in self.granted.get(k, ()) for k, v in floor.items()) else {}
 
-    def _member(self, entry: Entry) -> bool:
+    def _member(self, entry: JournalEntry) -> bool:
         """Return whether a budget caps an entry."""
         return entry.knob in self.record.budget.floor
 
@@ -642,7 +642,7 @@ class Restorer:
 
     async def _restore_entries(self) -> list[str]:
         """Restore our changes; return in words what did not go. Raises ActuationError."""
-        failures, reading = list[str](), Reading()
+        failures, reading = list[str](), DeviceReading()
         await self._expand()
         try:
             reading = await self.shown()
@@ -675,7 +675,7 @@ class Restorer:
             del self.record.entries[entry.knob]
             for name, value in originals.items():
                 back = None if entry.back is None else backs[name]
-                self.record.entries[name] = Entry(
+                self.record.entries[name] = JournalEntry(
                     entry.knob, value, value, WRITING, back, entry.lasts
                 )
 
@@ -685,15 +685,15 @@ class Restorer:
             self.originals.save(record)
         self.record = record
 
-    def _keep(self, entries: Mapping[str, Entry], ending: bool = False) -> None:
+    def _keep(self, entries: Mapping[str, JournalEntry], ending: bool = False) -> None:
         """Have these entries, and none else, in the record; see `_save`."""
         if not entries:
             log.info("event=original device=%s", self.uuid)
         knobs = {entry.knob for entry in entries.values()}
-        found = {knob: value for knob, value in self.record.found.items() if knob in knobs}
-        self._save(replace(self.record, entries={**entries}, found=found), ending)
+        originals = {knob: value for knob, value in self.record.originals.items() if knob in knobs}
+        self._save(replace(self.record, entries={**entries}, originals=originals), ending)
 
-    def in_force(self, knob: str, reading: Reading) -> Any:  # noqa: ANN401 - None or a value
+    def in_force(self, knob: str, reading: DeviceReading) -> Any:  # noqa: ANN401 - None or a value
         """Return what a knob is set to: what we set where its entries are as we wrote them, or capped."""
         value = self.record.setting.get(knob)
         names = [name for name, (of, *_) in reading.entries.items() if of == knob]
@@ -712,12 +712,12 @@ class Restorer:
         """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(e.knob for e in self.record.entries.values()), **setting}
 
-    def original_values(self, reading: Reading) -> KnobValues:
+    def original_values(self, reading: DeviceReading) -> KnobValues:
         """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
-        return {**reading.values, **self.record.found, **self.terms.failsafe}
+        return {**reading.values, **self.record.originals, **self.terms.failsafe}
 
 
-def _widening_first(targets: KnobValues, reading: Reading) -> list[tuple[str, Any]]:
+def _widening_first(targets: KnobValues, reading: DeviceReading) -> list[tuple[str, Any]]:
     """Return entries in the order to write them: what gives the device more room comes first."""
 
     def narrows(item: tuple[str, Any]) -> bool:

@@ -179,18 +179,18 @@ class FileKnobs:
         What is offline is in neither. `names` are read, whatever knob they are of.
         """
         self._grow()
-        told, silent = dict[str, Any](), dict[str, str]()
+        answers, silent = dict[str, Any](), dict[str, str]()
         knobs = {n: (k, knob) for k, knob in self.offered.items() for n in knob.names}
         for name in {*names} - knobs.keys():
             knobs[name] = "", FileKnob([Path(name)], ())
         for name, (kind, knob) in knobs.items():
             try:
-                told[name] = (kind, *knob.tell(name))
+                answers[name] = (kind, *knob.tell(name))
             except Away:
                 continue
             except ActuationError as error:
                 silent[name] = str(error)
-        return told, silent
+        return answers, silent
 
     def plan(self, knob: str, value: Value | None) -> dict[str, Any]:
         """Return what is written to which file for a knob's value; None: no throttling."""
@@ -207,17 +207,17 @@ class FileKnobs:
 
     def _grow(self) -> None:
         """Take up files that were not there before, as of a CPU that comes online."""
-        known = {file for knob in self.offered.values() for file in knob.files}
-        ours = {file.name for file in known}
+        listed = {file for knob in self.offered.values() for file in knob.files}
+        ours = {file.name for file in listed}
         there = (
-            f for p in self.root.glob(POLICIES) for name in ours if (f := p / name) not in known
+            f for p in self.root.glob(POLICIES) for name in ours if (f := p / name) not in listed
         )
         if not any(words(file) for file in there):
             return
-        for found in (k for k in self.find().values() if isinstance(k, FileKnob)):
+        for fresh in (k for k in self.find().values() if isinstance(k, FileKnob)):
             for knob in self.offered.values():
-                if {*knob.files} & {*found.files}:
-                    knob.files = [*knob.files, *(f for f in found.files if f not in knob.files)]
+                if {*knob.files} & {*fresh.files}:
+                    knob.files = [*knob.files, *(f for f in fresh.files if f not in knob.files)]
 
 
 def devices(

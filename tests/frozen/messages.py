@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-from agents.actuator.journal import SET, Entry, Record, RestoreJournal
+from agents.actuator.journal import SET, JournalEntry, Record, RestoreJournal
 from agents.holding.holder import Holder
 from agents.host.host import Host
 from agents.tuner_link.credentials import Credentials
@@ -167,9 +167,9 @@ ROOTS = Record(
     "0000:01:00.0",
     "boot-1",
     "load-1",
-    {"gpu.clock_mhz": Entry("gpu.clock_mhz", 1410, 900, SET)},
+    {"gpu.clock_mhz": JournalEntry("gpu.clock_mhz", 1410, 900, SET)},
     setting={"gpu.clock_mhz": 900},
-    found={"gpu.clock_mhz": 1410},
+    originals={"gpu.clock_mhz": 1410},
 )
 """What the root process notes of a GPU."""
 STOPPER = "ann"

@@ -43,8 +43,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
-    found = _find(root)
-    clocks = [name for name in found if name.startswith(sysfs.CPU_CLOCK)]
+    clocks = [name for name in _find(root) if name.startswith(sysfs.CPU_CLOCK)]
     moves = {BOOST: clocks, GOVERNOR: [PREFERENCE]}
     more = {"probed": (POWER,), "moves": moves}
     return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), **more)

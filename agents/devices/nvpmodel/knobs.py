@@ -73,14 +73,14 @@ class PowerModes:
 
     def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the mode and each file that a mode sets; those that do not answer, and why."""
-        told, silent = {MODE: (MODE, self.read()[MODE], None)}, dict[str, str]()
+        answers, silent = {MODE: (MODE, self.read()[MODE], None)}, dict[str, str]()
         for name in dict.fromkeys(n for n in (*self._moved, *names) if n != MODE):
             kind = CEILINGS if "max_freq" in name else FILES
             try:
-                told[name] = (kind, Path(name).read_text().strip(), None)
+                answers[name] = (kind, Path(name).read_text().strip(), None)
             except OSError as error:
                 silent |= {} if error.errno in AWAY else {name: str(error)}
-        return told, silent
+        return answers, silent
 
     def put(self, name: str, value: Value | None) -> None:
         """Set the mode, or write a file that a mode had set."""
