@@ -66,7 +66,7 @@ class JournalEntry:
 class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
-    `setting` is what its knobs are set to, `held` whether that is a hold's, `originals` their former values.
+    `setting` is what its knobs are set to, `originals` their former values, `held` whether a hold is set.
     `driver` is the driver's name with its argument. `budget` has a member's floor, and its steps, whose
     times are this boot's.
     """
