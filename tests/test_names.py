@@ -37,7 +37,6 @@ DIALECT = {
 """Words that name nothing of the field, and what does. `known` alone is one; `known_metrics` is plain."""
 ALONE = {"known", "wanted"}
 EXCEPTIONS = {
-    ("agents/actuator/journal.py", "found"): "a key of the journal on the disk",
     ("agents/devices/jetson/board.py", "known"): "an adjective: a known board",
     ("agents/devices/jetson/rails.py", "known"): "an adjective: a known board",
     ("agents/devices/simulated/__init__.py", "known"): "public: the true values of a device",

@@ -24,6 +24,7 @@ MOST_DEPTH = 32
 
 def loads(text: str) -> dict[str, Any]:
     """Return the table of a text. Raises ValueError: it is not TOML, or is nested too deeply."""
+    table: dict[str, Any] | None
     try:
         table = tomllib.loads(text)
     except RecursionError:

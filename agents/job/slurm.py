@@ -106,8 +106,8 @@ def uuids_of(job: SlurmJob, root: Path) -> list[str]:
     try:
         return [uuids[minors[gpu]] for gpu in job.gpus]
     except (IndexError, KeyError):
-        known = ", ".join(f"{minor}: {uuid}" for minor, uuid in sorted(uuids.items())) or "none"
-        hint = f"GPUs of this host by device minor: {known}"
+        listed = ", ".join(f"{minor}: {uuid}" for minor, uuid in sorted(uuids.items())) or "none"
+        hint = f"GPUs of this host by device minor: {listed}"
         raise NotFound(f"no GPU for the gres ids {job.gpus} of {minors}", hint=hint) from None
 
 

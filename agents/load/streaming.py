@@ -142,8 +142,8 @@ class StreamCaller:
 
     def _look(self, piece: bytes) -> None:
         """Note the time of a piece with an event or the first text; each may be split between pieces."""
-        whole, known = self._tail + piece, len(self._tail)
-        events = sum(found.end() > known for found in EVENT.finditer(whole, max(0, known - 6)))
+        whole, seen = self._tail + piece, len(self._tail)
+        events = sum(match.end() > seen for match in EVENT.finditer(whole, max(0, seen - 6)))
         self._tail = whole[-LONGEST_USAGE:]
         begins = not self._text and TEXT.search(whole) is not None
         if not events and not begins:

@@ -73,7 +73,7 @@ class MemberTimes:
                 heard_s = -math.inf  # nobody knows since when
             sent_s = None if sent_s is None else self._when(name, "sent", sent_s)
             foreign = self._foreign.get(name, -1)
-        own = [_known(s, now_s, foreign) for s in (power.acknowledged, *power.sent)]
+        own = [_acknowledged(s, now_s, foreign) for s in (power.acknowledged, *power.sent)]
         power = replace(power, heard_s=heard_s, acknowledged=own[0], sent=tuple(own[1:]))
         return replace(record, power=power, sent_s=sent_s)
 
@@ -89,7 +89,7 @@ def _latest(power: MemberPower) -> int:
     return max(s.revision for s in (power.acknowledged, *power.sent))
 
 
-def _known(schedule: CapSchedule, now_s: float, foreign: int) -> CapSchedule:
+def _acknowledged(schedule: CapSchedule, now_s: float, foreign: int) -> CapSchedule:
     """Return a schedule on this clock: its first step is in force, as hosts take it on receipt."""
     steps = schedule.steps
     if not steps:
