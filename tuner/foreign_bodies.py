@@ -21,6 +21,7 @@ from tuner.toml import depth_of
 
 MOST_DEPTH = 64
 """Lists and mappings within each other; our own messages have a dozen."""
+PART_BYTES = 65_536
 CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
 """What can be unpacked piece by piece, within a limit."""
 
@@ -129,7 +130,10 @@ def fetched(
     Raises OSError, ValueError, HTTPException.
     """
     handlers = [_Stay(), *([HTTPSHandler(context=tls)] if tls else [])]
+    body, whole = Body(most_bytes, within_s), bytearray()
     with build_opener(*handlers).open(
         Request(url, headers=dict(headers)), timeout=within_s
     ) as answer:
-        return parsed(Body(most_bytes, within_s).add(answer.read(most_bytes + 1)))
+        while part := answer.read1(PART_BYTES):  # what is there, so that a drip meets its deadline
+            whole += body.add(part)
+    return parsed(bytes(whole))

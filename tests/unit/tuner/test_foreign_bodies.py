@@ -21,7 +21,7 @@ from agents.tuner_link.spool import Spool
 from tests.builders import applied
 from tuner import http_clients
 from tuner.core import DeviceLost, LinkError
-from tuner.foreign_bodies import parsed
+from tuner.foreign_bodies import BodyLate, fetched, parsed
 from tuner.http_clients import BoundedTransport
 from tuner.wire import Poll
 
@@ -147,6 +147,11 @@ def test_an_answer_that_trickles_in_is_given_up() -> None:
         pytest.raises(httpx.ReadTimeout, match="in time"),
     ):
         http.get("/")
+
+
+def test_an_answer_that_trickles_in_is_given_up_without_httpx_too() -> None:
+    with served(b"x", chunks=100, pause_s=0.05) as (url, _), pytest.raises(BodyLate):
+        fetched(url, {}, 1_000, 0.3, None)
 
 
 def test_an_answer_of_a_workload_is_unpacked_up_to_its_limit() -> None:
