@@ -20,46 +20,53 @@ export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
+# Install, and tune two targets as a first check.
 run: $(VENV)/.installed
 	@echo "Two studies, about three minutes on two idle cores."
 	$(BIN)/jouletune run
 
-# Everything that takes under five seconds, and every kill and fault point: a quarter of an hour on 2 cores.
+# Each target with the first sentence of its comment.
+help:
+	@awk '/^# /{if(!about)about=substr($$0,3);next} /^[a-z][a-z0-9-]*:/{sub(/:.*/,"");line=about;sub(/[.:;] .*|[.:;,]$$/,"",line);printf "%-18s %s\n",$$0,line} {about=""}' $(firstword $(MAKEFILE_LIST))
+
+# All checks, all tests that take under five seconds, all kill and fault points; a quarter of an hour on 2 cores.
 test: $(VENV)/.installed-dev
 	began=$$(date +%s); $(MAKE) --no-print-directory check && echo $$(($$(date +%s) - began)) >build/make-test.seconds
 
-# A failed target does not hide what the other finds.
+# Lint, types, layers, chaos and suite. A failure in chaos does not prevent suite.
 check: lint types layers
 	$(MAKE) --no-print-directory -k chaos suite
 
-# A file stays with one worker, as its fixtures do. One worker more than cores: half of their time tests wait.
+# Tests under five seconds. A file's tests share a worker and its fixtures. One more worker than WORKERS,
+# as tests wait half of the time.
 suite: $(VENV)/.installed-dev
 	$(IN_MEMORY) $(BIN)/python -m pytest -n $$(($(WORKERS) + 1)) --dist loadfile --ignore=tests/chaos $(PYTEST)
 
-# kill -9 at every kill point; prints how many there are. Apart: a fork costs five times as much in a
-# process that has collected every test, torch and all.
+# Kill or fail every step and print the number of fault points. Apart from suite: a fork costs five times as
+# much in a process that has imported torch.
 chaos: $(VENV)/.installed-dev
 	$(IN_MEMORY) $(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
 
-# What takes over five seconds each: whole studies by real processes, which mostly wait, so twice the workers;
-# what measures real work runs alone.
+# Tests over five seconds, of whole studies by real processes. They mostly wait, so there are twice as many
+# workers; tests that measure real work run alone.
 test-slow: $(VENV)/.installed-dev
 	status=0; $(BIN)/python -m pytest -m "slow and not long and not quiet" -n $$((2 * $(WORKERS))) --dist load --durations=10 $(PYTEST) || status=1; \
 	$(BIN)/python -m pytest -m "quiet and not long" --durations=5 $(PYTEST) tests/integration || status=1; exit $$status
 
+# All tests, including those of minutes.
 test-all: test test-slow test-long
 
-# Within two minutes: what differs from BASE (the last commit), its types, and the unit tests of its rooms.
+# Lint, types and unit tests of the files that differ from BASE (the last commit); two minutes.
 check-fast: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/dmypy run -- $$($(BIN)/python -m tests.touched --types $(BASE))
 	set -- $$($(BIN)/python -m tests.touched --tests $(BASE)); test $$# -eq 0 || $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --hypothesis-profile=dev "$$@"
 
-# Each test that CI listed as flaky in build/flaky.json, N times.
+# Run each test that CI listed as flaky in build/flaky.json N times.
 flaky: $(VENV)/.installed-dev
 	python3 .ci/again.py hunt $(or $(N),20)
 
-# Lines and branches that the tests reach, a number a room: the suite once more, under coverage.py.
+# Covered lines and branches of each room, from the suite under coverage.py.
 coverage: $(VENV)/.installed-dev
 	$(BIN)/coverage erase; $(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST) || true
 	$(BIN)/coverage combine --quiet && $(BIN)/python -m tests.room_coverage
@@ -79,12 +86,12 @@ bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
 
-# The same on made-up surfaces, by formulas that no tuner knows: python docs/figures.py made-up build/bench/made-up.json
+# Every tuner on made-up surfaces, by formulas that no tuner has. For the page: python docs/figures.py made-up build/bench/made-up.json
 bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 
-# The same on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
+# Tuners on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
 bench-caps: $(VENV)/.installed-dev
 	@test -f $(CAPS)/surfaces.toml || echo "skipped: there is no $(CAPS)/surfaces.toml; name a folder of measured power caps as CAPS"
 	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
@@ -94,7 +101,7 @@ test-python310: build/python310/.installed $(VENV)/.installed-dev
 	build/python310/bin/python -W error -m tests.python310.imports
 	build/python310/bin/python -m pytest -q -p no:cacheprovider -p tests.python310.plugin $(TESTS310)
 
-# The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
+# The API on the oldest web stack that pyproject.toml allows; it calls functions that are deprecated since.
 test-lowest: $(VENV)/.installed-dev
 	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
 	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/http/test_host_header.py tests/unit/tuner/service/http/test_http_limits.py tests/unit/tuner/service/http/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/service/http/test_event_loop.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
@@ -107,7 +114,7 @@ attack: $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long
 
-# The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
+# The fake NVML for use from a shell. OUT receives libnvidia-ml.so.1, and fakenvml, which sets its state
 # (tests/nvml/README.md).
 fake-nvml:
 	mkdir -p $(or $(OUT),build/gpu) && python3 -m tests.nvml.fake $(or $(OUT),build/gpu)
@@ -116,17 +123,17 @@ fake-nvml:
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware
 
-# The folder for a GPU host that has no checkout and no package index: docs/hardware-report.md
+# A folder for the first hour on a GPU host without checkout and package index: docs/hardware-report.md
 hardware-kit: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.hardware.first_hour.build build/hardware-kit
 
-# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
-# deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
+# The units in a Debian booted by systemd-nspawn; as root. An interrupt cleans up. Each step has its own
+# deadline (tests/systemd/machine.py), so that a hang ends.
 test-systemd: $(VENV)/.installed-dev
 	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -x -n 2 --dist loadfile --durations=5 tests/systemd
 
-# The pods of deploy/kubernetes by podman, with the users, capabilities and mounts of the rendered example; as
-# root, after `make image chart`. In a network of its own, without the host's: minutes.
+# The pods of deploy/kubernetes by podman; as root, after `make image chart`. Users, capabilities and mounts are
+# those of the rendered example. It runs in a separate network namespace; minutes.
 test-container: $(VENV)/.installed-dev
 	JOULETUNE_TEST_CONTAINER=1 unshare --net sh -c 'ip link set lo up && $(BIN)/python -m pytest -vx --durations=5 tests/container'
 
@@ -140,39 +147,39 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
-# Jobs of a real Slurm on this host, as root, with fake GPUs: minutes. Skips with a reason where none is installed.
+# Jobs of a real Slurm on this host, as root, with fake GPUs: minutes. Skips with a reason without Slurm.
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v -m "" --durations=5 tests/slurm
 
-# Servers of language models: stand-ins by their engines' sources, and a real llama-server where one is built.
+# Servers of language models. Stand-ins follow the engines' sources; a real llama-server is used if it is built.
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
 
-# Inference engines from the package index, each tuned once, beside their defaults and their vendors' advice:
-# some 20 minutes on two quiet cores; NAMES=openvino for one of them. PART=joint: instead, a real llama-server's
-# drafts and flags behind the proxy, jointly and one after the other; some ten minutes.
+# Inference engines, each tuned once, beside their defaults and their vendors' advice. Some 20 minutes on two
+# quiet cores; NAMES=openvino for one of them. PART=joint: instead, a real llama-server's drafts and flags behind
+# the proxy, tuned jointly and one after the other; some ten minutes.
 test-engines: $(VENV)/.installed-llama $(if $(filter joint,$(PART)),,build/engines/.installed)
 	mkdir -p build/bench
 	if test "$(PART)" != joint; then $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json && $(BIN)/python docs/figures.py engines build/bench/engines.json; fi
 	if test "$(PART)" = joint; then $(BIN)/python -m tests.engines.tuned.joint --output build/bench/engines-joint.json && $(BIN)/python docs/figures.py engines-joint build/bench/engines-joint.json; fi
 
-# The gallery's programs, each tuned once, beside every setting of theirs: docs/gallery.md. Some 25 minutes on two
+# The gallery's programs, each tuned once, beside all their settings: docs/gallery.md. Some 25 minutes on two
 # quiet cores; NAMES="experts embeddings" for some of them; FOREIGN=1.0 on a busy machine.
 gallery: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.gallery.bench $(NAMES) $(if $(FOREIGN),--foreign-share $(FOREIGN)) --output build/bench/gallery.json
 	$(BIN)/python docs/figures.py gallery build/bench/gallery.json
 
-# The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
-# of an hour. Skips with a reason where one is not installed.
+# The documented examples on nginx, PostgreSQL, Redis, ffmpeg, FastAPI and PyTorch: a quarter of an hour.
+# Skips with a reason where one is not installed.
 test-plugins: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/plugins
 
-# The federated strategy under a real Flower, in an environment of its own, as its pins are not ours: a
-# minute or two to install and to run. Another release: make test-federated FLWR='==1.32.*' FL=build/flower
+# The federated strategy under a real Flower: a minute or two. Flower's pins differ from ours, so it has a
+# separate environment. Another release: make test-federated FLWR='==1.32.*' FL=build/flower
 test-federated: $(FL)/.installed $(VENV)/.installed
 	JOULETUNE_PYTHON=$(abspath $(BIN))/python $(FL)/bin/python -m pytest -q -W ignore::DeprecationWarning tests/federated
 
-# A hundred clients learn digits in a real `flwr run`, each round set by FedGPO: minutes.
+# A hundred clients learn digits in a real `flwr run`; FedGPO sets each round: minutes.
 run-federated: $(FL)/.installed $(VENV)/.installed
 	$(FL)/bin/python -m jouletune_bench.fleet.example --database build/federation.sqlite --python $(abspath $(BIN))/python
 
@@ -182,7 +189,7 @@ bench-devices: $(VENV)/.installed-dev
 	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/python -m tests.bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
 	for one in devices host host-alone; do $(BIN)/python docs/figures.py $$one build/bench/$$one.json; done
 
-# Four like devices that try a setting each, beside one, in virtual time: a quarter of an hour on one core.
+# Four like devices that try one setting each, beside a single device: a quarter of an hour on one core.
 bench-apart: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.apart.bench --output build/bench/apart.json
 	$(BIN)/python docs/figures.py apart build/bench/apart.json
@@ -192,13 +199,13 @@ bench-boards: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.boards.study --output build/bench/boards.json
 	$(BIN)/python docs/figures.py boards build/bench/boards.json
 
-# 2,000 waiting agents, beside 200 at another commit's checkout: make bench-service BEFORE=../elsewhere
+# 2,000 waiting agents. With 200 at another commit's checkout: make bench-service BEFORE=../elsewhere
 bench-service: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.service.bench $(if $(BEFORE),--before $(BEFORE)) --output build/bench/service.json
 	$(BIN)/python docs/figures.py service build/bench/service.json docs/services.md
 
-# 10,000 agents, replicas through ten bad minutes, 1,000 suggestions, 10 million trials: an hour and 20 GB
-# of disk; `make bench-fleet PART=holding` for one of them.
+# 10,000 agents, failing replicas, 1,000 suggestions, 10 million trials. An hour and 20 GB of disk;
+# `make bench-fleet PART=holding` for one of them.
 bench-fleet: $(VENV)/.installed-ray
 	mkdir -p build/bench && $(BIN)/python -m tests.fleet.bench $(or $(PART),holding replicas asking trials) $(if $(BEFORE),--before $(BEFORE)) --output build/bench/fleet.json
 	$(BIN)/python docs/figures.py fleet build/bench/fleet.json docs/fleet.md
@@ -208,35 +215,35 @@ bench-packrat: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.engines.packrat --json >build/bench/packrat.json
 	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
 
-# What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
+# Savings by the memory allocator alone, four models on this machine: some 15 minutes on two quiet cores.
 bench-allocators: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
-# Budgets kept whatever fails, and what dividing watts brings: some 40 minutes on two quiet cores.
+# Budgets under failures, and savings by dividing watts: some 40 minutes on two quiet cores.
 bench-budgets: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench budgets --json >build/bench/budgets.json
 	$(BIN)/python docs/figures.py budgets build/bench/budgets.json
 
-# What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.
+# Savings in the examples of test-plugins: some 15 minutes on two quiet cores, docs/tuned-services.md.
 bench-plugins: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.plugins.bench --output build/bench/plugins.json
 	$(BIN)/python docs/figures.py plugins build/bench/plugins.json docs/tuned-services.md
 
-# Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
-# PART=synthetic: on decoders of known costs, some minutes; on others with DECODER=module:NAME.
+# Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and 20 to train it.
+# PART=synthetic: on decoders of given costs, some minutes; on others with DECODER=module:NAME.
 bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench; if test "$(PART)" != synthetic; then $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json && $(BIN)/python docs/figures.py speculation build/bench/speculation.json; fi
 	if test "$(PART)" = synthetic; then $(BIN)/python -m tests.bench speculation-synthetic --decoder "$(DECODER)" >build/bench/speculation-synthetic.json && test -n "$(DECODER)" || $(BIN)/python docs/figures.py speculation-synthetic build/bench/speculation-synthetic.json; fi
 
-# Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
+# Fine-tuning paced beside inference: made-up pairs, then two real processes; a quarter of an hour.
 bench-admission: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench admission >build/bench/admission.json
 	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
-# Plans by the load on simulated servers of language models, beside governors and oracles: a minute of CPU time
-# a cell, a quarter of an hour for the day. The file has every cell as soon as it is judged, those of earlier
-# runs too; rivals' runs are kept beside it. Another trace or server: make bench-load TRACE=trace.csv
+# Plans by load on simulated language-model servers, beside governors and oracles. A cell takes a minute of
+# CPU time, a day a quarter of an hour. Each judged cell is added to the file at once; it keeps the cells of
+# earlier runs and, beside it, the rivals' runs. Another trace or server: make bench-load TRACE=trace.csv
 # DEVICE=module:NAME. PART=real: on a real service of this machine instead, ten minutes.
 bench-load: $(VENV)/.installed-dev
 	mkdir -p build/bench
@@ -248,17 +255,17 @@ else
 	$(BIN)/python docs/figures.py load build/bench/load.json
 endif
 
-# FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
+# FedGPO and its rivals on modelled federations with real training: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
-# The sizes in tests/house.toml, written again; prints what rose since the last commit.
+# Write the sizes in tests/house.toml and print those that rose since the last commit.
 ledger:
 	@python3 -m tests.ledger
 
-# The size of each part, and what has a goal. Then the numbers, other than 0, 1 and 2, that are written into
-# the optimiser and the guard: each is a choice that needs a reason.
+# The size of each part beside its goal, and the literal numbers in optimiser and guard. 0, 1 and 2 are left
+# out; each other number is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 
@@ -270,39 +277,40 @@ wheel: $(VENV)/.installed-dev
 deb: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_deb.py build/dist --release $(or $(RELEASE),bookworm)
 
-# The images of tuner, agent and actuator in buildah's local store, from Debian's archive and the locks; TARGET=agent:
-# one of them. Their lists of parts are in build/image. As root, with mmdebstrap and buildah; minutes.
+# The images of tuner, agent and actuator in buildah's local store. As root, with mmdebstrap and buildah, from
+# Debian's archive and the locks; minutes. TARGET=agent for one of them. build/image has their lists of parts.
 image: build/image/.installed
 	PIP_DISABLE_PIP_VERSION_CHECK=1 build/image/bin/python deploy/build_image.py build/image $(addprefix --target ,$(TARGET))
 
-# The examples in deploy/kubernetes, rendered into build/chart and validated; the alerts of the operator anew.
+# The examples in deploy/kubernetes, rendered into build/chart and validated; writes the operator's alerts.
 chart: build/chart/.installed
 	build/chart/bin/python deploy/build_chart.py build/chart
 
-# Wheel and packages in fresh Debians, installed, used, upgraded, removed: half an hour on two quiet cores. Then
-# python docs/figures.py release build/release-check.json
+# Wheel and packages in fresh Debians, installed, used, upgraded, removed: half an hour on two quiet cores. For the
+# page: python docs/figures.py release build/release-check.json
 release-check: $(VENV)/.installed-dev
 	PYTHONPATH=deploy $(BIN)/python -m tests.release.check --output build/release-check.json
 
-# deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
-# looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
+# Write the locks in deploy/locks, with the digest of every file that agent and tuner install. PyTorch's CPU
+# build comes from PIP_FIND_LINKS, or from the index that UV_EXTRA_INDEX_URL names.
 locks: build/locks/.installed
 	build/locks/bin/python deploy/build_locks.py build/locks/bin/uv
 
-# What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
+# Write the blocking client, the awaited verbs, docs/api/http.md and the schema of fleet files. Sources: the table
+# of verbs, the awaited client and the dataclasses of fleet files.
 client: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.generated
 
-# What each command prints, written down anew in tests/golden: what changed there is what operators read.
+# Write the golden files of each command's output, tests/golden; read the diff as an operator would.
 golden: $(VENV)/.installed-dev
 	rm -f tests/golden/*.txt
 	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/unit/tuner/cli tests/unit/tuner/presentation
 
-# docs/promises.md, from the marks of the tests.
+# Write docs/promises.md from the marks of the tests.
 promises:
 	@python3 -m tests.promises
 
-# The site, in build/site; fails where a link or an anchor leads nowhere.
+# The site in build/site; fails on a broken link or anchor.
 docs: build/docs/.installed
 	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict
 
@@ -313,47 +321,50 @@ pictures: $(VENV)/.installed-dev
 	$(BIN)/python docs/images/study.py build/study.json docs/images/study.svg
 	$(BIN)/python docs/images/judgement.py docs/images/judgement.svg
 
-# The pages' pictures in docs, from a real tuner in Debian's chromium: two minutes.
+# The pictures of pages in docs, from a real tuner in Debian's chromium: two minutes.
 screenshots: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.browser.screenshots docs/images/pages
 
-# A fleet of 500 devices in one file, on SQLite and PostgreSQL; killed at every commit; minutes.
+# A fleet of 500 devices in one file, on SQLite and PostgreSQL. The tuner is killed at every commit; minutes.
 bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
-# 100 like devices and three odd ones that prove what others hold: two minutes on two quiet cores.
+# 100 like devices and three odd ones that first prove the settings of others: two minutes on two quiet cores.
 bench-transfer: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --output build/bench/transfer.json
 	$(BIN)/python docs/figures.py transfer build/bench/transfer.json docs/policies/memory.md
 
-# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
-# TRIALS=1000000 on PostgreSQL alone.
+# Time of the pages with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL. With
+# TRIALS=1000000 on PostgreSQL only.
 bench-pages: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) $(if $(REALTIME),--realtime) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
 
-# An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.
+# An operator's tasks, their steps counted and timed on the pages and in commands: two minutes.
 bench-tasks: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.browser.tasks --output build/bench/tasks.json
 	$(BIN)/python docs/figures.py tasks build/bench/tasks.json
 
-# The pages in a real browser: every page at two widths, an operator's tasks in clicks, and the state of
-# the actuator against what is shown, in 8 states of real processes. A quarter of an hour.
+# The pages in a real browser. Every page at two widths, an operator's tasks in clicks, and the displayed
+# against the actual state of the actuator in 8 states of real processes. A quarter of an hour.
 test-pages: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v -m "" --durations=5 tests/browser
 
+# Formatting and lint by ruff.
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-# Everything, then what agents load as Python 3.10 has it.
+# Types of all code; the agent's modules also under Python 3.10.
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 --cache-dir build/mypy310 $(ROOMS310)
 
+# Imports between rooms, by import-linter.
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
+# Format, and fix the findings that ruff can fix.
 fmt: $(VENV)/.installed-dev
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
@@ -409,5 +420,6 @@ build/docs/.installed: pyproject.toml constraints.txt
 	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
+# Delete the virtual environments, build and caches.
 clean:
 	rm -rf $(VENV) $(FL) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
