@@ -1,7 +1,7 @@
-"""The messages between agent, operator and tuner. Values of the vocabulary travel as they are.
+"""The messages between agents, operators and the tuner. Values of `tuner.core` are sent unchanged.
 
-Every message carries `protocol`. The tuner serves its own version and the one before, ignores
-fields it does not know, and answers 426 to anything else.
+Every message carries `protocol`. The tuner serves its own version and the one before, ignores unknown
+fields, and answers every other version with 426.
 """
 
 from tuner.wire.agents import *

@@ -1,4 +1,4 @@
-"""Between agent and tuner: orders, reports, and how they find each other."""
+"""Messages between agent and tuner: enrolment, registration, orders and reports."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ __all__ = [
 ]
 
 LONGEST_POLL_S = 60.0
-"""How long an agent may have the tuner wait for news before it answers."""
+"""The longest time that an agent may let the tuner wait for news before it answers."""
 
 
 class Enrolment(Message):
-    """An agent asks for a token of its own: its name, and the SHA-256 of the token it has made.
+    """An agent's request for its own token: its name, and the SHA-256 of the token that it has made.
 
-    The token itself never travels before it counts; asking again, after a lost answer, is no harm.
+    The token itself is not sent before it is valid. Repeating the request after a lost answer is
+    harmless.
     """
 
     agent: str
@@ -63,30 +64,30 @@ class Enrolment(Message):
 
 
 class Enrolled(Message):
-    """The tuner's answer: the agent's own token counts from now on."""
+    """The tuner's answer to an `Enrolment`: the agent's own token is valid from now on."""
 
     agent: str
 
 
 class Registration(Message):
-    """An agent introduces a device and the workload on it."""
+    """A device that an agent registers, with its workload."""
 
     device: Device
 
 
 class Registered(Message):
-    """The tuner's answer: how long a lease lasts and when to renew it."""
+    """The tuner's answer to a registration or a renewal: the length of a lease, after which it expires."""
 
     lease_s: Seconds
 
 
 class Poll(Message):
-    """A poll: an agent requests an assignment for a device and reports its status.
+    """An agent's request for an assignment for a device, with the device's status.
 
-    `agent` is its name, a slash, and a new word at each of its starts: asking twice gives the
-    same assignment, asking after a crash a further attempt.
-    `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
-    something new before it answers. `unable` says why the device takes no order now (empty: it does).
+    `agent` is the agent's name, a slash and a word that is new at each start of the agent: a repeated
+    poll gets the same assignment, a poll after a crash another attempt. `holding` and `revision` name the
+    hold in force; empty without one. The tuner waits up to `wait_s` for news before it answers. `unable`
+    is the reason why the device accepts no orders now; empty if it accepts them.
     """
 
     agent: str
@@ -99,14 +100,14 @@ class Poll(Message):
 
 
 class Assignment(Message):
-    """Try this setting: apply, settle, measure, report, under the lease that `token` names.
+    """A trial to run: apply the setting, settle, measure and report, under the lease that `token` names.
 
-    `nonce` is that lease's secret: without it neither a renewal nor a report counts.
-    `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
-    `context` is the load that is requested, empty where any will do; `expected` the load that the window
-    is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
-    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, which
-    is that of its row at the requested load, else its first row's.
+    `nonce` is that lease's secret: a renewal or a report without it does not count. A complete trial has
+    measured all `metrics`; `limits` serve to abort it early. `context` is the requested load, empty for
+    any load. `expected` is the load that the window is compared with, empty for no comparison. `follows`
+    is a signal whose mean in the window is also reported as load, empty for no signal. `plan` is followed
+    in place of the setting; `setting` is then that of the plan's row at the requested load, else that of
+    its first row.
     """
 
     kind: Literal["trial"] = "trial"
@@ -132,10 +133,11 @@ class Assignment(Message):
 
 
 class HoldOrder(Message):
-    """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
+    """An order to hold a plan for `valid_for_s`, even without the tuner, measured every `observe_s`.
 
-    `limits` has those of each row of the plan, in order. Of windows that break none, one every
-    `report_s` is enough: the tuner of a large fleet says so. `follows` is as in an `Assignment`.
+    `limits` has the limits of each row of the plan, in the plan's order. Of the windows that break no
+    limit, one every `report_s` is enough; the tuner of a large fleet sets it. `follows` is as in an
+    `Assignment`.
     """
 
     kind: Literal["hold"] = "hold"
@@ -153,13 +155,14 @@ class HoldOrder(Message):
 
     @model_validator(mode="after")
     def _of_every_row(self) -> HoldOrder:
+        """Refuse an order whose limits do not match the rows of its plan."""
         if len(self.limits) != len(self.plan.rows):
             raise ValueError("a hold assignment needs the limits of every row of its plan")
         return self
 
 
 class Idle(Message):
-    """Nothing to do now; stay at the hold, or at what the device was before."""
+    """Nothing to do now: keep the hold or, without a hold, leave the device as it is."""
 
     kind: Literal["idle"] = "idle"
     why: str = ""
@@ -177,14 +180,17 @@ ORDER: TypeAdapter[Assignment | HoldOrder | Idle | Release] = TypeAdapter(Order)
 
 
 class BudgetReport(Message):
-    """A device whose host lets it be a member of a budget, and what is in force there.
+    """The caps in force on a device whose host allows it to join a budget.
 
     `POST /v1/devices/ID/budget`; the tuner waits up to `wait_s` for other caps before it answers with a
-    `BudgetOrder`. `group` is empty for no member. `revision` is that of the steps acknowledged, after the
-    write; 0: the host has none, as after a reboot, and the floor is in force. `at_most` is the cap in force
-    by knob, `most_w` the highest cap in watts of the steps that the host still has before it. `unable` says
-    why no cap can be kept (empty: it can). `above_w` is the power measured above what the clock ceilings
-    `above_at` count with, since these steps arrived (0: none was): the host is at its floor since then.
+    `BudgetOrder`. `group` is empty for a device in no group. `revision` is that of the last steps that
+    the host wrote and acknowledged; 0: the host has no steps, as after a reboot, and the floor is in
+    force. `at_most` is the cap in force by knob. `most_w` is the highest cap in watts of the steps that
+    the host keeps, later ones included. `unable` is the reason why no cap can be kept; empty if it can.
+
+    `above_w` is the highest measured power that exceeded the watts counted for the clock ceilings
+    `above_at`, since these steps arrived; 0 without an excess. After an excess the host stays at its
+    floor.
     """
 
     agent: str
@@ -200,7 +206,7 @@ class BudgetReport(Message):
 
 
 class CapOrder(Message):
-    """From `in_s` seconds after its receipt on, no cap knob is above `at_most`; that counts as `cap_w`."""
+    """From `in_s` seconds after receipt, no cap knob is above `at_most`, which counts as `cap_w` watts."""
 
     in_s: Span
     cap_w: Watts
@@ -210,9 +216,9 @@ class CapOrder(Message):
 class BudgetOrder(Message):
     """The tuner's answer to a `BudgetReport`.
 
-    `none`: nothing new; what is in force stays, also where the tuner knows no such group. `caps`: be a
-    member of `group` with these steps in place of all earlier ones, the first of them now. `release`: leave
-    `group` and go back to the original setting.
+    `none`: no change; the caps in force stay, even if the tuner has no such group. `caps`: join `group`
+    with these steps, which replace all earlier ones; the first applies now. `release`: leave `group` and
+    return to the original setting.
     """
 
     kind: Literal["none", "caps", "release"] = "none"
@@ -222,6 +228,7 @@ class BudgetOrder(Message):
 
     @model_validator(mode="after")
     def _whole(self) -> BudgetOrder:
+        """Refuse an order without a group, steps out of order, and caps without a revision."""
         times = [step.in_s for step in self.steps]
         if self.kind != "none" and not self.group:
             raise ValueError(f"{self.kind} needs a group")
@@ -233,7 +240,7 @@ class BudgetOrder(Message):
 
 
 class Renewal(Message):
-    """An agent is still at work on a trial."""
+    """An agent's request to renew the lease of a trial that is still running."""
 
     device: str
     token: Ordinal
@@ -241,7 +248,7 @@ class Renewal(Message):
 
 
 class TrialReport(Message):
-    """How one device's attempt at a trial ended."""
+    """The outcome of one device's attempt at a trial."""
 
     device: str
     study: str
@@ -253,9 +260,9 @@ class TrialReport(Message):
 
 
 class StepReport(Message):
-    """A step of a continuous study that an agent made by itself while the tuner was away.
+    """A step of a continuous study that an agent made on its own while the tuner was away.
 
-    `key` is the agent's own word for it: a step reported twice counts once.
+    `key` is an identifier that the agent chooses: a step reported twice counts once.
     """
 
     device: str
@@ -266,13 +273,18 @@ class StepReport(Message):
 
 
 class Receipt(Message):
-    """What became of a report: it closed the trial, waits for other devices, was late or known."""
+    """The tuner's answer to a report.
+
+    `closed`: the trial or the hold is closed. `kept`: a hold's window is stored, or the trial waits for
+    the reports of other devices. `late`: the report no longer counts. `duplicate`: the tuner already has
+    it.
+    """
 
     result: Literal["closed", "kept", "late", "duplicate"]
 
 
 class HoldReport(Message):
-    """One window measured while holding, or the end of a hold (`ended` says why)."""
+    """One window measured during a hold, or the end of a hold, with its reason in `ended`."""
 
     device: str
     study: str
@@ -283,7 +295,10 @@ class HoldReport(Message):
 
 
 class Reverted(Message):
-    """An operator reverts a device on its host; `why` says so, and when, unlike any other time."""
+    """The notice that an operator reverted a device on its host.
+
+    `why` includes the time, so that it identifies this revert: a repeated notice changes nothing.
+    """
 
     device: str
     why: str

@@ -17,9 +17,9 @@ __all__ = ["AdmitDraft", "BudgetDraft", "BudgetMemberView", "BudgetView", "GridD
 class BudgetDraft(Change):
     """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.
 
-    `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by
-    patterns of device ids. With `measure` a member without a front has it measured by a study of its own.
-    `reserve` is the share of the watts for devices that match later, until they are let in.
+    `select` has patterns of `id`, `board`, `kind`, `host`, `workload` or a label. `priorities` are by
+    patterns of device ids. With `measure` a study is created for each member without a measured front.
+    `reserve` is the share of the watts kept for devices that match later, until an operator admits them.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -36,7 +36,7 @@ class BudgetDraft(Change):
 
 
 class AdmitDraft(Change):
-    """Devices to let into a group that selects them."""
+    """The devices to admit into a group that selects them."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
 
@@ -44,10 +44,10 @@ class AdmitDraft(Change):
 
 
 class GridDraft(Change):
-    """A limit for some time on `groups` (none named: on all): `watts`, or a `share` of their own watts.
+    """A temporary limit on `groups` (empty: all groups): `watts`, or a `share` of each group's own watts.
 
-    Without `effective_at` it counts from now on. It takes the place of an event with its `id` (empty: a new
-    one). It ends within 7 days.
+    Without `effective_at` it starts now. It replaces the event with the same `id`; an empty `id` creates
+    a new event. It ends within 7 days.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -61,11 +61,11 @@ class GridDraft(Change):
 
 
 class BudgetMemberView(OperatorView):
-    """A member: the cap that it was sent last, and the most that it may draw, in watts.
+    """A member: the cap that was last sent to it, and the most that it may draw, in watts.
 
-    `front` is the metric by which its watts are valued; empty: not measured, it shares uniformly.
-    `measured_by` is the study that measures it now. `unmet` says that its cap does not keep its limits,
-    `by_clock` that its cap is a clock ceiling: its watts are measured, and no hard cap.
+    `front` is the metric that values its watts; empty: not measured, the member gets an equal share.
+    `measured_by` is the study that measures it now. `unmet`: its limits are not kept under its cap.
+    `by_clock`: its cap is a clock ceiling whose watts are measured; it is not a hard cap.
     """
 
     device: str
@@ -81,11 +81,12 @@ class BudgetMemberView(OperatorView):
 
 
 class BudgetView(OperatorView):
-    """A group: its watts now and at the next step, what its members may draw, and what does not fit.
+    """A group: its watts now and at the next step, the draw of its members, and the watts that do not fit.
 
-    `missing_w` are the watts above the budget that no reachable member can give up. `outside` are devices
-    that it selects and that nobody has let in, with the watts that each may draw; `reserve_w` covers them.
-    `error` says why the group cannot be worked out (empty: it can); its watts are then none that count.
+    `missing_w` are the watts above the budget that no reachable member can give up. `outside` are the
+    devices that the group selects and that no operator has admitted, with the watts that each may draw;
+    `reserve_w` covers them. `error` is the reason why the group cannot be computed, empty if it can; with
+    an error its watts do not count.
     """
 
     name: str

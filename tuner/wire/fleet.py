@@ -49,17 +49,17 @@ class TokenView(OperatorView):
 
 
 class NewToken(TokenView):
-    """A token that was just made: the only time it is shown."""
+    """A new token with its secret, which is shown only here."""
 
     token: str
 
 
 class DeviceView(OperatorView):
-    """A device as operators see it: what it is, what can be set and measured, what is applied.
+    """A device as operators see it: its description, its knobs and metrics, and its applied setting.
 
-    `online` is false once its agent has reported nothing for longer than a lease: what is `applied` is
-    then only what was last heard. `unable` says why it takes no orders (empty: it does). `context` is
-    the load that its agent reported at `context_at`, since this tuner was started.
+    `online` is false once its agent has reported nothing for longer than a lease; `applied` is then the
+    last reported setting. `unable` is the reason why the device accepts no orders; empty if it accepts
+    them. `context` is the load that its agent reported at `context_at`, since this tuner started.
     """
 
     device: Device
@@ -73,26 +73,27 @@ class DeviceView(OperatorView):
 
 
 class Health(StrEnum):
-    """The status of a device, in a word."""
+    """The status of a device, in one or a few words."""
 
     SAFE = "safe"
-    """At its original setting, and nothing is tried."""
+    """At its original setting, with no trial running."""
     TRYING = "trying"
     HOLDING = "holding"
     PROPOSED = "proposed"
-    """A setting waits for an operator's yes."""
+    """A proposed setting waits for an operator's approval."""
     PAUSED = "paused"
     STOPPED = "stopped"
-    """All devices are."""
+    """The emergency stop of all devices is in force."""
     LIMIT_NOT_MET = "limit not met"
     OFFLINE = "offline"
 
 
 class Savings(OperatorView):
-    """What holding has saved, in joules with their standard error, and by the operator's series.
+    """The energy saved by holding, in joules with its standard error, and its cost and CO2e by the series.
 
-    `priced_by` names the series that `cost` and `co2e_g` rest on. `uncounted` studies hold a plan on
-    several devices together: what those save is in no sum.
+    `priced_by` names the operator's series behind `cost` and `co2e_g`. `uncounted` is the number of
+    studies that hold a plan on several devices together: their savings are not billed and are missing in
+    the sums.
     """
 
     joules: float
@@ -106,12 +107,12 @@ class Savings(OperatorView):
 
 
 class FleetRow(OperatorView):
-    """A device among all: its status, its applied setting against its default, its study's saving.
+    """One device of the fleet: its status, its applied setting beside its default, and its study's saving.
 
-    `saving` is the share by which the objective is better; None, as `saved_j`, where unknown (yet),
-    and where what saves is not applied now.
-    `error` says why the study cannot be read or worked out (empty: it can). `latency` and `power` are the
-    metrics to watch here (empty: not measured), `limit` is the limit on that latency.
+    `saving` is the share by which the objective is better than at the baseline. It is None while unknown,
+    and while the setting that saves is not applied; `saved_j` is None while unknown. `error` is the
+    reason why the study cannot be read or computed; empty if it can. `latency` and `power` are the
+    metrics shown for this device, empty if not measured; `limit` is the limit on that latency.
     """
 
     device: str
@@ -139,7 +140,10 @@ class FleetRow(OperatorView):
 
 
 class FleetView(OperatorView):
-    """All devices, how many stand how, and what was saved; of `pending` studies that is not known yet."""
+    """All devices, the number of devices by status, and the savings of all studies but the `pending` ones.
+
+    `pending` is the number of studies that are not evaluated yet.
+    """
 
     rows: tuple[FleetRow, ...]
     health: dict[str, int]
@@ -150,9 +154,9 @@ class FleetView(OperatorView):
 
 
 class FleetChange(OperatorView):
-    """One change that a fleet file makes: of a study as it was at `revision`, or of a new one.
+    """One change that a fleet file makes: to a study at `revision`, or a new study.
 
-    With `budget` it is of the group of that name that shares watts, and `stop` releases its devices.
+    With `budget` it changes the group of that name that shares watts; `stop` then releases its devices.
     """
 
     action: Literal["create", "change", "stop"]
@@ -165,10 +169,11 @@ class FleetChange(OperatorView):
 
 
 class FleetDiff(OperatorView):
-    """What a fleet file changes, or has changed, in order; `same` studies are as it declares.
+    """The changes that a fleet file makes or has made, in order.
 
-    `digest` is the file's, `fingerprint` that of the changes. No device is in the `empty` groups.
-    `same_budgets` groups that share watts are as it declares.
+    `same` is the number of studies that already match the file, `same_budgets` that of groups that share
+    watts. `digest` is the file's, `fingerprint` that of the changes. The groups in `empty` match no
+    device.
     """
 
     changes: tuple[FleetChange, ...]
@@ -180,13 +185,13 @@ class FleetDiff(OperatorView):
 
 
 class FleetText(OperatorView):
-    """The fleet file of the studies and budgets that there are."""
+    """The active studies and the budgets as the text of a fleet file."""
 
     text: str
 
 
 class StoppedDevice(OperatorView):
-    """A device while all are stopped: back at its original setting, not yet, or not to be reached."""
+    """A device under the emergency stop: `original` (it is back), `not yet`, or `offline`."""
 
     device: str
     state: Literal["original", "not yet", "offline"]
@@ -194,14 +199,14 @@ class StoppedDevice(OperatorView):
 
 
 class ReplicaView(OperatorView):
-    """A tuner of a database, and the time since its last report, in seconds."""
+    """A tuner of a database; `told_s` is the time since its last report, in seconds."""
 
     replica: TunerReplica
     told_s: float
 
 
 class StopView(OperatorView):
-    """Whether every device is stopped: since when, by whom, why, and how far that has come."""
+    """Whether the emergency stop is in force: since when, by whom, why, and the progress of each device."""
 
     in_force: bool
     at: datetime | None = None

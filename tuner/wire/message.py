@@ -1,4 +1,4 @@
-"""What every message has in common, and why a request was refused."""
+"""The common base of all messages, and the refusal of a request."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ __all__ = [
 
 PROTOCOL = 1
 SERVED = (PROTOCOL,)
-"""Versions this side understands; a second release adds its predecessor."""
+"""Protocol versions that this release serves; a second release adds its predecessor."""
 
 
 def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return a plan's document for a message, readable by earlier releases."""
     return as_before(handler(plan))
 
 
 SentPlan = Annotated[Plan, WrapSerializer(_sent), BeforeValidator(refuse_columns)]
-"""A plan, without empty fields that release 0.2.0 does not have; one by two signals is refused."""
+"""A plan without the empty fields that release 0.2.0 lacks; a plan by two signals is refused."""
 
 
 def check_protocol(protocol: int) -> None:
-    """Return quietly when a message of this version is understood.
+    """Check that this release serves a protocol version.
 
     Raises:
-        ProtocolMismatch: it is not; the message names the versions that are.
+        ProtocolMismatch: it does not; the message names the served versions.
     """
     if protocol not in SERVED:
         served = ", ".join(str(v) for v in SERVED)
@@ -57,9 +58,9 @@ def check_protocol(protocol: int) -> None:
 
 
 class Message(BaseModel):
-    """What every message has in common. Infinities travel as strings: JSON has none.
+    """The base of every message. JSON has no infinities: they are sent as strings.
 
-    A field that declares no bound has that of `sizes`.
+    A field without a declared bound gets that of `sizes`.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="ignore")
@@ -71,34 +72,34 @@ class Message(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> Any:  # noqa: ANN401  a core schema
-        """Return its schema with a bound for every field."""
+        """Return the message's schema with a bound on every field."""
         return tightened(handler(source), handler.resolve_ref_schema, cls.sizes)
 
     @model_validator(mode="before")
     @classmethod
     def _within_bounds(cls, data: object) -> object:
-        """Refuse what is too long, or no text, and shorten sentences, before anything is made of it."""
+        """Refuse oversized values and invalid text, and shorten sentences, before the message is built."""
         return bounded(data)
 
 
 class OperatorView(Message):
-    """What the tuner answers operators: as long as the fleet is large."""
+    """An answer to an operator: its length grows with the fleet."""
 
     sizes: ClassVar[Sizes] = ANSWERED
 
     @model_validator(mode="before")
     @classmethod
     def _within_bounds(cls, data: object) -> object:
-        """Leave an answer as it is."""
+        """Return an answer unchanged."""
         return data
 
 
 Shown = Annotated[str, AfterValidator(redacted)]
-"""What went wrong, as others than those of this host may read it: the one place that redacts."""
+"""An error text for readers on other hosts. This is the one place that redacts it."""
 
 
 class Problem(Message):
-    """Why a request was refused: a machine-readable code, what and where, and the next step."""
+    """The refusal of a request: a code for machines, a message with cause and place, and a next step."""
 
     code: str
     message: Shown

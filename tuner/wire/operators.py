@@ -1,4 +1,4 @@
-"""What operators ask of the tuner."""
+"""Requests of operators to the tuner."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = [
 ]
 
 MOST_LINES = 5_000
-"""The most lines of a fleet file: 5,000 are read within a second."""
+"""The most lines of a fleet file; 5,000 lines are read within a second."""
 TOKEN_DAYS = 90
-"""How long a person's token lasts, unless the admin says so."""
+"""The default lifetime of a person's token, in days."""
 
 
 class StudyDraft(Message):
-    """A study an operator asks for. Constraints and objective are text, as one types them.
+    """A request for a study. Constraints and objective are text, as typed on the command line.
 
-    `choices` cuts knobs down to some of their values; `conditions` says when a knob has an effect, as
-    text like `workers > 0`. `objective` is a metric, with `minimize ` or
-    `maximize ` before it where it is not known which way it is better. What is left open the tuner
-    chooses by the first device: without an objective the first of energy, CPU time and latency that it
-    measures, without `constraints` (None) a limit of its latency; an empty list says that none is wanted.
-    `group` is the group of a fleet file that declares the study.
+    `choices` restricts knobs to some of their values; `conditions` states when a knob has an effect, as
+    text like `workers > 0`. `objective` is a metric, preceded by `minimize ` or `maximize ` if its better
+    direction is unknown. The tuner fills the gaps from the first device: without an objective it takes
+    the first of energy, CPU time and latency that the device measures; without `constraints` (None) it
+    limits the latency; an empty list sets no limit. `group` is the group of a fleet file that declares
+    the study.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -54,14 +54,14 @@ class StudyDraft(Message):
 
 
 class Change(Message):
-    """An operator's change of a study: who, and why."""
+    """An operator's change of a study, with its author and reason."""
 
     who: str = "operator"
     why: str = ""
 
 
 class ConstraintChange(Change):
-    """All constraints a study has from now on, as text."""
+    """All constraints that a study has from now on, as text."""
 
     constraints: tuple[str, ...]
 
@@ -73,10 +73,10 @@ class ExplorationChange(Change):
 
 
 class FleetDraft(Change):
-    """A fleet file, line by line, and the name it has where it was read.
+    """A fleet file, line by line, and its name on the operator's machine.
 
-    With `prune` studies that a file declared before, and this one does not, are stopped. `expects` is
-    the fingerprint of the changes that were seen; empty: whatever they are now.
+    With `prune`, studies that an earlier file declared and this file does not are stopped. `expects` is
+    the fingerprint of the changes that the operator has seen; empty: apply the changes unchecked.
     """
 
     lines: Annotated[tuple[str, ...], REPEATED] = Field(max_length=MOST_LINES)
@@ -86,10 +86,11 @@ class FleetDraft(Change):
 
 
 class Decision(Change):
-    """An operator's yes or no to what a study proposes.
+    """An operator's approval or rejection of a study's proposal.
 
-    `revision` is the study's that was seen, None for whatever it proposes now. `trial` is one whose
-    setting is to be held in place of what is proposed; it must be proven to keep all limits.
+    `revision` is the revision of the study that the operator has seen; None: the present proposal.
+    `trial` selects the setting of that trial in place of the proposal; it must be proven to keep all
+    limits.
     """
 
     revision: Ordinal | None = None
@@ -97,9 +98,9 @@ class Decision(Change):
 
 
 class TokenDraft(Message):
-    """A token the admin asks for. Only one that enrols an agent may be left without a name.
+    """A request of the admin for a token. Only a token that enrols an agent may be left without a name.
 
-    `days` is how long a person's lasts; 0 is until it is revoked. One that enrols lasts a day.
+    `days` is the lifetime of a person's token; 0: until it is revoked. An enrolment token lasts one day.
     """
 
     name: str = ""

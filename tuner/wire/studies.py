@@ -41,7 +41,7 @@ __all__ = [
 
 
 class SettingView(OperatorView):
-    """A setting and the data on it."""
+    """A setting with its measured metrics, its verdict and its number of windows."""
 
     setting: Setting
     metrics: dict[str, Estimate]
@@ -50,10 +50,10 @@ class SettingView(OperatorView):
 
 
 class ConstraintPreview(OperatorView):
-    """What other constraints would change: `judged` trials by verdict, before and after.
+    """The effect of other constraints: `judged` trials by verdict, before and after.
 
-    `flipped` are the trials whose verdict would be another. The study would be in `phase` then;
-    `stays` says that it continues as it is, else `more_trials` are ahead.
+    `flipped` are the trials whose verdict would change. The study would be in `phase`. `stays`: it would
+    continue in its phase with its plan; otherwise it would run up to `more_trials` more trials.
     """
 
     study: str
@@ -70,10 +70,10 @@ class ConstraintPreview(OperatorView):
 
 
 class HeldUnder(OperatorView):
-    """A held setting under some constraints: its metrics, the limits then, and its saving.
+    """A held setting under some constraints: its metrics, its limits then, and its saving.
 
-    `saving` is the share by which the objective is better than the baseline's; None for the baseline
-    itself, and where it was not measured.
+    `saving` is the share by which the objective is better than at the baseline; None for the baseline
+    itself, and if it was not measured.
     """
 
     setting: SettingView
@@ -82,12 +82,12 @@ class HeldUnder(OperatorView):
 
 
 class ConstraintEffect(OperatorView):
-    """What a change of the constraints did.
+    """The effect of a change of the constraints.
 
     `result` is `kept` (the held setting stayed), `other` or `same` (the study searched again and then
-    held another setting, or the same), `searching` (it still does) or `ended` (it was stopped, or its
-    constraints changed again, before). `before` is None where no setting was held then; `after` was
-    held from `held_at` on.
+    held another setting, or the same), `searching` (it still searches) or `ended` (it was stopped, or its
+    constraints changed again, before it held a setting). `before` is None if no setting was held then;
+    `after` was held from `held_at` on.
     """
 
     result: Literal["kept", "other", "same", "searching", "ended"]
@@ -97,7 +97,7 @@ class ConstraintEffect(OperatorView):
 
 
 class ConstraintRevision(OperatorView):
-    """A revision that set a study's constraints; `effect` is None for the first, with which it was made."""
+    """A revision that set a study's constraints; `effect` is None for the first revision of the study."""
 
     revision: int
     who: str
@@ -112,10 +112,10 @@ class ConstraintRevision(OperatorView):
 class TrialView(OperatorView):
     """A trial as operators see it; the verdict is derived, not stored.
 
-    `context` is the load that was requested, or that a plan follows, as measured; empty: whatever ran.
-    `device` is the one that tries it alone; empty: all of the study's do. `foreign` is the share of the
-    machine that others used, none where it is unknown; `notes` say in words what qualifies the window,
-    by subject.
+    `context` is the requested load, or the measured value of the signal that a plan follows; empty: any
+    load. `device` is the device that runs the trial alone; empty: all devices of the study run it.
+    `foreign` is the share of the machine used by other processes; None if unknown. `notes` are remarks
+    that qualify the window, by subject.
     """
 
     study: str
@@ -139,9 +139,9 @@ class TrialView(OperatorView):
 
 
 class ExplanationView(OperatorView):
-    """What a study's policy believes by its trials; `explained` is false where it cannot say.
+    """A policy's model of a study, from its trials; `explained` is false if the policy has no such model.
 
-    `correlations` are each measured metric's rank correlation with the objective over its trials.
+    `correlations` are each measured metric's rank correlation with the objective over the trials.
     """
 
     study: str
@@ -157,9 +157,9 @@ class ExplanationView(OperatorView):
 class Violations(OperatorView):
     """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
 
-    A window counts as broken where it alone proves that a limit was; `seconds` is how long these
-    windows lasted. `rate` is None before anything was tried. `held` windows of its holds broke a limit,
-    too, of those that are kept; counted in a report only.
+    A window counts as broken if it proves by itself that a limit was broken; `seconds` is the length of
+    these windows together. `rate` is None before the first trial. `held` is the number of stored windows
+    of its holds that broke a limit; it is counted in a report only.
     """
 
     tried: int = 0
@@ -170,15 +170,15 @@ class Violations(OperatorView):
 
 
 class StudyView(OperatorView):
-    """A study as operators see it: its request, its status, and the best so far.
+    """A study as operators see it: its request, its status, and the best setting so far.
 
-    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
-    `unmet` is a limit that the held setting is proven to break, `offline` names its devices that are not
-    heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
-    `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
-    window that it waits for; it holds meanwhile. `capped` says which budget leaves a device too few watts
-    for its limits. `confirmed` is the setting that won its confirming windows, whether or not it is
-    applied now; None where the baseline stays.
+    `error` is the reason why the rest cannot be shown, empty if it can; a faulty study never hides the
+    others. `unmet` is a limit that the held setting is proven to break. `offline` are its devices without
+    contact. `signals` are those that its plan can follow. `unable` is the reason why one of its devices
+    accepts no orders. `stopped`: nothing runs until the stop of all devices is lifted. `waits` is the
+    freeze or the window that it waits for; a hold continues meanwhile. `capped` names the budget that
+    leaves a device too few watts for its limits. `confirmed` is the setting that won its confirming
+    windows, applied now or not; None if the baseline stays.
     """
 
     id: str
@@ -217,10 +217,10 @@ class StudyView(OperatorView):
 
 
 class PlanRowView(OperatorView):
-    """What a row of a plan rests on: what its setting and the baseline showed at its load.
+    """The evidence for a row of a plan: the metrics of its setting and of the baseline at its load.
 
-    `at` is that load, none where it is any; `windows` how many of the setting's own count. `saving` is the
-    share by which the objective is better than at the baseline, none where nothing tells.
+    `at` is that load, None for any load; `windows` is the number of counted windows of the setting.
+    `saving` is the share by which the objective is better than at the baseline, None if unknown.
     """
 
     setting: Setting
@@ -233,13 +233,13 @@ class PlanRowView(OperatorView):
 
 
 class StudyReport(OperatorView):
-    """The end of a study: what was gained, what it cost, and what went wrong.
+    """The result of a study: its saving, its cost and its failures.
 
-    `baseline` and `best` are what they showed against each other, in `alternating` windows where the
-    study came to that, else in all their windows. `saving` is the share by which the best's
-    objective is better, with its standard error; where no share makes sense, as the objective is not
-    above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
-    it is unknown. `rows` are those of a plan of several, in its order.
+    `baseline` and `best` are measured against each other in `alternating` windows if the study ran those,
+    else they come from all their windows. `saving` is the share by which the best setting's objective is
+    better, with its standard error. No share makes sense if the objective is not above 0 at the baseline:
+    `difference` is then the gain in the metric's unit. `limit_kept` is None if unknown. `rows` are those
+    of a plan of several rows, in its order.
     """
 
     study: StudyView
@@ -257,7 +257,7 @@ class StudyReport(OperatorView):
 
 
 class RevisionView(OperatorView):
-    """One revision of a study; `reason` is why it was in its phase then, whatever the revision changed."""
+    """One revision of a study; `why` is the reason of the change, `reason` that of its phase then."""
 
     revision: int
     who: str
