@@ -1,4 +1,4 @@
-"""An operator at a tuner, awaited. `tuner.client.blocking` is generated from this: `make client`."""
+"""The awaited client for operators of a tuner. `make client` generates `tuner.client.blocking` from it."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 LOOK_S = 1.0
-"""How often a study is looked at that is waited for."""
+"""Seconds between two looks at a study while `AsyncStudy.wait` waits for it."""
 RETRY_S = 2.0
-"""After a lost connection the stream of events is requested again so late."""
+"""Seconds between a lost connection and the next request for the stream of events."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only by another action."""
+"""Phases that a study leaves only after a further action."""
 
 
 class AsyncClient(AsyncVerbs["AsyncStudy"]):
-    """An operator at a tuner, in Python. Close it, or use it in an `async with` block.
+    """An operator's connection to a tuner, in Python. Close it, or use it in an `async with` block.
 
-    Its verbs are those of `tuner.verbs.table`. Whatever names a study may name the beginning of its id,
-    where no other begins so.
+    Its verbs are those of `tuner.verbs.table`. A verb on a study accepts the beginning of the study's id
+    if no other id begins with it; `delete` needs the whole id.
 
-    Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
-    Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
+    Every verb raises LinkError if the tuner does not answer or does not speak our protocol, Unauthorised
+    if the token is not valid, and the error that the tuner's own refusal names.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         transport: httpx.AsyncBaseTransport | None = None,
         tls: ClientTls = SYSTEM,
     ) -> None:
-        """Open a tuner, which is not asked yet. Raises ConfigError for what is no URL."""
+        """Open a client without a request to the tuner. Raises ConfigError: the URL is not valid."""
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -104,11 +104,11 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         choices: Mapping[str, Sequence[Value]] | None = None,
         conditions: Mapping[str, str] | None = None,
     ) -> AsyncStudy:
-        """Create a study as `jouletune study create` does, with the same choice of what is left open.
+        """Create a study as `jouletune study create` does, with the same defaults.
 
-        Without an objective it is the first that the device measures of energy, CPU time and latency;
-        without constraints (None) the latency may be at most 1.2 times the baseline's; `()` says that
-        no limit is wanted. `conditions` says when a knob has an effect: `{"prefetch": "workers > 0"}`.
+        Without an objective it takes the first that the device measures of energy, CPU time and latency.
+        Without constraints (None) the latency may be at most 1.2 times the baseline's; `()` sets no
+        limit. `conditions` states when a knob has an effect: `{"prefetch": "workers > 0"}`.
 
         Raises:
             NotFound: a device is not registered.
@@ -130,13 +130,16 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
     async def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
-        """Yield events in order, from now on or after one; after a lost connection all missed.
+        """Yield events in order, from now on or after a given event.
 
-        A study that changed without an event comes as one without an id.
+        After a lost connection the stream continues after the last event read. A study that changed
+        without an event is reported by an event without an id.
         """
         filters = {"study": study, "device": device}
         query = {name: value for name, value in filters.items() if value is not None}
-        await self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
+        await self.events(
+            last=1
+        )  # an absent tuner or a refused token raises now, not at the first event
         place = Place(after)
         while True:
             try:
@@ -162,22 +165,24 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
-        """Return the trials asked for, across studies, by start; or the given number, the latest first.
+        """Return the trials that match the filters, across studies, by start.
+
+        With `last` it returns only that number of the latest, newest first, after `skip` of them.
 
         Raises:
-            InvalidInput: what is to narrow it is no such thing.
+            InvalidInput: a filter is not valid.
         """
         return History(await super().history(narrowed(question, narrow), last, skip))
 
     async def ready(self) -> bool:
-        """Return whether the tuner is up and its database answers."""
+        """Return whether the tuner is up and its database takes writes."""
         try:
             return (await self._http.get("/v1/ready")).is_success
         except httpx.TransportError:
             return False
 
     async def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Send one request and return what its answer says."""
+        """Send the request of a verb and return the value in its answer."""
         request = calls.request(self._http, verb, given)
         try:
             answer = await self._sent(request, again=verb.method == "GET")
@@ -189,9 +194,9 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         return self._seen(reply)
 
     async def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a read request is sent again where its connection broke.
+        """Return the answer; a read is sent once more if its connection broke.
 
-        A server closes idle connections, and now and then just as one is used again.
+        A server closes idle connections, and sometimes just when one is used again.
         """
         try:
             return await self._http.send(request)
@@ -201,46 +206,47 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
             return await self._http.send(request)
 
     def _seen(self, reply: object) -> object:
+        """Return a study's view as a study with verbs, and any other value unchanged."""
         return AsyncStudy.seen_by(self, reply) if isinstance(reply, StudyView) else reply
 
 
 class AsyncTokens(AsyncTokenVerbs):
-    """The admin's verbs on tokens at a tuner."""
+    """The admin's verbs on the tokens of a tuner."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Send one request and return what its answer says."""
+        """Send the request of a verb and return the value in its answer."""
         return await self._client.ask(verb, given)
 
 
 class AsyncStudy(StudyView):
-    """A study as it stood when it was requested, and what can be done with it.
+    """A study as it was when it was read, with the verbs that apply to it.
 
-    Each verb that changes it returns it as it stands then; this one stays as it was.
+    Each verb that changes the study returns the study after the change; this object stays unchanged.
     """
 
     _client: AsyncClient = PrivateAttr()
 
     @classmethod
     def seen_by(cls, client: AsyncClient, view: StudyView) -> Self:
-        """Return a view as a study that a client can act on."""
+        """Return a view as a study on which the client's verbs can be called."""
         study = cls.model_construct(**dict(view))
         study._client = client
         return study
 
     async def refreshed(self) -> AsyncStudy:
-        """Return the study as it stands now."""
+        """Return the study as it is now."""
         return await self._client.study(self.id)
 
     async def wait(
         self, phases: Collection[Phase] = RESTING, timeout_s: float = float("inf")
     ) -> AsyncStudy:
-        """Return the study once it is in one of some phases: by default where it goes no further.
+        """Return the study once it is in one of these phases; by default one that needs a further action.
 
         Raises:
-            LinkError: it was not within `timeout_s` seconds, by this machine's clock.
+            LinkError: it was in no such phase within `timeout_s` seconds, by this machine's clock.
         """
         end = time.monotonic() + timeout_s
         while (now := await self.refreshed()).phase not in phases:
@@ -253,11 +259,11 @@ class AsyncStudy(StudyView):
         return now
 
     async def pause(self, why: str = "") -> AsyncStudy:
-        """Stop trying until it is resumed; the devices go back to their original settings."""
+        """Start no more trials until the study is resumed; its devices get their original settings back."""
         return await self._client.pause(self.id, Change(why=why))
 
     async def resume(self, why: str = "") -> AsyncStudy:
-        """Continue where the study was paused."""
+        """Continue the study in the phase in which it was paused."""
         return await self._client.resume(self.id, Change(why=why))
 
     async def stop(self, why: str = "") -> AsyncStudy:
@@ -265,48 +271,48 @@ class AsyncStudy(StudyView):
         return await self._client.stop(self.id, Change(why=why))
 
     async def approve(self, why: str = "") -> AsyncStudy:
-        """Hold what the study proposed when it was requested; refused where that is another by now."""
+        """Hold the proposal that this view shows. Raises Conflict: the study has changed since."""
         return await self._client.approve(self.id, Decision(why=why, revision=self.revision))
 
     async def reject(self, why: str = "") -> AsyncStudy:
-        """End the study; what it proposed when it was requested is not wanted."""
+        """End the study and reject its proposal. Raises Conflict: the study has changed since."""
         return await self._client.reject(self.id, Decision(why=why, revision=self.revision))
 
     async def delete(self) -> None:
-        """Remove the study, which has to be stopped, with everything it measured."""
+        """Delete the study, which must be stopped, and all its measurements."""
         await self._client.delete(self.id, Change())
 
     async def constrain(self, *constraints: str, why: str = "") -> AsyncStudy:
-        """Replace all constraints; everything measured is judged again. Without any there is no limit."""
+        """Replace all constraints; all measurements are judged again. No arguments: there is no limit."""
         change = ConstraintChange(constraints=constraints, why=why)
         return await self._client.set_constraints(self.id, change)
 
     async def preview(self, *constraints: str) -> ConstraintPreview:
-        """Return what other constraints would change; nothing is changed."""
+        """Return the effect of other constraints, without a change."""
         return await self._client.preview(self.id, ConstraintChange(constraints=constraints))
 
     async def tried(self) -> Sequence[TrialView]:
-        """Return every trial with its verdict as of now."""
+        """Return every trial with its current verdict."""
         return await self._client.trials(self.id)
 
     async def pareto(self) -> Sequence[SettingView]:
-        """Return the settings that no other beats in every metric asked for."""
+        """Return the Pareto front: the settings that no other beats in every metric of the study."""
         return await self._client.pareto(self.id)
 
     async def report(self) -> StudyReport:
-        """Return what the study gained and cost."""
+        """Return the saving and the cost of the study."""
         return await self._client.report(self.id)
 
     async def explain(self) -> ExplanationView:
-        """Return what the policy believes each knob does, and what it does not try."""
+        """Return the policy's predicted effect of each knob, and the settings that it does not try."""
         return await self._client.explain(self.id)
 
     async def revisions(self) -> Sequence[RevisionView]:
-        """Return who changed what and when."""
+        """Return the changes of the study, each with its author, time and reason."""
         return await self._client.revisions(self.id)
 
     async def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the trials as the client's `history` does, to be had as a frame or a file."""
+        """Return the study's trials as a history, for a frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return await self._client.history(None, last, **own)
 
@@ -315,17 +321,18 @@ class AsyncStudy(StudyView):
         return await self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Yield the study's events in order, from now on or after one."""
+        """Yield the study's events in order, from now on or after a given event."""
         return self._client.follow(self.id, after=after)
 
     async def plot(self) -> Figure:
-        """Draw the objective (energy) against the limited metric (latency), one mark a window.
+        """Draw the objective (energy) against the limited metric (latency), with one mark for each window.
 
-        With the limit, the baseline and the best; `savefig("study.svg")` of it writes it.
+        The figure also shows the limit, the baseline and the best setting; `savefig("study.svg")` writes
+        it.
 
         Raises:
             ConfigError: matplotlib is not installed.
-            InvalidInput: nothing can be drawn yet.
+            InvalidInput: there is nothing to draw yet.
         """
         from tuner.presentation.pictures import study_picture
 

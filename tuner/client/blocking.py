@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 LOOK_S = 1.0
-"""How often a study is looked at that is waited for."""
+"""Seconds between two looks at a study while `RemoteStudy.wait` waits for it."""
 RETRY_S = 2.0
-"""After a lost connection the stream of events is requested again so late."""
+"""Seconds between a lost connection and the next request for the stream of events."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only by another action."""
+"""Phases that a study leaves only after a further action."""
 
 
 class Client(Verbs["RemoteStudy"]):
-    """An operator at a tuner, in Python. Close it, or use it in a `with` block.
+    """An operator's connection to a tuner, in Python. Close it, or use it in a `with` block.
 
-    Its verbs are those of `tuner.verbs.table`. Whatever names a study may name the beginning of its id,
-    where no other begins so.
+    Its verbs are those of `tuner.verbs.table`. A verb on a study accepts the beginning of the study's id
+    if no other id begins with it; `delete` needs the whole id.
 
-    Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
-    Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
+    Every verb raises LinkError if the tuner does not answer or does not speak our protocol, Unauthorised
+    if the token is not valid, and the error that the tuner's own refusal names.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Client(Verbs["RemoteStudy"]):
         transport: httpx.BaseTransport | None = None,
         tls: ClientTls = SYSTEM,
     ) -> None:
-        """Open a tuner, which is not asked yet. Raises ConfigError for what is no URL."""
+        """Open a client without a request to the tuner. Raises ConfigError: the URL is not valid."""
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -103,11 +103,11 @@ class Client(Verbs["RemoteStudy"]):
         choices: Mapping[str, Sequence[Value]] | None = None,
         conditions: Mapping[str, str] | None = None,
     ) -> RemoteStudy:
-        """Create a study as `jouletune study create` does, with the same choice of what is left open.
+        """Create a study as `jouletune study create` does, with the same defaults.
 
-        Without an objective it is the first that the device measures of energy, CPU time and latency;
-        without constraints (None) the latency may be at most 1.2 times the baseline's; `()` says that
-        no limit is wanted. `conditions` says when a knob has an effect: `{"prefetch": "workers > 0"}`.
+        Without an objective it takes the first that the device measures of energy, CPU time and latency.
+        Without constraints (None) the latency may be at most 1.2 times the baseline's; `()` sets no
+        limit. `conditions` states when a knob has an effect: `{"prefetch": "workers > 0"}`.
 
         Raises:
             NotFound: a device is not registered.
@@ -129,13 +129,14 @@ class Client(Verbs["RemoteStudy"]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
-        """Yield events in order, from now on or after one; after a lost connection all missed.
+        """Yield events in order, from now on or after a given event.
 
-        A study that changed without an event comes as one without an id.
+        After a lost connection the stream continues after the last event read. A study that changed
+        without an event is reported by an event without an id.
         """
         filters = {"study": study, "device": device}
         query = {name: value for name, value in filters.items() if value is not None}
-        self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
+        self.events(last=1)  # an absent tuner or a refused token raises now, not at the first event
         place = Place(after)
         while True:
             try:
@@ -161,22 +162,24 @@ class Client(Verbs["RemoteStudy"]):
         skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
-        """Return the trials asked for, across studies, by start; or the given number, the latest first.
+        """Return the trials that match the filters, across studies, by start.
+
+        With `last` it returns only that number of the latest, newest first, after `skip` of them.
 
         Raises:
-            InvalidInput: what is to narrow it is no such thing.
+            InvalidInput: a filter is not valid.
         """
         return History(super().history(narrowed(question, narrow), last, skip))
 
     def ready(self) -> bool:
-        """Return whether the tuner is up and its database answers."""
+        """Return whether the tuner is up and its database takes writes."""
         try:
             return (self._http.get("/v1/ready")).is_success
         except httpx.TransportError:
             return False
 
     def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Send one request and return what its answer says."""
+        """Send the request of a verb and return the value in its answer."""
         request = calls.request(self._http, verb, given)
         try:
             answer = self._sent(request, again=verb.method == "GET")
@@ -188,9 +191,9 @@ class Client(Verbs["RemoteStudy"]):
         return self._seen(reply)
 
     def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a read request is sent again where its connection broke.
+        """Return the answer; a read is sent once more if its connection broke.
 
-        A server closes idle connections, and now and then just as one is used again.
+        A server closes idle connections, and sometimes just when one is used again.
         """
         try:
             return self._http.send(request)
@@ -200,46 +203,47 @@ class Client(Verbs["RemoteStudy"]):
             return self._http.send(request)
 
     def _seen(self, reply: object) -> object:
+        """Return a study's view as a study with verbs, and any other value unchanged."""
         return RemoteStudy.seen_by(self, reply) if isinstance(reply, StudyView) else reply
 
 
 class RemoteTokens(TokenVerbs):
-    """The admin's verbs on tokens at a tuner."""
+    """The admin's verbs on the tokens of a tuner."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Send one request and return what its answer says."""
+        """Send the request of a verb and return the value in its answer."""
         return self._client.ask(verb, given)
 
 
 class RemoteStudy(StudyView):
-    """A study as it stood when it was requested, and what can be done with it.
+    """A study as it was when it was read, with the verbs that apply to it.
 
-    Each verb that changes it returns it as it stands then; this one stays as it was.
+    Each verb that changes the study returns the study after the change; this object stays unchanged.
     """
 
     _client: Client = PrivateAttr()
 
     @classmethod
     def seen_by(cls, client: Client, view: StudyView) -> Self:
-        """Return a view as a study that a client can act on."""
+        """Return a view as a study on which the client's verbs can be called."""
         study = cls.model_construct(**dict(view))
         study._client = client
         return study
 
     def refreshed(self) -> RemoteStudy:
-        """Return the study as it stands now."""
+        """Return the study as it is now."""
         return self._client.study(self.id)
 
     def wait(
         self, phases: Collection[Phase] = RESTING, timeout_s: float = float("inf")
     ) -> RemoteStudy:
-        """Return the study once it is in one of some phases: by default where it goes no further.
+        """Return the study once it is in one of these phases; by default one that needs a further action.
 
         Raises:
-            LinkError: it was not within `timeout_s` seconds, by this machine's clock.
+            LinkError: it was in no such phase within `timeout_s` seconds, by this machine's clock.
         """
         end = time.monotonic() + timeout_s
         while (now := self.refreshed()).phase not in phases:
@@ -252,11 +256,11 @@ class RemoteStudy(StudyView):
         return now
 
     def pause(self, why: str = "") -> RemoteStudy:
-        """Stop trying until it is resumed; the devices go back to their original settings."""
+        """Start no more trials until the study is resumed; its devices get their original settings back."""
         return self._client.pause(self.id, Change(why=why))
 
     def resume(self, why: str = "") -> RemoteStudy:
-        """Continue where the study was paused."""
+        """Continue the study in the phase in which it was paused."""
         return self._client.resume(self.id, Change(why=why))
 
     def stop(self, why: str = "") -> RemoteStudy:
@@ -264,48 +268,48 @@ class RemoteStudy(StudyView):
         return self._client.stop(self.id, Change(why=why))
 
     def approve(self, why: str = "") -> RemoteStudy:
-        """Hold what the study proposed when it was requested; refused where that is another by now."""
+        """Hold the proposal that this view shows. Raises Conflict: the study has changed since."""
         return self._client.approve(self.id, Decision(why=why, revision=self.revision))
 
     def reject(self, why: str = "") -> RemoteStudy:
-        """End the study; what it proposed when it was requested is not wanted."""
+        """End the study and reject its proposal. Raises Conflict: the study has changed since."""
         return self._client.reject(self.id, Decision(why=why, revision=self.revision))
 
     def delete(self) -> None:
-        """Remove the study, which has to be stopped, with everything it measured."""
+        """Delete the study, which must be stopped, and all its measurements."""
         self._client.delete(self.id, Change())
 
     def constrain(self, *constraints: str, why: str = "") -> RemoteStudy:
-        """Replace all constraints; everything measured is judged again. Without any there is no limit."""
+        """Replace all constraints; all measurements are judged again. No arguments: there is no limit."""
         change = ConstraintChange(constraints=constraints, why=why)
         return self._client.set_constraints(self.id, change)
 
     def preview(self, *constraints: str) -> ConstraintPreview:
-        """Return what other constraints would change; nothing is changed."""
+        """Return the effect of other constraints, without a change."""
         return self._client.preview(self.id, ConstraintChange(constraints=constraints))
 
     def tried(self) -> Sequence[TrialView]:
-        """Return every trial with its verdict as of now."""
+        """Return every trial with its current verdict."""
         return self._client.trials(self.id)
 
     def pareto(self) -> Sequence[SettingView]:
-        """Return the settings that no other beats in every metric asked for."""
+        """Return the Pareto front: the settings that no other beats in every metric of the study."""
         return self._client.pareto(self.id)
 
     def report(self) -> StudyReport:
-        """Return what the study gained and cost."""
+        """Return the saving and the cost of the study."""
         return self._client.report(self.id)
 
     def explain(self) -> ExplanationView:
-        """Return what the policy believes each knob does, and what it does not try."""
+        """Return the policy's predicted effect of each knob, and the settings that it does not try."""
         return self._client.explain(self.id)
 
     def revisions(self) -> Sequence[RevisionView]:
-        """Return who changed what and when."""
+        """Return the changes of the study, each with its author, time and reason."""
         return self._client.revisions(self.id)
 
     def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the trials as the client's `history` does, to be had as a frame or a file."""
+        """Return the study's trials as a history, for a frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return self._client.history(None, last, **own)
 
@@ -314,17 +318,18 @@ class RemoteStudy(StudyView):
         return self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
-        """Yield the study's events in order, from now on or after one."""
+        """Yield the study's events in order, from now on or after a given event."""
         return self._client.follow(self.id, after=after)
 
     def plot(self) -> Figure:
-        """Draw the objective (energy) against the limited metric (latency), one mark a window.
+        """Draw the objective (energy) against the limited metric (latency), with one mark for each window.
 
-        With the limit, the baseline and the best; `savefig("study.svg")` of it writes it.
+        The figure also shows the limit, the baseline and the best setting; `savefig("study.svg")` writes
+        it.
 
         Raises:
             ConfigError: matplotlib is not installed.
-            InvalidInput: nothing can be drawn yet.
+            InvalidInput: there is nothing to draw yet.
         """
         from tuner.presentation.pictures import study_picture
 

@@ -1,4 +1,4 @@
-"""What is sent for a verb, and what its answer or its refusal is read as; sends nothing itself."""
+"""The request of a verb, and the meaning of its answer or refusal. This module sends nothing itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.wire import Problem
 
 TIMEOUT_S = 30.0
 MOST_ANSWER_BYTES = 1 << 30
-"""The history of a fleet is some hundred megabytes."""
+"""The largest answer: the history of a fleet takes some hundred megabytes."""
 
 
 def request(
     http: httpx.Client | httpx.AsyncClient, verb: Verb, given: Mapping[str, object]
 ) -> httpx.Request:
-    """Return what is to be sent."""
+    """Return the HTTP request of a verb with these arguments."""
     path, body, query = verb.sent(given)
     return http.build_request(
         verb.method,
@@ -31,10 +31,11 @@ def request(
 
 
 def read(url: str, verb: Verb, answer: httpx.Response) -> object:
-    """Return what a tuner answered, or raise what it refused with.
+    """Return the value in a tuner's answer, or raise the error of its refusal.
 
     Raises:
-        LinkError: it is no answer of a tuner's; else the error of the family that it represents.
+        LinkError: the answer is not a tuner's.
+        TuningError and its kin: the tuner refused, with the error that its answer names.
     """
     if not answer.is_success:
         raise refusal(url, answer)
@@ -48,7 +49,7 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
 
 
 def refusal(url: str, answer: httpx.Response) -> TuningError:
-    """Return the error that an answer represents."""
+    """Return the error that a tuner's refusal names; a LinkError if the answer is not a tuner's."""
     try:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
@@ -61,7 +62,7 @@ def refusal(url: str, answer: httpx.Response) -> TuningError:
 
 
 def unsent(url: str, error: httpx.TransportError) -> TuningError:
-    """Return the error that represents a request which got no answer."""
+    """Return the error of a request that got no answer."""
     if isinstance(error, httpx.UnsupportedProtocol):
         return ConfigError(
             f"{url!r} is not an http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"

@@ -1,4 +1,4 @@
-"""The tuner's server-sent events, line by line, and where a stream continues."""
+"""The lines of the tuner's server-sent events, and the place at which a broken stream continues."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from tuner.core import Event
 
 STREAM = "/v1/events/stream"
 SILENT_S = 60.0
-"""A tuner that says nothing for so long, not even that there is nothing, is gone."""
+"""A tuner that sends nothing for this long, not even a comment without an event, is gone."""
 
 _EVENT = TypeAdapter(Event)
 
 
 @dataclass
 class Place:
-    """The event after which a stream continues once it broke."""
+    """The place at which a stream continues after it broke: `last` is the id of the last event read."""
 
     last: int | None
 
     @property
     def headers(self) -> dict[str, str]:
-        """What asks for all that came after it."""
+        """The header that requests all events after the last one; empty before the first event."""
         return {} if self.last is None else {"Last-Event-ID": str(self.last)}
 
     def passed(self, event: Event) -> None:
-        """Continue after this event."""
+        """Move the place to after this event."""
         self.last = event.id or self.last
 
 
 @dataclass
 class Reader:
-    """Puts the lines of a stream together."""
+    """Assembles events from the lines of a stream."""
 
     data: str = field(default="", init=False)
 
     def read(self, line: str) -> Event | None:
-        """Take a line; return the event that it ends, if it ends one of ours."""
+        """Read a line; return the event that it completes, or None. Unknown entries are skipped."""
         name, _, value = line.partition(": ")
         if name == "data":
             self.data = value

@@ -1,4 +1,4 @@
-"""The trials, as rows, as a pandas frame or as a file; and the question it answers."""
+"""The history of trials as rows, as a pandas frame or as a file; and the filters that select its trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Narrowing(TypedDict, total=False):
-    """What narrows a history, by keywords; times as the command line takes them (`2d`), too."""
+    """Filters of a history, by keyword. Times may also be text as on the command line (`2d`)."""
 
     device: str
     workload: str
@@ -31,7 +31,7 @@ DATA = "pip install 'jouletune[client]'"
 
 
 class History(Sequence[HistoryRow]):
-    """The rows of a history."""
+    """The rows of a history, one for each trial."""
 
     def __init__(self, rows: Sequence[HistoryRow]) -> None:
         self._rows = tuple(rows)
@@ -50,7 +50,7 @@ class History(Sequence[HistoryRow]):
         return f"<History of {len(self)} trials>"
 
     def frame(self) -> pandas.DataFrame:
-        """Return a pandas frame: a row a trial, in the columns of `jouletune history --format csv`.
+        """Return a pandas frame: one row a trial, with the columns of `jouletune history --format csv`.
 
         A knob whose values are numbers (`knob:gpu.clock_mhz`) is a column of numbers.
 
@@ -66,7 +66,7 @@ class History(Sequence[HistoryRow]):
         return frame
 
     def parquet(self, file: Path | str) -> None:
-        """Write the same as a Parquet file, times in UTC.
+        """Write the rows as a Parquet file, with times in UTC.
 
         Raises:
             ConfigError: pyarrow is not installed.

@@ -8,7 +8,7 @@ from tuner.core import ConfigError
 
 
 def read_token(file: Path | None) -> str:
-    """Return the bearer token in a file; empty where no file is given.
+    """Return the bearer token in a file; empty without a file.
 
     Raises:
         ConfigError: the file cannot be read, or is empty.
