@@ -1,1 +1,1 @@
-"""Studies for the dashboards of others: each export may be repeated, and adds only what is new."""
+"""Export studies to other dashboards. An export may be repeated, and adds only new data."""

@@ -1,4 +1,4 @@
-"""Studies as runs of MLflow: one run a study, its trials nested in it."""
+"""Export studies to MLflow: one run per study, with a nested run per trial."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 EXPERIMENT = "jouletune"
 LONGEST_TAG = 5000
 LONGEST_PARAM = 6000
-"""What MLflow takes, in characters."""
+"""MLflow's limits on the text of a tag and of a parameter, in characters."""
 PAGE = 1000
 
 ENDED = {
     TrialState.COMPLETED: "FINISHED",
     TrialState.ABORTED: "KILLED",
 }
-"""How MLflow calls the end of a run; any other end is FAILED."""
+"""MLflow's status of a run by the trial's final state; FAILED for any other state."""
 
 
 class MlflowExport:
-    """Writes studies into an experiment. A run is found again by its study, or by its trial.
+    """Writes studies into an experiment. Tags with the ids of study and trial identify existing runs.
 
     Raises:
-        ConfigError: MLflow is not installed, or does not know such an address.
+        ConfigError: MLflow is not installed, or does not support the address.
     """
 
     def __init__(self, tracking_uri: str, experiment: str = EXPERIMENT) -> None:
@@ -62,12 +62,12 @@ class MlflowExport:
             ) from None
 
     def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study and its ended trials; existing data is changed only where it differs.
+        """Write a study and its ended trials; rewrite existing data only if it differs.
 
-        Interrupted anywhere and repeated, it comes to the same.
+        An export that was interrupted at any point may be repeated; the result is the same.
 
         Raises:
-            StoreError: MLflow does not answer, or refuses.
+            StoreError: MLflow does not answer, or refuses the request.
         """
         try:
             return self._write(study)
@@ -118,7 +118,7 @@ class MlflowExport:
                 return
 
     def _drop_unfinished(self, run: Run) -> bool:
-        """Remove a trial's run that an interrupted export left half-written; return whether it was."""
+        """Remove a trial's run if an interrupted export left it unfinished; return whether it did."""
         if TRIAL not in run.data.tags or run.info.status != "RUNNING":
             return False
         self._client.delete_run(run.info.run_id)
@@ -134,7 +134,7 @@ class MlflowExport:
         )
 
     def _renew_parent(self, run: Run, study: ExportedStudy) -> None:
-        """Write what is reported of a study where it differs from what the run has."""
+        """Write those parameters, metrics and tags of a study that differ from its run's."""
         from mlflow.entities import Metric, Param
 
         view, id = study.view, run.info.run_id
@@ -173,7 +173,7 @@ class MlflowExport:
             self._client.set_terminated(id, status, end_time=_ms(at))
 
     def _add(self, experiment: str, parent: str, trial: TrialView) -> None:
-        """Add a trial's run; it is finished last, so that a half-written one is seen."""
+        """Add a trial's run. Its status is set last, so that an unfinished export is recognised."""
         from mlflow.entities import Metric, Param
 
         tags = {"mlflow.parentRunId": parent, STUDY: trial.study, TRIAL: trial_id(trial)}
@@ -200,7 +200,7 @@ class MlflowExport:
 
 
 def _summary(report: StudyReport) -> dict[str, float]:
-    """Return the numbers of a whole study."""
+    """Return a study's known numbers: bill, saving, and means at the baseline and the best setting."""
     bill, gain = report.bill, report.saving
     summary = {
         "saving_percent": None if gain is None else 100.0 * gain.mean,
@@ -225,5 +225,5 @@ def _ms(at: datetime) -> int:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of what is wrong, without what repeats it."""
+    """Return the first line of an error, without the cause that urllib3 repeats in it."""
     return (str(error).splitlines() or [type(error).__name__])[0].split(" (Caused by")[0]

@@ -1,4 +1,4 @@
-"""Studies in Optuna's storage, for its dashboard: settings, objective, and how far each limit was kept."""
+"""Export studies to Optuna's storage, for its dashboard: settings, objective and violations of limits."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 CONSTRAINTS = "constraints"
-"""Where Optuna keeps them; of both forms that it reads, the one its dashboard shows."""
+"""The system attribute of a trial's constraints; of the two forms that Optuna reads, its dashboard's."""
 WRITTEN_WITH = "jouletune.written_with"
-"""Limits and ranges that the trials of a study were written with: Optuna changes no ended trial."""
+"""The attribute with the limits and ranges of a study's export: Optuna cannot change an ended trial."""
 
 
 class OptunaExport:
-    """Writes studies into a storage of Optuna's, each as `jouletune/STUDY`.
+    """Writes studies into an Optuna storage, each as `jouletune/STUDY`.
 
     Raises:
-        ConfigError: Optuna is not installed, or the storage is none.
+        ConfigError: Optuna is not installed, or the URL is not a storage of Optuna.
         StoreError: its database does not answer.
     """
 
@@ -54,24 +54,24 @@ class OptunaExport:
             self._storage = optuna.storages.RDBStorage(storage)
 
     def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study and its ended trials, adding those that are not there yet.
+        """Write a study and add the ended trials that the storage lacks.
 
-        Where limits or ranges have changed since, the study is written again: Optuna changes no trial that
-        has ended.
+        If limits or ranges have changed since the last export, the whole study is rewritten: Optuna cannot
+        change an ended trial.
 
         Raises:
-            StoreError: the storage does not answer, or refuses.
+            StoreError: the storage does not answer, or refuses the request.
         """
         with self._refusals():
             return self._write(study)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Have what Optuna and the database below it raise speak our language.
+        """Turn errors of Optuna and of its database into ours.
 
         Raises:
-            ConfigError: the URL names no storage, or its driver is not installed.
-            StoreError: it does not answer, or refuses.
+            ConfigError: the URL is not a storage of Optuna, or its driver is not installed.
+            StoreError: the storage does not answer, or refuses the request.
         """
         hint = "give --storage like sqlite:///optuna.db or postgresql+psycopg://…"
         try:
@@ -123,7 +123,7 @@ class OptunaExport:
         new = [trial for trial in ended if trial_id(trial) not in written]
         for trial in new:
             optuna_study.add_trial(_frozen(trial, metric, ranges, study))
-        # Last: what was interrupted is written again.
+        # Last, so that an interrupted export is written again from the start.
         if optuna_study.user_attrs.get(WRITTEN_WITH) != written_with:
             optuna_study.set_user_attr(WRITTEN_WITH, written_with)
         changed = sum(trial_id(trial) in former for trial in new)
@@ -152,7 +152,7 @@ def _ids(optuna_study: Any) -> set[object]:  # noqa: ANN401  a study of Optuna's
 
 
 def _values(study: ExportedStudy) -> dict[str, list[Value]]:
-    """Return the values of each knob: what its device offers, and whatever else was tried."""
+    """Return the values of each knob: those that its device offers, and others that trials used."""
     tried = [trial.setting for trial in study.trials]
     offered: Mapping[str, tuple[Value, ...]] = {k.name: k.values for k in study.knobs}
     names = dict.fromkeys(name for setting in tried for name in setting)
@@ -163,7 +163,7 @@ def _values(study: ExportedStudy) -> dict[str, list[Value]]:
 
 
 def _range(values: list[Value]) -> BaseDistribution:
-    """Return numbers as a range, anything else as a choice."""
+    """Return a range if all values are numbers, else a categorical choice."""
     from optuna.distributions import (
         CategoricalDistribution,
         FloatDistribution,
@@ -184,9 +184,9 @@ def _frozen(
     ranges: Mapping[str, BaseDistribution],
     study: ExportedStudy,
 ) -> FrozenTrial:
-    """Return a trial as Optuna keeps one. A limit's number is at most 0 where the mean keeps it.
+    """Return a trial in Optuna's form. A violation is at most 0 if the mean keeps the limit.
 
-    A trial that does not show every limited metric has no such numbers.
+    A trial that lacks an estimate of any limited metric has no violations.
     """
     from optuna.trial import TrialState as State
     from optuna.trial import create_trial
@@ -222,7 +222,7 @@ def _frozen(
 
 
 def _local(at: datetime) -> datetime:
-    """Return a time as Optuna keeps it: of this machine's zone, without saying so."""
+    """Return a time as Optuna keeps it: this machine's local time, without a time zone."""
     return at.astimezone().replace(tzinfo=None)
 
 
@@ -231,8 +231,8 @@ def _first(error: Exception) -> str:
 
 
 def _make_private(storage: str) -> None:
-    """Make the file of an SQLite storage, readable by its owner alone, where there is none."""
+    """Create the file of an SQLite storage if it does not exist, readable only by its owner."""
     scheme, _, path = storage.partition(":///")
     if scheme.partition("+")[0] == "sqlite" and path:
-        with suppress(OSError):  # reported as it is opened
+        with suppress(OSError):  # opening the storage reports it
             files.make_private(Path(path.partition("?")[0]))

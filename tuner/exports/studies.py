@@ -12,12 +12,12 @@ from tuner.wire import StudyReport, StudyView, TrialView
 
 STUDY = "jouletune.study"
 TRIAL = "jouletune.trial"
-"""The names under which exports keep the ids by which they find existing data."""
+"""The names of the tags with the ids of a study and a trial, by which exports find existing data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedStudy:
-    """A study with its trials, and the knobs of its first device; empty where that was forgotten."""
+    """A study with its trials, and the knobs of its first device; empty if that device was removed."""
 
     report: StudyReport
     trials: tuple[TrialView, ...]
@@ -25,12 +25,12 @@ class ExportedStudy:
 
     @property
     def view(self) -> StudyView:
-        """The study as it stands."""
+        """The present state of the study."""
         return self.report.study
 
     @property
     def ended(self) -> Iterator[TrialView]:
-        """The trials that have ended: others are exported once they have."""
+        """The trials that have ended; a later export adds the others."""
         return (trial for trial in self.trials if trial.state.final)
 
     @property
@@ -42,7 +42,7 @@ class ExportedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCount:
-    """How many trials an export added, changed, and found as they are."""
+    """How many trials an export added, changed, and left unchanged."""
 
     added: int = 0
     changed: int = 0
@@ -57,12 +57,12 @@ class ExportCount:
 
 
 def trial_id(trial: TrialView) -> str:
-    """Return what names a trial among all: its study and its number."""
+    """Return a trial's id across studies: `STUDY:NUMBER`."""
     return f"{trial.study}:{trial.number}"
 
 
 def numbers(trial: TrialView) -> dict[str, float]:
-    """Return what was measured: each metric's mean, its standard error, and its finite bounds."""
+    """Return each metric's mean, its standard error, and its bounds, as far as they are finite."""
     finite: dict[str, float] = {}
     for name, estimate in trial.metrics.items():
         parts = {"": estimate.mean, ".stderr": estimate.stderr}
@@ -72,7 +72,7 @@ def numbers(trial: TrialView) -> dict[str, float]:
 
 
 def circumstances(trial: TrialView) -> dict[str, str]:
-    """Return further data of a trial, as text; the verdict is today's."""
+    """Return further data of a trial as text; the verdict is by the limits now in force."""
     about = {
         "phase": str(trial.phase),
         "state": str(trial.state),
@@ -87,5 +87,5 @@ def circumstances(trial: TrialView) -> dict[str, str]:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as it may be shown, without a password."""
+    """Return a URL without its password, for messages."""
     return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
