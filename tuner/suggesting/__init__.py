@@ -1,1 +1,1 @@
-"""Suggestions worked out elsewhere: by processes of this machine, or on a Ray cluster."""
+"""Suggestions computed outside the tuner's process: by child processes, or on a Ray cluster."""

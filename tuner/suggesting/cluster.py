@@ -1,7 +1,7 @@
-"""Where suggestions are worked out: on a Ray cluster. Imports ray; import this only where ray is installed.
+"""Workers that compute suggestions on a Ray cluster. Imports ray: import this only if ray is installed.
 
-Between tuner and cluster Ray's own transport is spoken, within one trusted network; questions and
-answers are the same JSON as ever.
+Tuner and cluster talk over Ray's transport, within one trusted network. Questions and answers are the
+same JSON as for local workers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class RayCluster:
     """A connection to a Ray cluster whose nodes have jouletune installed.
 
     Raises:
-        ConfigError: no response.
+        ConfigError: no cluster answers at the address.
     """
 
     def __init__(self, address: str) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what it warns of, its error says
+                warnings.simplefilter("ignore")  # its error reports the same
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
             raise ConfigError(
@@ -43,14 +43,14 @@ class RayCluster:
         return RayWorker(self._remote)
 
     def close(self) -> None:
-        """Release the cluster."""
+        """Disconnect from the cluster; its nodes keep running."""
         ray.shutdown()
 
 
 class RayWorker:
-    """One place in the cluster: Ray finds a node for each question."""
+    """A worker of the cluster: Ray chooses a node for each question."""
 
-    def __init__(self, remote: Any) -> None:  # noqa: ANN401  ray tells no type
+    def __init__(self, remote: Any) -> None:  # noqa: ANN401  ray declares no type
         self._remote = remote
 
     def answer(self, question: bytes, within_s: float) -> bytes:
@@ -67,4 +67,4 @@ class RayWorker:
         return reply
 
     def close(self) -> None:
-        """Release nothing: the cluster keeps its processes."""
+        """Do nothing: the cluster owns its processes."""

@@ -1,6 +1,6 @@
 """Messages to the workers of suggestions, and their replies: JSON, exact to the last bit.
 
-A past is all that a policy may read, so the answer is the same wherever it is worked out.
+A policy may read only the past in its question, so the answer does not depend on the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXACT = ConfigDict(ser_json_inf_nan="strings", frozen=True)
 
 
 class BatchQuestion(BaseModel):
-    """Pasts that one policy is to decide for."""
+    """The pasts for which one policy is to suggest a step each."""
 
     model_config = EXACT
 
@@ -64,7 +64,7 @@ class Finished(BaseModel):
 
 
 class NotDecided(BaseModel):
-    """A policy that raised, by the code of its error; empty: none of our family."""
+    """The error of a policy: `code` is that of a `TuningError`, empty for any other exception."""
 
     model_config = EXACT
 
@@ -74,7 +74,7 @@ class NotDecided(BaseModel):
     hint: str = ""
 
     def error(self) -> TuningError:
-        """Return what the policy raised."""
+        """Return the policy's error, as a plain `TuningError` if its code is empty or unknown."""
         return (error_of(self.code) or TuningError)(self.message, hint=self.hint)
 
 
@@ -89,23 +89,23 @@ class BatchAnswers(BaseModel):
     answers: tuple[Answered, ...]
 
     def dumped(self) -> bytes:
-        """Return them as they travel: one line."""
+        """Return the answers as one line of JSON."""
         return self.model_dump_json().encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a policy decided for one past, or what it raised."""
+    """A policy's decision on one past: its suggestion, or its error."""
 
     suggestion: Suggestion | None
     error: TuningError | None = None
 
 
 def answer(question: bytes) -> bytes:
-    """Decide for every past of a question; runs where the work is done.
+    """Return a suggestion for every past of a question; runs in the worker.
 
-    What a policy raises is an answer, too. Each past is decided by itself, so no reply depends on other
-    questions; what pasts of one space have in common a policy may remember.
+    An error of the policy is an answer, too. Each past is decided independently, so no answer depends on
+    another past; a policy may cache data that all pasts of one space share.
     """
     batch = BatchQuestion.model_validate_json(question)
     try:
@@ -116,12 +116,16 @@ def answer(question: bytes) -> bytes:
 
 
 def ask(policy: str, pasts: Sequence[Past]) -> bytes:
-    """Return a question as it travels."""
+    """Return a question as one line of JSON."""
     return BatchQuestion(policy=policy, pasts=tuple(pasts)).model_dump_json().encode()
 
 
 def read(answers: bytes, count: int) -> list[Decided]:
-    """Return the answers that came back. Raises ValueError: they are not to the question."""
+    """Return the decisions in a worker's answers.
+
+    Raises:
+        ValueError: the text is not valid, or has another number of answers than `count`.
+    """
     parsed = BatchAnswers.model_validate_json(answers).answers
     if len(parsed) != count:
         raise ValueError(f"{len(parsed)} answers to {count} questions")

@@ -1,4 +1,4 @@
-"""Studies that wait for a suggestion, who works them out, and what was decided until it is taken."""
+"""The queue of studies that wait for a suggestion, its workers, and the decisions not yet fetched."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ log = logging.getLogger(__name__)
 
 WORKING = "its next setting is being computed"
 TOGETHER_S = 1.0
-"""How many studies of one space are requested at once as take this long, by what the last of such a size
-took: what they have in common is worked out once, and what travels is worth its way."""
+"""The expected length of a batch of studies of one space, by the time of the last suggestion of that size.
+
+A batch computes the data that its studies share once, and is long enough to outweigh its transfer.
+"""
 WITHIN_S = 120.0
-"""How long a suggestion may take; each further one of a question adds a tenth of it."""
+"""The time limit of a suggestion; each further past of a question adds a tenth of it."""
 MOST_TRIES = 3
 
 At = tuple[int, int, tuple[int, ...]]
-"""A study's revision, the number of its last trial, and which of its trials run."""
+"""A study's revision, the number of its last trial, and the numbers of its running trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestionRequest:
-    """A study that waits: `at` is what its past is made of.
+    """A study that waits for a suggestion. `at` identifies its past.
 
-    `lost` counts the workers that were lost on it.
+    `lost` counts the workers that were lost while they computed it.
     """
 
     policy: str
@@ -49,21 +51,22 @@ class SuggestionRequest:
 
     @property
     def size(self) -> tuple[str, int]:
-        """What says how long it takes: who decides, and among how many settings."""
+        """The policy and the number of settings, by which its duration is estimated."""
         return self.policy, self.past.study.space.size
 
     def like(self, other: SuggestionRequest) -> bool:
-        """Return whether both are decided by one policy over one space."""
+        """Return whether both requests have the same policy and the same space."""
         return self.policy == other.policy and self.past.study.space == other.past.study.space
 
 
 @dataclass
 class Suggestions:
-    """Has policies decide elsewhere, several at a time: a waiting request never blocks another.
+    """Runs policies in several workers at once: a waiting request never blocks another.
 
-    `policies` finds a policy by name, `workers` are who decides, each of them one question at a time;
-    `wake` gets a decided study, `took` its duration. What is decided is kept until
-    it is taken; a study that has changed meanwhile asks again. Safe from many threads.
+    `policies` returns a policy by its name. `workers` compute, each one question at a time. `wake` is
+    called with a study once its suggestion is ready, `took` with the policy's name and the seconds that
+    the suggestion took. A decision is kept until the study fetches it; a study that has changed since
+    requests a new one. Safe from many threads.
     """
 
     policies: Callable[[str], Policy]
@@ -80,7 +83,7 @@ class Suggestions:
     _ended: bool = False
 
     def begin(self) -> Callable[[], None]:
-        """Have the workers work, each in a thread; return what ends that."""
+        """Start a thread for each worker; return a function that ends them."""
         for number, worker in enumerate(self.workers):
             thread = threading.Thread(
                 target=self._work, args=(worker,), name=f"suggestions {number}", daemon=True
@@ -98,13 +101,13 @@ class Suggestions:
         return end
 
     def policy(self, name: str) -> Policy:
-        """Return a policy that is called here and decides elsewhere; a quick one decides here."""
+        """Return a policy that runs in the workers, or in this process if it is one of `QUICK`."""
         return Here(name, self) if name in QUICK else Elsewhere(name, self)
 
     def suggestion(self, policy: str, past: Past) -> Suggestion:
-        """Return what was decided for a past, which is then forgotten; or have it decided, and wait.
+        """Return the decision on a past and forget it; without one, queue a request and return a `Wait`.
 
-        Raises what the policy raised, or WorkerLost where everybody was lost on it.
+        Raises the policy's error, or WorkerLost once `MOST_TRIES` workers were lost on it.
         """
         study, at = past.study, _at(past)
         with self._lock:
@@ -146,10 +149,10 @@ class Suggestions:
                 self.took(request.policy, seconds)
 
     def _taken(self) -> list[SuggestionRequest] | None:
-        """Wait for studies and return some of one space, oldest first; nothing at the end.
+        """Wait for requests and return a batch of one policy and space, oldest first; None at the end.
 
-        No more studies than this worker's share
-        of them. One of a size that is new is requested alone, and so is who was lost with others.
+        A batch has at most this worker's share of those that wait. A request of a size whose duration is
+        unknown is a batch by itself, and so is one that a worker was lost on.
         """
         with self._lock:
             while not self._queue and not self._ended:
@@ -177,7 +180,7 @@ class Suggestions:
             raise WorkerLost(f"the worker's reply is not valid: {error}") from error
 
     def _again(self, batch: Sequence[SuggestionRequest], error: WorkerLost) -> None:
-        """Have others try; give up on what took too many of them with it."""
+        """Queue each request again for another worker; fail it once it has lost `MOST_TRIES` workers."""
         for request in batch:
             lost = request.lost + 1
             if lost >= MOST_TRIES:
@@ -202,25 +205,25 @@ class Suggestions:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A policy by its name, which `suggestions` has decide; until then it waits."""
+    """A policy, by its name, that runs in the workers of `suggestions`; a `Wait` until they decide."""
 
     name: str
     suggestions: Suggestions
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what was decided, or wait for it. Raises what the policy raised."""
+        """Return the workers' decision, or a `Wait`. Raises the policy's error, or WorkerLost."""
         return self.suggestions.suggestion(self.name, past)
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A policy by its name, which decides at once; its duration is reported, too."""
+    """A policy, by its name, that runs in this process at once; its duration is reported, too."""
 
     name: str
     suggestions: Suggestions
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what the policy decides. Raises what it raises."""
+        """Return the policy's suggestion. Raises the policy's error."""
         began = time.monotonic()
         suggestion = self.suggestions.policies(self.name).suggest(past)
         self.suggestions.took(self.name, time.monotonic() - began)
@@ -228,9 +231,9 @@ class Here:
 
 
 def _at(past: Past) -> At:
-    """Return what a past is made of: up to which trial it goes, and which of them have not ended.
+    """Return the study's revision, its last trial's number and its running trials' numbers.
 
-    None of them changes once it has.
+    These identify a past: a trial does not change once it has ended.
     """
     last = past.trials[-1].number if past.trials else 0
     running = [t.number for t in past.trials if t.state is TrialState.RUNNING]

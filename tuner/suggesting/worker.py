@@ -1,6 +1,6 @@
-"""A process that works out suggestions: a question a line on its standard input, an answer a line out.
+"""A process that computes suggestions: one question per line of standard input, one line of answers each.
 
-It ends with its input, so that no tuner leaves one behind.
+It ends when its input is closed, so that no tuner leaves a worker behind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tuner.suggesting.questions import answer
 
 
 def main() -> None:
-    """Decided until the input ends. Whatever a policy prints goes to stderr."""
+    """Answer questions until the input ends. All that a policy prints goes to stderr."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the tuner, which then closes the input

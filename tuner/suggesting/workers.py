@@ -1,4 +1,4 @@
-"""Where suggestions are worked out: in processes of this machine."""
+"""Workers that compute suggestions: their port, and child processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tuner.core import TuningError
 
 
 class WorkerLost(TuningError, code="worker_lost"):
-    """The worker of a suggestion is gone, or took too long. Ask another program: nothing was stored."""
+    """The worker of a suggestion was lost, or took too long. Ask another worker: nothing was stored."""
 
 
 class SuggestionWorker(Protocol):
-    """A worker; it answers one question at a time. Used by one thread."""
+    """A worker that answers one question at a time; used by one thread."""
 
     def answer(self, question: bytes, within_s: float) -> bytes:
-        """Return the answers to a question. Raises WorkerLost; ask again, a new one is found."""
+        """Return the answers to a question. Raises WorkerLost; the next call uses a new process or node."""
         ...
 
     def close(self) -> None:
-        """Release it. May be called twice."""
+        """Release the worker's process. May be called twice."""
         ...
 
 
 class LocalWorker:
-    """A child process, started at its first question and again after it was lost."""
+    """A child process, started at the first question and again after a loss."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,7 +62,7 @@ class LocalWorker:
         raise WorkerLost(f"the process of a suggestion ended ({process.returncode})")
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process, even in the middle of a question."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -74,6 +74,7 @@ class LocalWorker:
                     end.close()
 
     def _running(self) -> subprocess.Popen[bytes]:
+        """Return the worker's process; start it if it does not run."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tuner.suggesting.worker"],
