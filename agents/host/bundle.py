@@ -1,7 +1,7 @@
-"""What `jouletune doctor --bundle` takes along: the kernel's small texts that devices are read from.
+"""The archive of `jouletune doctor --bundle`: the kernel's small text files from which devices are read.
 
-Unpacked, it is a root that devices and the doctor read as they read the host's own, links and modes
-included; so a report of a foreign machine becomes a fixture.
+The unpacked archive is a filesystem root with the links and modes of the machine. Device drivers and
+the doctor read it like the host's own root, so a bundle from an operator's machine becomes a fixture.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ PATTERNS = (
 )
 MOST_BYTES = 64 * 1024
 MOST_LINKS = 40
-"""As many as the kernel follows."""
+"""The kernel follows at most 40 links in one path, too."""
 ABOUT = "jouletune-bundle.json"
-"""Who may read what, as unpacking changes modes; and what could not be read."""
+"""Lists the mode of each file, because unpacking changes modes, and the files that could not be read."""
 SCRUBBED = (
     (re.compile(r"(?i)(serial[^\n:]*:\s*)\S+"), r"\1removed"),
     (re.compile(r"(?i)\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b"), "00:00:00:00:00:00"),
 )
-"""Data that identifies a machine, and its placeholder; the host's name goes, too."""
+"""Patterns of data that identify a machine, with their placeholders. `scrubbed` removes the host name."""
 
 
 @dataclass
 class Texts:
-    """What a machine's files say, where links lead, who may read what, and why something is left out."""
+    """The texts, link targets and modes of a machine's files, and the reason for each unread file."""
 
     texts: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Texts:
 
 
 def texts(root: Path) -> Texts:
-    """Return the scrubbed text of every file that can be read, by its path from the root."""
+    """Return the scrubbed text of every readable file, by its path relative to the root."""
     gathered, host = Texts(), platform.node()
     for path in matched(root):
         real, links = followed(root, str(path.relative_to(root)))
@@ -82,7 +82,7 @@ def texts(root: Path) -> Texts:
                 continue
             gathered.modes[real] = stat.S_IMODE(file.stat().st_mode)
             gathered.texts[real] = scrubbed(file.read_bytes()[:MOST_BYTES].decode(), host)
-        except OSError as error:  # root's own, or gone again
+        except OSError as error:  # only root may read it, or it was removed meanwhile
             gathered.unread[real] = error.strerror or type(error).__name__
         except ValueError:
             gathered.unread[real] = "no text"
@@ -90,7 +90,7 @@ def texts(root: Path) -> Texts:
 
 
 def matched(root: Path) -> Iterator[Path]:
-    """Yield the paths of the patterns, also of links that lead out of a root other than the host's."""
+    """Yield the paths that match the patterns, including links whose target lies outside the root."""
     for pattern in PATTERNS:
         if "*" in pattern:
             yield from sorted(root.glob(pattern))
@@ -99,9 +99,10 @@ def matched(root: Path) -> Iterator[Path]:
 
 
 def followed(root: Path, path: str) -> tuple[str, dict[str, str]]:
-    """Return where a path leads, and the links on its way, each to a target relative to its folder.
+    """Return the real path of `path`, and the links that were followed to it.
 
-    Both from the root, which an absolute link begins at, too.
+    All paths are relative to the root; an absolute link target starts at the root. Each link's target
+    is returned relative to the link's folder.
     """
     ahead, behind, links = path.split("/"), list[str](), dict[str, str]()
     while ahead:
@@ -121,17 +122,17 @@ def followed(root: Path, path: str) -> tuple[str, dict[str, str]]:
 
 
 def scrubbed(text: str, host: str) -> str:
-    """Return a text without serial numbers, hardware addresses and the host's name."""
+    """Replace serial numbers, hardware addresses and the host's name in a text by placeholders."""
     for pattern, instead in SCRUBBED:
         text = pattern.sub(instead, text)
     return re.sub(rf"\b{re.escape(host)}\b", "host", text) if host else text
 
 
 def write_bundle(root: Path, to: Path) -> int:
-    """Write the texts of the machine at `root` as a tar.gz; return how many there are.
+    """Write the texts of the machine at `root` as a tar.gz file; return the number of texts.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
     gathered = texts(root)
     try:
@@ -148,7 +149,7 @@ def write_bundle(root: Path, to: Path) -> int:
 
 
 def _entries(gathered: Texts) -> Iterator[tuple[tarfile.TarInfo, str]]:
-    """Yield the files of a bundle, and its links."""
+    """Yield the archive entries of a bundle: its links, its files, and the list of modes."""
     for path, target in gathered.links.items():
         link = tarfile.TarInfo(path)
         link.type, link.linkname = tarfile.SYMTYPE, target

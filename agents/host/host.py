@@ -1,4 +1,4 @@
-"""The machine the agent runs on: its name, its boot, its cores and its clock."""
+"""The machine on which the agent runs: its name, boot id, number of cores and clock."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from pathlib import Path
 
 
 class HostClock:
-    """Seconds since the machine was started, suspended time included."""
+    """A clock of the seconds since boot, including the time while the machine was suspended."""
 
     def monotonic(self) -> float:
-        """Return seconds on the boot clock."""
+        """Return the seconds since boot."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for a number of seconds; return at once if it is negative."""
         time.sleep(max(0.0, seconds))
 
 
 def suspended_s() -> float:
-    """Return for how many seconds the machine was suspended since it was started."""
+    """Return the seconds for which the machine was suspended since boot."""
 
     def apart() -> float:
+        """Return the difference between the clocks with and without the suspended time, in seconds."""
         awake_s = time.monotonic()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - awake_s
 
-    return min(apart() for _ in range(3))  # this process may be made to wait between the two clocks
+    return min(apart() for _ in range(3))  # least: the process may be preempted between both reads
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What distinguishes one machine, and one boot of it, from another.
+    """The identity of a machine and of its current boot.
 
-    `cores` are all of the machine's, not only those this process may use: /proc/stat counts all.
+    `cores` counts all cores of the machine, not only those that this process may use, because
+    /proc/stat sums over all of them.
     """
 
     name: str
@@ -44,14 +46,14 @@ class Host:
 
     @property
     def agent(self) -> str:
-        """What the agent of this machine is called."""
+        """The name of this machine's agent."""
         return f"agent@{self.name}"
 
     @classmethod
     def here(cls, root: Path = Path("/"), name: str = "") -> Host:
-        """Return this machine, by another name where one is given.
+        """Return this machine, under the given name if it is not empty.
 
-        The boot id is empty where the kernel tells none.
+        The boot id is empty if the kernel does not report it.
         """
         try:
             boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()

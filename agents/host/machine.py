@@ -1,8 +1,9 @@
-"""The kind of machine that a root's files are of: advice for one kind is wrong on another.
+"""Detect the kind of machine from its files, because advice for one kind is wrong on another.
 
-Sources: proc(5) for /proc/cpuinfo, whose flag `hypervisor` x86 guests have, and whose `CPU implementer` Arm
-has; /sys/hypervisor and /sys/class/dmi/id for other guests. `.containerenv` is podman's mark, `.dockerenv`
-Docker's. That runtimes mask powercap: podman pull requests 20501 and 20510, kubernetes/website 47229.
+Sources: proc(5) for /proc/cpuinfo, where x86 guests have the flag `hypervisor` and Arm processors the
+field `CPU implementer`; /sys/hypervisor and /sys/class/dmi/id for other guests. Podman creates
+`.containerenv`, Docker `.dockerenv`. Container runtimes mask powercap: podman pull requests 20501 and
+20510, kubernetes/website 47229.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from agents.host.processor import text_of
 
 CONTAINER_MARKS = ("run/.containerenv", ".dockerenv")
 GUESTS = re.compile(r"\b(QEMU|KVM|VMware|Xen|VirtualBox|Virtual Machine|HVM domU)\b")
-"""Of hypervisors' makers and products, as guests see them in their firmware's tables."""
+"""Vendors and products of hypervisors, as a guest's firmware tables name them."""
 
 
 def contained(root: Path) -> bool:
-    """Return whether this process runs in a container, as far as containers say so."""
+    """Return whether this process runs in a container, judged by the files that runtimes create."""
     return any((root / mark).exists() for mark in CONTAINER_MARKS)
 
 
 def virtual(root: Path) -> bool:
-    """Return whether this is a virtual machine, as far as hypervisors say so."""
+    """Return whether this is a virtual machine, judged by the marks that hypervisors leave."""
     flags = re.search(r"^flags\s*:.*\bhypervisor\b", text_of(root / "proc/cpuinfo"), re.MULTILINE)
     names = [text_of(root / f"sys/class/dmi/id/{file}") for file in ("sys_vendor", "product_name")]
     xen = text_of(root / "sys/hypervisor/type").strip()
@@ -31,11 +32,11 @@ def virtual(root: Path) -> bool:
 
 
 def arm(root: Path) -> bool:
-    """Return whether its processors are Arm's."""
+    """Return whether the machine has Arm processors."""
     return "CPU implementer" in text_of(root / "proc/cpuinfo")
 
 
 def masked(folder: Path) -> bool:
-    """Return whether all links of a folder of /sys/class lead nowhere, as where a runtime masks them."""
+    """Return whether all links in a folder of /sys/class are broken, as a container's mask leaves them."""
     links = list(folder.iterdir()) if folder.is_dir() else []
     return bool(links) and not any(link.exists() for link in links)

@@ -1,4 +1,4 @@
-"""What the kernel reports about this host's processors: how long they have worked, and what they are.
+"""The kernel's data on this host's processors: their busy time and their name.
 
 Source: proc(5) for /proc/stat and /proc/cpuinfo.
 """
@@ -12,15 +12,16 @@ from pathlib import Path
 from tuner.core import MeasurementError
 
 COUNTED = ("user", "nice", "system", "irq", "softirq")
-"""Guests are within user; iowait and idle are not work; stolen time is another machine's."""
+"""The times that count as work. `user` includes guests; `iowait` and `idle` are not work; `steal` is the
+time of other machines."""
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq")
 
 
 def busy_seconds(stat: str) -> float:
-    """Return the CPU seconds that all CPUs together have worked since the boot.
+    """Return the busy time of all CPUs together since boot, in CPU seconds.
 
     Raises:
-        MeasurementError: the text is not that of /proc/stat.
+        MeasurementError: the text is not from /proc/stat.
     """
     match = re.match(r"cpu +(\d{1,20}(?: \d{1,20})*)", stat)
     numbers = match[1].split() if match else []
@@ -34,13 +35,13 @@ def busy_seconds(stat: str) -> float:
 
 
 def model_name(cpuinfo: str) -> str:
-    """Return the CPU's name as the kernel reports it; ARM kernels tell none."""
+    """Return the kernel's name of the CPU; "unknown CPU" on Arm, where the kernel reports no name."""
     match = re.search(r"^model name\s*:\s*(\S.*)$", cpuinfo, re.MULTILINE)
     return match[1].strip() if match else "unknown CPU"
 
 
 def required_text(path: Path) -> str:
-    """Return a file's text, what is none in it as `�`. Raises MeasurementError."""
+    """Return a file's text, with `�` for invalid UTF-8. Raises MeasurementError: it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -48,7 +49,7 @@ def required_text(path: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text, nothing where it cannot be read, what is no text in it as `�`."""
+    """Return a file's text, with `�` for invalid UTF-8; empty if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

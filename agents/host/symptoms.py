@@ -1,7 +1,7 @@
-"""What `jouletune doctor` sees, each with a one-line cure, and who else sets what we set.
+"""The findings of `jouletune doctor`, each with a one-line cure, and the daemons that set the same knobs.
 
-The data on the daemons is from their own documents (TuneD, power-profiles-daemon, TLP, DCGM, LACT,
-zeusd, GEOPM, thermald).
+Source: the documentation of each daemon (TuneD, power-profiles-daemon, TLP, DCGM, LACT, zeusd, GEOPM,
+thermald).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ RIVALS: Mapping[str, str] = MappingProxyType(
         "geopm": "sets GPU and CPU clocks",
     }
 )
-"""Systemd units that may set what we set, and what they do."""
+"""Systemd units that may change the same clocks and power limits as we do, with their effect."""
 SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One thing looked at: whether it is well, what was seen, and the cure where it is not."""
+    """One check: its subject, whether it passed, the observation, and the cure if it failed."""
 
     about: str
     well: bool
@@ -40,7 +40,7 @@ class Symptom:
 
 
 def rivals(root: Path) -> Iterator[Symptom]:
-    """Yield the daemons at work that may set clocks or power too."""
+    """Yield a symptom for each running daemon that may also set clocks or power limits."""
     for unit, does in RIVALS.items():
         if any((root / slice / f"{unit}.service").is_dir() for slice in SLICES):
             yield Symptom(

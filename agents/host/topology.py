@@ -1,9 +1,9 @@
-"""Where a program that uses this host's CPUs one after the other opens its next socket, node or cache.
+"""The CPU counts at which a program that uses a host's CPUs in order reaches a new socket, node or cache.
 
 Sources: the kernel's Documentation/admin-guide/cputopology.rst (`physical_package_id`, `core_cpus_list`,
 which older kernels call `thread_siblings_list`) and Documentation/ABI/testing/sysfs-devices-system-cpu
-(`cache/index3/shared_cpu_list`, `nodeN`). A CPU that is offline, or a guest's, has some of it or nothing:
-what is not there opens nothing.
+(`cache/index3/shared_cpu_list`, `nodeN`). For an offline CPU, or in a guest, some or all of these files
+are missing; a missing file adds no break.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from agents.host.processor import text_of
 
 CPUS = "sys/devices/system/cpu"
 UNKNOWN = "-1"
-"""What the kernel writes where the platform does not number packages."""
+"""The kernel's package number on platforms that do not number packages."""
 
 
 def core_breaks(cpus: Sequence[int], root: Path = Path("/")) -> tuple[float, ...]:
-    """Return after how many CPUs, used in this order, the next one differs from those before.
+    """Return the numbers of CPUs, used in this order, after which the next CPU differs from those before.
 
-    It is the first of a socket, a NUMA node or a level-3 cache, or from it on all are second threads of
-    cores in use.
+    The next CPU is then the first of a socket, a NUMA node or a level-3 cache, or it starts the rest of
+    the list that has only second threads of cores in use.
     """
     folders = [root / CPUS / f"cpu{cpu}" for cpu in cpus]
     opened: set[tuple[str, str]] = set()
@@ -43,7 +43,7 @@ def core_breaks(cpus: Sequence[int], root: Path = Path("/")) -> tuple[float, ...
 
 
 def _domains(folder: Path) -> set[tuple[str, str]]:
-    """Return the kind and the name of what a CPU shares with others, as far as the kernel reports it."""
+    """Return the domains that a CPU shares with others, by kind and name: package, cache and NUMA nodes."""
     package = text_of(folder / "topology/physical_package_id").strip()
     cache = text_of(folder / "cache/index3/shared_cpu_list").strip()
     domains = {("package", package), ("cache", cache)} - {("package", UNKNOWN)}
@@ -52,7 +52,7 @@ def _domains(folder: Path) -> set[tuple[str, str]]:
 
 
 def _core(folder: Path) -> str:
-    """Return the threads of a CPU's core, empty where the kernel does not report them."""
+    """Return the list of threads of a CPU's core; empty if the kernel does not report it."""
     now, before = (
         text_of(folder / f"topology/{name}").strip()
         for name in ("core_cpus_list", "thread_siblings_list")

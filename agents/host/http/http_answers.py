@@ -1,4 +1,4 @@
-"""What our own servers make of a body that is no JSON, and of an error: the workload contract's answers."""
+"""Request bodies and error responses of our own servers, as the workload contract defines them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ STATUS: dict[type[TuningError], int] = {InvalidInput: 422, Conflict: 409, Actuat
 
 
 async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
-    """Return a request's body. Raises HTTPException: it is too long, or not complete in time."""
+    """Return a request's body.
+
+    Raises:
+        HTTPException: the body is longer than `longest` bytes (413), or incomplete after 60 s (408).
+    """
     try:
         return await received(request.stream(), longest, BODY_S)
     except BodyLate as error:
@@ -28,24 +32,29 @@ async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
 
 
 async def json_of(request: Request) -> object:
-    """Return a request's JSON. Raises HTTPException: it is none, or too long."""
+    """Return a request's JSON. Raises HTTPException: the body is not JSON, too long or too late."""
     return parsed_json(await body_of(request))
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """Return a request's JSON object. Raises InvalidInput, HTTPException: it is none, or too long."""
+    """Return a request's JSON object.
+
+    Raises:
+        InvalidInput: the JSON is not an object.
+        HTTPException: the body is not JSON, too long or too late.
+    """
     return as_object(await json_of(request))
 
 
 def as_object(body: object) -> dict[str, Any]:
-    """Return JSON that is an object. Raises InvalidInput."""
+    """Return parsed JSON as an object. Raises InvalidInput: it is not an object."""
     if not isinstance(body, dict):
         raise InvalidInput(f"the body must be a JSON object, not {type(body).__name__}")
     return body
 
 
 def parsed_json(body: bytes) -> Any:  # noqa: ANN401  JSON
-    """Return a body's JSON. Raises HTTPException."""
+    """Return a body's JSON. Raises HTTPException: the body is not JSON (400)."""
     try:
         return parsed(body)
     except ValueError as error:
@@ -53,25 +62,27 @@ def parsed_json(body: bytes) -> Any:  # noqa: ANN401  JSON
 
 
 def message_answer(message: BaseModel) -> Response:
-    """Return an answer that is one of our messages."""
+    """Return the response whose body is a message as JSON."""
     return Response(message.model_dump_json(), media_type="application/json")
 
 
 def error_answer(status: int, code: str, message: str) -> Response:
-    """Return the answer of an error."""
+    """Return the response for an error: its code and message as JSON."""
     return JSONResponse({"error": {"code": code, "message": message}}, status)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
+    """Return the response for one of our errors, with the HTTP status of its class."""
     assert isinstance(error, TuningError)
     status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
     return error_answer(status, error.code, str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
+    """Return the response for an HTTP error."""
     assert isinstance(error, HTTPException)
     return error_answer(error.status_code, CODES.get(error.status_code, "http"), error.detail)
 
 
 HANDLERS: dict[Any, Any] = {**dict.fromkeys(STATUS, _failed), HTTPException: _refused}
-"""How a Starlette application answers our errors."""
+"""The handlers with which a Starlette application answers errors."""

@@ -1,4 +1,4 @@
-"""The bodies of `/knobs`, as both of their ends see them."""
+"""The bodies of `/knobs`, for the server and for its client."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from tuner.core import Condition, Cost, Knob, Part, Role, Setting, Space, Value
 
 
 class CostReply(BaseModel):
-    """What changing a knob takes."""
+    """The cost of changing a knob: seconds, and whether the workload restarts."""
 
     seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     restart: bool = False
 
 
 class KnobReply(BaseModel):
-    """One knob; `condition` is when it has an effect, like `workers > 0`, empty where it always has.
+    """One knob of a workload.
 
-    Past each of its `breaks`, ascending, its effect may change.
+    The knob has an effect only while `condition` holds, like `workers > 0`; an empty condition always
+    holds. Beyond each of its `breaks`, which ascend, its effect may change.
     """
 
     name: str
@@ -39,7 +40,7 @@ class KnobsReply(BaseModel):
     setting: dict[str, Value]
 
     def space(self) -> Space:
-        """Return the knobs as a space. Raises InvalidInput where they make none."""
+        """Return the knobs as a space. Raises InvalidInput: the knobs do not form a valid space."""
         knobs = tuple(
             Knob(
                 k.name,
@@ -59,7 +60,7 @@ class KnobsReply(BaseModel):
 
 
 def knobs_reply(name: str, version: str, space: Space, setting: Setting) -> KnobsReply:
-    """Return what a server answers of its knobs and of what is in force."""
+    """Return a server's reply about its knobs and the setting in force."""
     knobs = tuple(
         KnobReply(
             name=knob.name,

@@ -1,4 +1,4 @@
-"""A program on this machine that is spoken to over HTTP, with our errors for what goes wrong."""
+"""An HTTP client for a program on this machine that raises our errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tuner.core import ActuationError, DeviceLost, InvalidInput
 
 ANSWER_S = 10.0
 MOST_ANSWER_BYTES = 32 * 1024 * 1024
-"""A large server's /metrics is half a megabyte."""
+"""Far above the /metrics of a large server, which has about half a megabyte."""
 ReplyT = TypeVar("ReplyT")
 
 
 def local_url(url: str, hint: str) -> SplitResult:
-    """Return a URL's parts. Raises InvalidInput unless it is plain http to a port on loopback."""
+    """Return the parts of a URL. Raises InvalidInput: it is not plain http to a port on loopback."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -36,19 +36,22 @@ def local_url(url: str, hint: str) -> SplitResult:
 
 
 class HttpRefusal(ActuationError):
-    """A program answers, but with a status that is no success. Act by the status."""
+    """A program answered with an HTTP status other than success; `status` holds it."""
 
     status = 0
 
 
 class LocalHttp:
-    """One such program at a base URL; `who` names it in errors, `hint` says what to do where it is away."""
+    """A client of the program at a base URL.
+
+    `who` names the program in errors. `hint` is the next step if the program does not answer.
+    """
 
     def __init__(self, url: str, who: str, hint: str, answer_s: float = ANSWER_S) -> None:
         self.url = url
         self._who, self._hint, self._answer_s = f"{who} at {url}", hint, answer_s
-        # Loopback must not go through a proxy that the environment names.
-        # What is read is followed to where it moved, within the host: /metrics to /metrics/.
+        # Requests to loopback must not go through a proxy from the environment.
+        # A GET follows redirects within the host, like from /metrics to /metrics/.
         self.client = http_clients.client(
             MOST_ANSWER_BYTES, answer_s, base_url=url, timeout=answer_s, follow_redirects=True
         )
@@ -62,12 +65,14 @@ class LocalHttp:
         within_s: float | None = None,
         accept: str = "*/*",
     ) -> httpx.Response:
-        """Return a good answer, in one of the formats that are accepted.
+        """Send a request and return its successful response.
+
+        `accept` lists the accepted media types. `within_s` bounds the wait in seconds.
 
         Raises:
-            DeviceLost: no response.
-            HttpRefusal: with a status that is no success.
-            ActuationError: not in time.
+            DeviceLost: the program does not respond.
+            HttpRefusal: the response has a status other than success.
+            ActuationError: no response arrived in time.
         """
         within_s = within_s or self._answer_s
         try:
@@ -99,7 +104,11 @@ class LocalHttp:
     def parsed(
         self, kind: TypeAdapter[ReplyT], response: httpx.Response, expected: str, hint: str
     ) -> ReplyT:
-        """Return an answer's body as what it should be. Raises ActuationError: it is not `expected`."""
+        """Return a response's body as type `kind`.
+
+        Raises:
+            ActuationError: the body is not of this type, which the message calls `expected`.
+        """
         try:
             return kind.validate_json(response.content)
         except ValidationError as error:
@@ -113,7 +122,7 @@ class LocalHttp:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Return the message of an error in the workload contract or as a text, else the body's beginning."""
+    """Return the reason for a refusal: redirect target, error message, or the body's beginning."""
     if response.has_redirect_location:
         return f"it redirects to {response.url.join(response.headers['location'])}"
     try:

@@ -1,4 +1,4 @@
-"""Figures for Prometheus on loopback or a Unix socket: nothing of an agent listens beyond its host."""
+"""Serve an agent's metrics to Prometheus on loopback or a Unix socket, never beyond the host."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
-"""The Host headers that are answered: a page of elsewhere could have its own name lead to loopback."""
+"""The accepted Host headers. A foreign web page could resolve its own name to loopback (DNS rebinding)."""
 
 
 class MetricsServer(HTTPServer):
-    """Answers one request after the other, each within `PATIENCE_S`, in one thread."""
+    """A server with one thread that answers one request at a time, each within `PATIENCE_S` seconds."""
 
     def __init__(self, address: MetricsAddress, text: Callable[[], bytes]) -> None:
         self.text = text
@@ -38,34 +38,34 @@ class MetricsServer(HTTPServer):
         super().__init__((address.host, address.port), MetricsRequest)
 
     def server_bind(self) -> None:
-        """Bind the socket. HTTPServer would look its name up."""
+        """Bind the socket without the name lookup that HTTPServer makes."""
         if self._path is None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         if self._path is not None:
-            os.chmod(self._path, 0o660)  # noqa: PTH101 - as it was bound
+            os.chmod(self._path, 0o660)  # noqa: PTH101 - the path as bound
         self.server_name, self.server_port = "localhost", 0
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        """Accept a connection that has so long to ask and to take its answer."""
+        """Accept a connection, with a timeout of `PATIENCE_S` seconds for its request and response."""
         connection, _ = self.socket.accept()
         connection.settimeout(PATIENCE_S)
         return connection, ("local", 0)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what went wrong with one request; the next is answered all the same."""
+        """Log the exception of one request; the server continues with the next."""
         log.warning("event=metrics_not_told", exc_info=True)
 
 
 class MetricsRequest(BaseHTTPRequestHandler):
-    """One request for the figures."""
+    """The handler of one request for the metrics."""
 
     server: MetricsServer
     server_version = "jouletune"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer `/metrics`."""
+        """Answer `/metrics`; refuse other paths, and over TCP other Host headers than loopback's."""
         host = self.headers.get("Host", "")
         if self.server.address_family != socket.AF_UNIX and not LOCAL.fullmatch(host):
             self._answer(400, b"asked by another name than this host's on loopback\n")
@@ -82,15 +82,15 @@ class MetricsRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Do not log requests: they come every few seconds."""
+        """Log nothing, because requests arrive every few seconds."""
 
 
 @contextmanager
 def serving(address: MetricsAddress, text: Callable[[], bytes]) -> Iterator[MetricsServer]:
-    """Serve figures within the block.
+    """Serve the metrics while the block runs.
 
     Raises:
-        ConfigError: the port or the file is taken, or not ours to make.
+        ConfigError: the port or file is in use, or the agent may not create it.
     """
     try:
         server = MetricsServer(address, text)

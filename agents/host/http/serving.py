@@ -1,4 +1,4 @@
-"""How our own servers listen on loopback, serve, and say that they are ready."""
+"""Functions with which our own servers listen on loopback, report that they are ready, and end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ END_S = 5
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket that listens on loopback; 0 is any free port. Raises InvalidInput."""
-    # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
+    """Return a socket that listens on a loopback port; port 0 chooses a free one. Raises InvalidInput."""
+    # The protocol is explicit: without it asyncio does not recognize TCP and leaves Nagle's algorithm
+    # on, which adds up to 40 ms to latencies.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -36,7 +37,10 @@ def listening(port: int) -> socket.socket:
 
 
 def quiet_server(application: Starlette, end_s: int = END_S) -> uvicorn.Server:
-    """Return a server that logs no request and adds no header; a signal gives answers `end_s`."""
+    """Return a server that logs no requests and adds no headers.
+
+    After a signal, requests in progress have `end_s` seconds to finish.
+    """
     return uvicorn.Server(
         uvicorn.Config(
             application,
@@ -53,25 +57,25 @@ def quiet_server(application: Starlette, end_s: int = END_S) -> uvicorn.Server:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return where a listener is reached."""
+    """Return the URL of a listening socket."""
     return f"http://{LOOPBACK}:{listener.getsockname()[1]}"
 
 
 def tell_ready(listener: socket.socket) -> None:
-    """Say in one line of JSON on standard output where the server is."""
+    """Write one line of JSON with the server's URL and process id to standard output."""
     announced = {"ready": True, "url": url_of(listener), "pid": os.getpid()}
     sys.stdout.write(json.dumps(announced) + "\n")
     sys.stdout.flush()
 
 
 def end_by_signal() -> None:
-    """Exit with 0 at SIGTERM or SIGINT; uvicorn ends gracefully first, and then raises it again."""
+    """Exit with status 0 on SIGTERM or SIGINT; uvicorn first ends gracefully and then raises it again."""
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
 
 
 def end_with_stdin() -> None:
-    """End this process, as by SIGTERM, when the other end of its standard input is closed."""
+    """Send SIGTERM to this process when the other end of its standard input is closed."""
     threading.Thread(target=_end_at_eof, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Runs a command of this host's files: a list of words, never a shell."""
+"""Run a command from a file of this host: a list of words, never through a shell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LAST_WORDS = 300
 
 
 def run_argv(words: Sequence[str], seconds: float) -> str:
-    """Run a command to its end and return what it printed.
+    """Run a command to its end and return its output, standard error included.
 
     Raises:
-        ActuationError: it cannot be run, does not end in time, or ends with an error.
+        ActuationError: the command cannot be run, does not end within `seconds`, or fails.
     """
     name = " ".join(words)
-    # To a file: a pipe would stay open in whatever the command leaves running.
+    # The output goes to a file, because processes that the command leaves running would keep a pipe open.
     with tempfile.TemporaryFile() as output:
         try:
             status = subprocess.run(
@@ -46,7 +46,7 @@ def run_argv(words: Sequence[str], seconds: float) -> str:
 
 
 def ending(status: int) -> str:
-    """Return in words how a process ended, of its status as `subprocess` gives it."""
+    """Return a phrase for the end of a process, by its `returncode` of `subprocess`."""
     if status >= 0:
         return f"exited with code {status}"
     try:

@@ -1,7 +1,8 @@
-"""The control groups of whatever listens at a TCP port: the kernel tells them without any right.
+"""The control groups of the sockets that listen on a TCP port.
 
-The files of other users' processes cannot be seen by an agent without rights; this can (`ss --cgroup`).
-Source: sock_diag(7); linux/inet_diag.h (INET_DIAG_CGROUP_ID, since Linux 5.8).
+The kernel reports them to any user (`ss --cgroup`), while an unprivileged agent cannot read the open
+files of other users' processes. Source: sock_diag(7); linux/inet_diag.h (INET_DIAG_CGROUP_ID, since
+Linux 5.8).
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Iterator
 SOCK_DIAG, BY_FAMILY, DUMP = 4, 20, 0x301
 """NETLINK_SOCK_DIAG; SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH."""
 LISTEN = 1 << 10
-"""The state TCP_LISTEN, as a bit."""
+"""The state TCP_LISTEN, as a bit mask."""
 CGROUP_ID, DONE, ERROR = 21, 3, 2
 HEADER, REQUEST, SOCKET = struct.Struct("=IHHII"), struct.Struct("=BBBxI48x"), 72
-"""nlmsghdr; inet_diag_req_v2 without a named socket; the size of inet_diag_msg."""
+"""nlmsghdr; inet_diag_req_v2 for no particular socket; the size of inet_diag_msg in bytes."""
 ANSWER_S, CHUNK = 2.0, 1 << 16
 
 
 def listening_groups(port: int) -> frozenset[int]:
-    """Return the numbers of the control groups that listen at a port; empty where the kernel tells none."""
+    """Return the ids of the control groups that listen on a port; empty if the kernel reports none."""
     groups: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -32,12 +33,13 @@ def listening_groups(port: int) -> frozenset[int]:
                 for message in _messages(line):
                     if int.from_bytes(message[4:6], "big") == port:
                         groups |= set(_group_ids(message[SOCKET:]))
-        except (OSError, struct.error):  # no such family, or none for this unit
+        except (OSError, struct.error):  # the kernel lacks the family, or the unit may not use it
             continue
     return frozenset(groups)
 
 
 def _messages(line: socket.socket) -> Iterator[bytes]:
+    """Yield the netlink messages of a dump, without their headers, until its end."""
     while True:
         chunk = line.recv(CHUNK)
         while len(chunk) >= HEADER.size:
@@ -49,6 +51,7 @@ def _messages(line: socket.socket) -> Iterator[bytes]:
 
 
 def _group_ids(attributes: bytes) -> Iterator[int]:
+    """Yield the control group ids among the attributes of a message."""
     while len(attributes) >= 4:
         length, kind = struct.unpack_from("=HH", attributes)
         if length < 4:

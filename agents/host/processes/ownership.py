@@ -1,9 +1,10 @@
-"""Whether processes on a device are the workload's: asked again at every look, for a service may restart.
+"""Attribute the processes on a device to the workload or to others, anew each time, as services restart.
 
-What counts is our choice: a service or container is one user, and so is a process with all that it
-started. Others are foreign only next to an identified process of the workload. Everything else is
-unknown: a front end may own the port of an engine in another service, and NVML may list the processes of
-another PID namespace (NVIDIA/nvidia-docker, issue 1483; Syllo/nvtop, issue 149).
+Our definition: all processes of a service or container are one user, and so are a process and its
+descendants. Other processes are foreign only if a process of the workload is identified beside them.
+Otherwise their owner is unknown: a front end may own the port of an engine in another service, and NVML
+may list the processes of another PID namespace (NVIDIA/nvidia-docker, issue 1483; Syllo/nvtop, issue
+149).
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from agents.host.processes.process_table import ProcessTable
 from tuner.core import TuningError
 
 SERVERS = ("nvidia-cuda-mps",)
-"""Programs that compute for others: MPS' server belongs to no workload."""
+"""Programs that compute for their clients: the server of MPS belongs to no workload."""
 SAME_START_S = 2.0
-"""A process that says when it was started may have looked at its clock this much later."""
+"""The largest accepted difference between a process's start and the start time that it reports."""
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadIdentity:
-    """How a workload's processes are identified; what is empty says nothing.
+    """The features that identify a workload's processes; empty ones are not used.
 
-    `unit` is a systemd unit's name. `processes` gives numbers of processes, `started_s` when the
-    workload was started (`process_start_time_seconds`); both raise TuningError where it is away. `port`
-    is where it listens on this host.
+    `unit` is the name of a systemd unit and `port` the workload's TCP port on this host. `processes`
+    returns process ids; `started_s` returns the start time in seconds since 1970, from the metric
+    `process_start_time_seconds`. Both raise TuningError if the workload does not answer.
     """
 
     unit: str = ""
@@ -42,7 +43,10 @@ class WorkloadIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Whose the processes on a device are; `unknown` says why it is unknown, empty where it is clear."""
+    """The owners of the processes on a device, by process id.
+
+    `unknown` is the reason why owners could not be determined; empty if they were.
+    """
 
     ours: frozenset[int] = frozenset()
     foreign: frozenset[int] = frozenset()
@@ -51,7 +55,7 @@ class Attribution:
 
 @dataclass
 class ProcessOwners:
-    """Tells the workload's processes, and this agent's own, from others'."""
+    """Distinguishes the processes of the workload and of this agent from others."""
 
     table: ProcessTable
     workload: WorkloadIdentity = field(default_factory=WorkloadIdentity)
@@ -60,11 +64,11 @@ class ProcessOwners:
 
     @classmethod
     def below(cls, root: Path) -> ProcessOwners:
-        """Return one that reads /proc below a root."""
+        """Return the owners for the processes in the /proc below a root."""
         return cls(ProcessTable(root))
 
     def attribute(self, pids: Collection[int]) -> Attribution:
-        """Return whose these processes are now."""
+        """Return the current owners of these processes."""
         servers = {pid for pid in pids if self.table.program(pid).startswith(SERVERS)}
         pids = set(pids) - servers
         if servers and not pids:
@@ -75,7 +79,7 @@ class ProcessOwners:
         hidden = {pid for pid in pids if not self.table.shows(pid)}
         visible = pids - hidden
         ours = frozenset(pid for pid in visible if look.is_ours(pid))
-        if not ours:  # weaker evidence counts only without any other
+        if not ours:  # the start time is weaker evidence, used only without any other
             ours = frozenset(pid for pid in visible if look.started_with(pid))
         others = frozenset(visible - ours)
         if ours and others:
@@ -92,14 +96,14 @@ class ProcessOwners:
 
 
 class _Look:
-    """The data on the workload at one moment; each is read only when needed."""
+    """The workload's data at one moment; each item is read only when needed."""
 
     def __init__(self, owners: ProcessOwners) -> None:
         self._workload, self._table = owners.workload, owners.table
         self._agent, self._listening = owners.agent, owners.listening
 
     def is_ours(self, pid: int) -> bool:
-        """Whether a process is the agent's, or the workload's by its unit, processes or port."""
+        """Return whether a process belongs to the agent, or by unit, process id or port to the workload."""
         line = set(self._table.line(pid))
         if self._agent in line or line & self._workload_pids:
             return True
@@ -113,7 +117,7 @@ class _Look:
         return bool(self._port_groups & self._table.group_ids(service))
 
     def started_with(self, pid: int) -> bool:
-        """Whether a process, one it descends from, or one of its service was started with the workload."""
+        """Return whether a process started with the workload, or an ancestor or one of its service did."""
         if self._started_s is None:
             return False
         service = self._table.service(pid)
@@ -123,7 +127,7 @@ class _Look:
         return any(t is not None and abs(t - self._started_s) <= SAME_START_S for t in times)
 
     def _in_workload_job(self, pid: int) -> bool:
-        """Whether a process is in a shell's job (process group) of the workload, and the agent is not."""
+        """Return whether a process is in a process group (shell job) of the workload, not the agent's."""
         stats = [self._table.stat(one) for one in (pid, self._agent)]
         job, own = (None if stat is None else stat.group for stat in stats)
         members = [self._table.stat(one) for one in self._workload_pids]
@@ -136,13 +140,13 @@ class _Look:
 
     @cached_property
     def _workload_pids(self) -> frozenset[int]:
-        """The workload's processes, identified by their numbers, with the owners of its port."""
+        """The process ids that the workload reports, and the processes that listen on its port."""
         given = self._workload.processes
         numbers: frozenset[int] = frozenset()
         if given is not None:
             try:
                 numbers = frozenset(given())
-            except TuningError:  # it is just being started again
+            except TuningError:  # the workload is restarting
                 numbers = frozenset()
         port = self._workload.port
         owners = self._table.owners(port) if port else frozenset()
@@ -161,6 +165,7 @@ class _Look:
 
 
 def _numbers(pids: Collection[int]) -> str:
+    """Return a phrase that lists at most `SHOWN` process ids, for a message."""
     shown = sorted(pids)[:SHOWN]
     more = f" and {len(pids) - SHOWN} more" if len(pids) > SHOWN else ""
     return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, shown))}{more}"

@@ -1,4 +1,4 @@
-"""The processes of this host as the kernel shows them: parents, starts, control groups and listeners.
+"""The kernel's data on this host's processes: parents, start times, control groups and listeners.
 
 Sources: proc(5) for /proc/PID/stat, /proc/PID/cgroup and /proc/net/tcp; cgroups(7); systemd's naming of
 services and scopes (systemd.io, "Control Group APIs and Delegation").
@@ -16,19 +16,22 @@ from pathlib import Path
 LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 MANAGER = re.compile(r"user@\d+\.service")
-"""A user's own systemd: its units lie below it."""
+"""The control group of a user's systemd instance; the user's units are below it."""
 CONTAINER = re.compile(r"[0-9a-f]{64}")
 RUNTIMES = ("docker", "libpod", "lxc")
-"""A container's group lies in one of these, where systemd does not make it."""
+"""The parent of a container's control group, unless systemd created the group."""
 HIERARCHIES = ("name=systemd", "memory", "pids", "devices", "")
-"""The hierarchies that container runtimes put a process into: of v1 by name, and v2's."""
+"""The hierarchies in which container runtimes place a process: those of cgroup v1 by name, and v2 ("")."""
 LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")
-"""What a person starts by hand, whatever it is, is in one of these."""
+"""The control groups of the programs that a person starts manually; they identify no service."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """The kernel's data on one process, in clock ticks; `used` includes children that it waited for."""
+    """The kernel's data on one process; `started` and `used` are in clock ticks.
+
+    `used` is CPU time and includes the children for which the process has waited.
+    """
 
     parent: int
     group: int
@@ -37,7 +40,7 @@ class ProcessStat:
 
     @classmethod
     def parse(cls, text: str) -> ProcessStat:
-        """Return it from the text of /proc/PID/stat."""
+        """Return the data in the text of /proc/PID/stat."""
         fields = text.rpartition(")")[2].split()
         # After the name: state, ppid, pgrp, …; utime, stime, cutime, cstime are 14 to 17, starttime is 22.
         used = sum(map(int, fields[11:15]))
@@ -45,31 +48,31 @@ class ProcessStat:
 
 
 class ProcessTable:
-    """Reads /proc and /sys/fs/cgroup below a root; every call reads the kernel again."""
+    """Reads /proc and /sys/fs/cgroup below a root, anew on every call."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc, self._groups = root / "proc", root / "sys/fs/cgroup"
 
     def stat(self, pid: int) -> ProcessStat | None:
-        """Return a process; None where it is not seen from here."""
+        """Return the data on a process; None if it is not visible here."""
         try:
             return ProcessStat.parse((self._proc / str(pid) / "stat").read_text(errors="replace"))
         except (OSError, ValueError, IndexError):
             return None
 
     def program(self, pid: int) -> str:
-        """Return the first 15 characters of a program's name; empty where it is not seen."""
+        """Return the first 15 characters of a process's program name; empty if it is not visible here."""
         try:
             return (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
         except OSError:
             return ""
 
     def shows(self, pid: int) -> bool:
-        """Return whether a process is seen from here."""
+        """Return whether a process is visible here."""
         return (self._proc / str(pid)).is_dir()
 
     def line(self, pid: int) -> Iterator[int]:
-        """Yield a process and those that it descends from, without init."""
+        """Yield a process and its ancestors, without init."""
         visited: set[int] = set()
         while pid > 1 and pid not in visited:
             yield pid
@@ -78,7 +81,7 @@ class ProcessTable:
             pid = 0 if stat is None else stat.parent
 
     def started_s(self, pid: int) -> float | None:
-        """Return when a process was started, in seconds since 1970; None where it is not seen."""
+        """Return a process's start time in seconds since 1970; None if it is not visible here."""
         stat, match = self.stat(pid), None
         with suppress(OSError):
             match = re.search(r"^btime (\d+)$", (self._proc / "stat").read_text(), re.MULTILINE)
@@ -87,16 +90,18 @@ class ProcessTable:
         return int(match[1]) + stat.started / os.sysconf("SC_CLK_TCK")
 
     def service(self, pid: int) -> str:
-        """Return the control group of the service or container that a process belongs to.
+        """Return the control group of a process's service or container.
 
-        Empty where it is not seen, or is that of a login or of the whole machine, which says nothing.
+        Empty if the process is not visible here, or if its group is that of a login or of the whole
+        machine, which identifies no service.
         """
         return next(filter(None, map(service_of, self.groups(pid))), "")
 
     def groups(self, pid: int) -> list[str]:
-        """Return a process's control groups, systemd's and v1's before v2's; empty where it is not seen.
+        """Return a process's control groups, those of systemd and cgroup v1 before that of v2.
 
-        With both, a container may have groups of its own in v1 only (`name=systemd` beside `0::`).
+        Empty if the process is not visible here. On a host with both versions, a container may have a
+        separate group only in v1 (`name=systemd` beside `0::`).
         """
         try:
             text = (self._proc / str(pid) / "cgroup").read_text()
@@ -106,13 +111,13 @@ class ProcessTable:
         return [paths[name] for name in HIERARCHIES if name in paths]
 
     def members(self, service: str) -> Iterator[int]:
-        """Yield the processes of a service or container."""
+        """Yield the process ids of a service or container."""
         for entry in self._proc.iterdir():
             if entry.name.isdigit() and self.service(int(entry.name)) == service:
                 yield int(entry.name)
 
     def group_ids(self, service: str) -> frozenset[int]:
-        """Return the kernel's numbers of a service's control group and all below it (cgroup v2)."""
+        """Return the kernel's ids of a service's control group and all groups below it (cgroup v2)."""
         ids: set[int] = set()
         for base in (self._groups, self._groups / "unified"):
             for folder, _, _ in os.walk(base / service.lstrip("/")):
@@ -121,18 +126,22 @@ class ProcessTable:
         return frozenset(ids)
 
     def owners(self, port: int) -> frozenset[int]:
-        """Return the processes that listen at a TCP port, as far as their files can be seen; never init."""
+        """Return the processes that listen on a TCP port, without init.
+
+        Processes whose open files the agent may not read are left out.
+        """
         sockets = {f"socket:[{inode}]" for inode in self._listening(port)}
         pids: set[int] = set()
         for entry in self._proc.iterdir() if sockets else ():
             if entry.name.isdigit() and int(entry.name) > 1:
-                with suppress(OSError):  # another user's, or it has ended
+                with suppress(OSError):  # another user's process, or it has ended
                     files = (entry / "fd").iterdir()
                     if any(str(file.readlink()) in sockets for file in files):
                         pids.add(int(entry.name))
         return frozenset(pids)
 
     def _listening(self, port: int) -> Iterator[str]:
+        """Yield the inodes of the sockets that listen on a TCP port."""
         for name in ("tcp", "tcp6"):
             with suppress(OSError):
                 for line in (self._proc / "net" / name).read_text().splitlines()[1:]:
@@ -142,10 +151,10 @@ class ProcessTable:
 
 
 def service_of(path: str) -> str:
-    """Return the part of a control group's path that names a service or a container; empty for none.
+    """Return the part of a control group's path that names a service or container; empty if there is none.
 
-    That ends with the innermost unit or container, which may be within another; it is no user's manager.
-    Without either it is the whole path (`/docker/ID`, `/kubepods/…`).
+    The part ends with the innermost unit or container. The units of logins and of user managers do not
+    count. A path without slices, services and scopes (`/kubepods/…`) is returned whole.
     """
     parts = [part for part in path.split("/") if part]
     for number in range(len(parts), 0, -1):

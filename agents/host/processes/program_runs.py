@@ -1,4 +1,4 @@
-"""Runs a program as often as a window needs, one run after the other, and reports what they showed."""
+"""Run a program as often as a window requires, one run after the other, and report the measured values."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ from tuner.core import (
 )
 
 Totals = Callable[[], Mapping[str, float]]
-"""What a service has added up since a window was opened; raises MeasurementError."""
+"""Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
 END_S = 10.0
-"""How long a program that was ended may take, its grace included."""
+"""The time that a program has to end after the request to end, in seconds; its grace is included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredProgram:
-    """A program that runs to an end. `items` is how many a run works on, or where it prints that."""
+    """A program that runs to its end.
+
+    `items` is the number of items that a run processes, or the place where the program prints it.
+    """
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -49,7 +52,7 @@ class MeasuredProgram:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one run took and printed."""
+    """The time, CPU time, items and printed metrics of one run."""
 
     seconds: float
     cpu_s: float
@@ -58,7 +61,7 @@ class RunResult:
 
 
 class ProgramRun:
-    """One run of the program under way. It ends with the agent, however that dies."""
+    """One run of the program, in progress. It ends when the agent ends, even if the agent is killed."""
 
     def __init__(self, program: MeasuredProgram, clock: Clock) -> None:
         self._program, self._clock = program, clock
@@ -86,7 +89,11 @@ class ProgramRun:
             os.close(written)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for its end; return whether it has come. Raises MeasurementError at its timeout."""
+        """Wait up to `seconds` for the run's end; return whether it has ended.
+
+        Raises:
+            MeasurementError: the run has exceeded its timeout, and was ended.
+        """
         if select.select([self._report], [], [], seconds)[0]:
             return True
         if self._clock.monotonic() >= self._until:
@@ -98,7 +105,7 @@ class ProgramRun:
         return False
 
     def result(self) -> RunResult:
-        """Return what a run that has ended showed. Raises MeasurementError where it failed."""
+        """Return the result of a run that has ended. Raises MeasurementError: the run failed."""
         try:
             content = os.read(self._report, 4096)
             text = tail(self._output)
@@ -124,7 +131,7 @@ class ProgramRun:
         )
 
     def end(self) -> None:
-        """End it and all it has started, and forget what it printed. May be called twice."""
+        """End the run with its descendants, and delete its output. May be called twice."""
         if self._output.closed:
             return
         assert self._tied.stdin is not None
@@ -142,10 +149,11 @@ class ProgramRun:
 
 
 class RunMeter:
-    """Measures whole runs: every window is the given number, each of them a batch of its own.
+    """Measures whole runs: a window has the given number of runs, and each run is one batch.
 
-    `program` reports what is run at the setting in force. Its CPU time is what the runs use, unless
-    `counting` begins to count what a service uses that they put to work: theirs is then that of the load.
+    `program` returns the program to run at the setting in force. The CPU time is that of the runs. If
+    the runs put a service to work, `counting` starts to count that service's totals; the CPU time of
+    the runs is then reported as that of the load.
     """
 
     def __init__(
@@ -160,20 +168,20 @@ class RunMeter:
         self._open: list[RunWindow] = []
 
     def start(self) -> RunWindow:
-        """Start the first run. Raises MeasurementError where the service does not tell its totals."""
+        """Start the first run. Raises MeasurementError: the service does not report its totals."""
         totals = None if self._counting is None else self._counting()
         window = RunWindow(self._program(), self.runs, self._clock, totals)
         self._open = [*(w for w in self._open if w.running), window]
         return window
 
     def close(self) -> None:
-        """End what still runs."""
+        """End all runs that are still in progress."""
         for window in self._open:
             window.end()
 
 
 class RunWindow:
-    """An open window. A reading after a run's end takes its result, and starts the next one."""
+    """An open window. The first reading after a run's end collects its result and starts the next run."""
 
     def __init__(
         self, program: MeasuredProgram, runs: int, clock: Clock, totals: Totals | None = None
@@ -184,15 +192,15 @@ class RunWindow:
 
     @property
     def running(self) -> bool:
-        """Whether a run is under way."""
+        """Whether a run is in progress."""
         return self._run is not None
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for a run's end; return whether it has come. Raises MeasurementError."""
+        """Wait up to `seconds` for a run's end; return whether it has ended. Raises MeasurementError."""
         return self._run is None or self._run.wait(seconds)
 
     def read(self) -> Reading:
-        """Return what the runs that have ended show. Raises MeasurementError where one failed."""
+        """Return the reading of the runs that have ended. Raises MeasurementError: a run failed."""
         if self._run is not None and self._run.wait(0.0):
             self._done.append(self._run.result())
             more = len(self._done) < self._runs
@@ -200,12 +208,12 @@ class RunWindow:
         return self._reading()
 
     def stop(self) -> Reading:
-        """End what runs, which then counts for nothing, and return what was shown."""
+        """End the run in progress, discard it, and return the reading of the earlier runs."""
         self.end()
         return self._reading()
 
     def end(self) -> None:
-        """End the run under way."""
+        """End the run in progress."""
         if self._run is not None:
             self._run.end()
             self._run = None
@@ -225,10 +233,11 @@ class RunWindow:
         return Reading(totals, {name: e for name, e in shown.items() if e is not None})
 
     def _times(self) -> list[float]:
+        """Return the durations of the runs that have ended, in ms."""
         return [1000.0 * run.seconds for run in self._done]
 
 
 def _mean(name: str, quantity: Quantity, values: list[float]) -> Estimate | None:
-    """Return the mean over runs, with the doubt of their scatter; None for too few of them."""
+    """Return the mean over runs with its standard error from their scatter; None for too few runs."""
     metric = Metric(name, scope=Scope.PROCESS, quantity=quantity)
     return ratio_estimate([(value, 1.0) for value in values], 1.0, metric)

@@ -1,4 +1,4 @@
-"""A server that the agent starts, awaits, starts again, and ends with itself."""
+"""A server that the agent starts, restarts after a crash, and ends when the agent ends."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 START_S = 120.0
 END_S = 10.0
 REFUSED = 2
-"""The server's exit status where it cannot apply its options."""
+"""The server's exit status if it cannot apply its options."""
 
 
 class ServerProcess:
-    """A workload's server, one of our own modules: `--port`, `--while-stdin-open` and its options.
+    """A workload's server: one of our modules, run with `--port`, `--while-stdin-open` and its options.
 
-    It says in one line of JSON where it is once it is ready. Where it has ended unasked it is started
-    again, on the same port. It also ends when this process does, however that happens.
+    When it is ready, the server writes one line of JSON with its URL. `revive` restarts it on the same
+    port if it has ended unexpectedly. It ends with this process, even if this process is killed.
 
     Raises:
-        InvalidInput: it cannot apply its options; its log's last line says why.
-        DeviceLost: it does not start.
+        InvalidInput: the server cannot apply its options; the last line of its log has the reason.
+        DeviceLost: the server does not start.
     """
 
     def __init__(self, spec: str, module: str, options: Sequence[str], log_file: Path) -> None:
@@ -45,10 +45,10 @@ class ServerProcess:
         self.url = self._ready_url()
 
     def revive(self) -> None:
-        """Start the server again where it has ended; quietly nothing while it runs.
+        """Restart the server if it has ended unexpectedly; do nothing while it runs.
 
         Raises:
-            DeviceLost: it does not start; the message has the last line of its log.
+            DeviceLost: the server does not start; the message has the last line of its log.
         """
         with self._lock:
             status = self._process.poll()
@@ -60,7 +60,7 @@ class ServerProcess:
             self._ready_url()
 
     def end(self) -> None:
-        """End the server permanently, by force where it takes too long."""
+        """End the server for good; kill it if it does not end within `END_S` seconds."""
         with self._lock:
             self._ended = True
             self._stop()
@@ -69,7 +69,7 @@ class ServerProcess:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
-        process.terminate()  # Still starting, it would notice the closed input only later.
+        process.terminate()  # A server that is still starting would notice its closed input too late.
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -97,7 +97,7 @@ class ServerProcess:
             )
 
     def _ready_url(self) -> str:
-        """Return where the server is once it is ready; end it where it does not come that far."""
+        """Wait until the server is ready and return its URL; end the server if it does not start."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], START_S)
         line = self._process.stdout.readline() if readable else b""

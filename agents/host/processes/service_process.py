@@ -1,4 +1,4 @@
-"""The processes of a service: what they have used, when they were started, and signals to them.
+"""The processes of a service: their CPU time, their start, and signals to them.
 
 Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches no other
 program.
@@ -19,56 +19,64 @@ from agents.host.processes.process_table import ProcessStat
 from tuner.core import ActuationError, DeviceLost
 
 RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}
-"""The signals that services take for reloading; no other is sent."""
+"""The signals with which services reload their configuration; no others are sent."""
 LOOKS = 10
-"""So often a tree that changes under the reader is read again."""
+"""The most repeated reads of a process tree that changes while it is read."""
 
 
 class ServiceProcess(Protocol):
-    """The processes of one service. Every method raises DeviceLost where it does not run."""
+    """The processes of one service. Methods raise DeviceLost if the service does not run."""
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of it and all it has started and waited for; None: unknown."""
+        """Return the CPU seconds of the service, ended child processes included; None if unknown."""
         ...
 
     def started(self) -> str:
-        """Return another word after each start."""
+        """Return a text that identifies the current start: it differs after each restart."""
         ...
 
     def signal(self, name: str) -> None:
-        """Send one of `RELOADS` to its first process. Raises ActuationError, too."""
+        """Send one of `RELOADS` to the service's first process.
+
+        Raises:
+            ActuationError: the signal cannot be sent.
+        """
         ...
 
     def identity(self) -> WorkloadIdentity:
-        """Return how its processes are identified."""
+        """Return the features that identify the service's processes."""
         ...
 
 
 class ProcessTree:
-    """A service whose first process writes its number to a file, and is called `program`."""
+    """A service whose first process, with the name `program`, writes its process id to a file."""
 
     def __init__(self, pid_file: Path, program: str, proc: Path = Path("/proc")) -> None:
         self._pid_file, self._program, self._proc = pid_file, program, proc
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of the tree; what left it (a daemon of its own) is not counted."""
+        """Return the CPU seconds of the process tree; processes that left it (daemons) do not count."""
         root = self._root()
         before, tree = self._tree(root), self._tree(root)
         for _ in range(LOOKS):
-            # A child that ends within a look is counted twice or not at all; of two looks at the same
-            # processes, the second one is whole.
+            # A child that ends during a read is counted twice or not at all. If two reads have the same
+            # processes, the second one is complete.
             if before.keys() == tree.keys():
                 break
             before, tree = tree, self._tree(root)
         return sum(one.used for one in tree.values()) / os.sysconf("SC_CLK_TCK")
 
     def started(self) -> str:
-        """Return the first process' number and the moment it was started."""
+        """Return the first process's id and its start in clock ticks since boot, as `PID:TICKS`."""
         root = self._root()
         return f"{root}:{self._stat(root).started}"
 
     def signal(self, name: str) -> None:
-        """Send a signal to the first process, held fast before it is looked at."""
+        """Send a signal to the first process.
+
+        The process is pinned by a pidfd before its name is checked, so that the signal cannot reach
+        another process that gets the same id.
+        """
         number = self._number()
         try:
             held = os.pidfd_open(number)
@@ -86,7 +94,7 @@ class ProcessTree:
             os.close(held)
 
     def identity(self) -> WorkloadIdentity:
-        """Identify it by its first process, read again each time."""
+        """Return the first process's id, read anew on each call, as the service's identity."""
         return WorkloadIdentity(processes=lambda: (self._root(),))
 
     @property
@@ -94,11 +102,13 @@ class ProcessTree:
         return f"{self._program} of {self._pid_file}"
 
     def _root(self) -> int:
+        """Return the id of the first process. Raises DeviceLost: the service does not run."""
         number = self._number()
         self._demand(number)
         return number
 
     def _number(self) -> int:
+        """Return the process id in the file. Raises DeviceLost: the file has none."""
         try:
             return int(self._pid_file.read_text(encoding="ascii").split()[0])
         except (OSError, ValueError, IndexError) as error:
@@ -108,7 +118,7 @@ class ProcessTree:
             ) from None
 
     def _demand(self, number: int) -> None:
-        """Raise DeviceLost where the number is another program's: the file was left behind."""
+        """Raise DeviceLost if the process id is another program's, as after a crash that left the file."""
         try:
             comm = (self._proc / str(number) / "comm").read_text(errors="replace").strip()
         except OSError:
@@ -127,7 +137,7 @@ class ProcessTree:
         return ProcessStat.parse(text)
 
     def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
-        """Return the processes that descend from the first one, and it, each by number and start."""
+        """Return the first process and its descendants, by process id and start in clock ticks."""
         processes: dict[int, ProcessStat] = {}
         for entry in self._proc.iterdir():
             if entry.name.isdigit():
@@ -149,25 +159,26 @@ class UnitProcess:
         self._unit = unit
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of the unit since its start; None where systemd does not count them."""
+        """Return the unit's CPU seconds since its start; None if systemd does not account for them."""
         usage_ns = self._shown("CPUUsageNSec")["CPUUsageNSec"]
         return (
             int(usage_ns) / 1e9 if usage_ns.isdigit() and int(usage_ns) < systemd.NOT_SET else None
         )
 
     def started(self) -> str:
-        """Return the word that systemd has for this start."""
+        """Return systemd's id of this start of the unit (InvocationID)."""
         return self._shown("InvocationID")["InvocationID"]
 
     def signal(self, name: str) -> None:
-        """Have systemd send a signal to the unit's main process."""
+        """Send a signal to the unit's main process through systemd."""
         systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
 
     def identity(self) -> WorkloadIdentity:
-        """Identify it by the unit's control group."""
+        """Return the unit, and with it its control group, as the service's identity."""
         return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:
+        """Return a property of the unit, by its name. Raises DeviceLost: the unit is not active."""
         properties = systemd.show(self._unit, name, "ActiveState")
         if properties["ActiveState"] not in ("active", "reloading"):
             raise DeviceLost(

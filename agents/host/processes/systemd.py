@@ -1,4 +1,4 @@
-"""systemd, asked by its own command: `systemctl` with fixed words, on its system bus."""
+"""Calls of systemd's command `systemctl`, with fixed arguments, on the system bus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_SET = 2**64 - 1
 
 
 def call(*words: str) -> str:
-    """Return what systemctl says. Raises ActuationError."""
+    """Return the output of systemctl. Raises ActuationError: the call fails or is not permitted."""
     try:
         return run_argv(("systemctl", "--no-ask-password", *words), ANSWER_S)
     except ActuationError as error:
@@ -24,7 +24,7 @@ def call(*words: str) -> str:
 
 
 def show(unit: str, *properties: str) -> Mapping[str, str]:
-    """Return some of a unit's properties as systemd tells them. Raises ActuationError."""
+    """Return the named properties of a unit. Raises ActuationError: systemd does not report one."""
     output = call("show", unit, f"--property={','.join(properties)}")
     values = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
     missing = [name for name in properties if name not in values]

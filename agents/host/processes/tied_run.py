@@ -1,9 +1,10 @@
-"""Runs one program that never outlives the process that asked for it, and reports what it took.
+"""Run one program that never outlives its caller, and report its duration and CPU time.
 
-`python -m agents.host.processes.tied_run FD WORD…`: the program's words come after the number of the pipe
-that one line of JSON is written to when it has ended: `status` (negative: the signal that ended it),
-`seconds`, and `cpu_s` of it and of all that it waited for. When the other end of standard input is closed,
-or at SIGTERM, the program and its whole group get SIGTERM, and are killed after `GRACE_S`.
+Usage: `python -m agents.host.processes.tied_run FD WORD…`. FD is the number of a pipe; the words are the
+program and its arguments. When the program has ended, one line of JSON is written to the pipe: `status`
+(negative: the signal that ended the program), `seconds`, and `cpu_s` of the program and of all children
+for which it waited. When the other end of standard input is closed, or on SIGTERM, the program's process
+group gets SIGTERM and is killed `GRACE_S` seconds later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NOT_STARTED = 127
 
 
 def run(report: int, words: list[str]) -> int:
-    """Run the program and report; return the exit status of this one."""
+    """Run the program and write the report; return the exit status of this process."""
     os.set_inheritable(report, False)
     began = time.perf_counter()
     try:
@@ -36,23 +37,26 @@ def run(report: int, words: list[str]) -> int:
     _, status, used = os.wait4(program.pid, 0)
     seconds = time.perf_counter() - began
     program.returncode = os.waitstatus_to_exitcode(status)
-    _kill(program.pid)  # what it left running would be measured with the next one
+    _kill(program.pid)  # processes left running would be measured with the next run
     _report(report, program.returncode, seconds, used.ru_utime + used.ru_stime)
     return 0
 
 
 def _report(report: int, status: int, seconds: float, cpu_s: float) -> None:
+    """Write the report as one line of JSON to the pipe."""
     ending = {"status": status, "seconds": seconds, "cpu_s": cpu_s}
     os.write(report, json.dumps(ending).encode() + b"\n")
 
 
 def _end_at_eof(group: int) -> None:
+    """End the process group when the other end of standard input is closed."""
     while os.read(0, 4096):
         pass
     _ask_to_end(group)
 
 
 def _ask_to_end(group: int) -> None:
+    """Send SIGTERM to the process group, and SIGKILL after `GRACE_S` seconds."""
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:

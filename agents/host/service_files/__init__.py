@@ -1,1 +1,1 @@
-"""What operators write of their programs: tables, the knobs in them, and where numbers are found."""
+"""Operators' files about their programs: tables, knobs, and the places of printed numbers."""

@@ -1,4 +1,4 @@
-"""A knob as the tables `[[knob]]` of files on this host describe it."""
+"""Knobs from the tables `[[knob]]` of files on this host."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ KEYS |= {"seconds": toml.NUMBER, "restart": bool, "if": str}
 def knob_table(
     where: str, table: object, more: Mapping[str, Any] | None = None
 ) -> tuple[Knob, dict[str, Any]]:
-    """Return the knob that a table says, and all its keys; `more` are those beside `KEYS`.
+    """Return the knob that a table describes, and all entries of the table.
+
+    `more` gives the kinds of the keys that the table may have besides `KEYS`.
 
     Raises:
-        ConfigError: a key, a value or the role cannot be.
+        ConfigError: a key, a value or the role is not valid.
     """
     default = table.get("default") if isinstance(table, dict) else None
     kinds = {**KEYS, **(more or {}), "default": bool if isinstance(default, bool) else object}
@@ -51,7 +53,7 @@ def knob_table(
 
 
 def refuse_misfits(where: str, knobs: Sequence[Knob]) -> None:
-    """Raise ConfigError where knobs do not fit each other, or one can never have an effect."""
+    """Raise ConfigError if knobs contradict each other, or if one of them can never have an effect."""
     try:
         Space(tuple(knobs)).refuse_unreached(knob.name for knob in knobs)
     except TuningError as error:

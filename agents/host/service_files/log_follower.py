@@ -1,4 +1,4 @@
-"""Follows a log file from now on, through its rotation."""
+"""Follow a log file from its current end, through its rotation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from tuner.core import MeasurementError
 
 CHUNK = 1 << 20
 LONGEST = 1 << 16
-"""The beginning of a longer line is taken for the line."""
+"""The longest line in bytes; longer ones are cut off there."""
 REMEMBERED = 64
-"""How many bytes before where we are must still be the same: else it was cut off and has grown again."""
+"""The number of bytes before the read position that are compared with those read earlier.
+
+If they differ, the file was truncated and has grown again.
+"""
 
 
 class LogFile:
-    """One file that is open, and what is new in it."""
+    """One open log file, and its new lines."""
 
     def __init__(self, path: Path, *, at_end: bool) -> None:
         self._path = path
@@ -31,11 +34,11 @@ class LogFile:
             self.close()
             raise
         self._rest = b""
-        # Of a line under way the beginning is not known, so its end is left out as well.
+        # The beginning of an unfinished line was not read, so the rest of that line is left out, too.
         self._whole = not at_end or self._at == 0 or self._tail.endswith(b"\n")
 
     def lines(self) -> list[str]:
-        """Return the lines that were ended since the last time. Raises MeasurementError: it was cut off."""
+        """Return the lines completed since the last call. Raises MeasurementError: it was truncated."""
         self._demand_grown()
         lines: list[str] = []
         while chunk := os.pread(self._handle, CHUNK, self._at):
@@ -50,10 +53,11 @@ class LogFile:
         return lines
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         os.close(self._handle)
 
     def _demand_grown(self) -> None:
+        """Raise MeasurementError if the file was truncated since the last read."""
         before = os.pread(self._handle, len(self._tail), self._at - len(self._tail))
         if os.fstat(self._handle).st_size < self._at or before != self._tail:
             raise MeasurementError(
@@ -63,9 +67,10 @@ class LogFile:
 
 
 class LogFollower:
-    """The lines that are written to a log after this was made.
+    """The lines that are written to a log after the follower was created.
 
-    A file that is renamed and begun again is read to its end, and what still comes to it, too.
+    After a rotation both files are followed: the renamed one, to which lines may still be written, and
+    the new one.
 
     Raises:
         MeasurementError: the file cannot be read.
@@ -77,10 +82,10 @@ class LogFollower:
         self._open(at_end=True)
 
     def lines(self) -> list[str]:
-        """Return the lines that were ended since the last time, in order.
+        """Return the lines completed since the last call, in order.
 
         Raises:
-            MeasurementError: the file cannot be read, or was cut off.
+            MeasurementError: the file cannot be read, or was truncated.
         """
         lines = [line for file in self._files for line in file.lines()]
         if self._open(at_end=False):
@@ -88,12 +93,12 @@ class LogFollower:
         return lines
 
     def close(self) -> None:
-        """Release the files."""
+        """Close the files."""
         while self._files:
             self._files.pop().close()
 
     def _open(self, *, at_end: bool) -> bool:
-        """Open what is at the path, unless it is open; return whether that was done."""
+        """Open the file at the path, unless it is open already; return whether it was opened."""
         try:
             status = self._path.stat()
             if any(file.place == (status.st_dev, status.st_ino) for file in self._files):
@@ -101,7 +106,7 @@ class LogFollower:
             if not self._path.is_file():
                 raise MeasurementError(f"{self._path} is not a file", hint="name a log file")
             self._files.append(LogFile(self._path, at_end=at_end))
-        except FileNotFoundError:  # between its renaming and the next line
+        except FileNotFoundError:  # the log was renamed, and its successor does not exist yet
             return False
         except OSError as error:
             raise MeasurementError(

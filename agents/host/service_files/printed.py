@@ -1,4 +1,4 @@
-"""What a program has printed: numbers by the key of its last line in JSON, or by a pattern."""
+"""Numbers in a program's output, found by a key of its last JSON line or by a pattern."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from typing import IO, Any
 from tuner.core import LastObject, MeasurementError, Metric, PrintedNumber, Quantity, Scope, demand
 
 TAIL_BYTES = 1 << 20
-"""So much of the end of what a program prints is looked at."""
+"""The size of the searched part at the end of a program's output, in bytes."""
 LAST_WORDS = 300
 EDGES = frozenset("0123456789.,_eE+-")
-"""The characters beside a match of which it may be only a part."""
+"""Characters that, next to a match, suggest that the match is only part of a number."""
 NUMERIC = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d*)?")
 LEAD = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|[^\\(\[])*(?=\()")
 """The part of a pattern before its group."""
 OBJECT = re.compile(r'\s*\{\s*(?:["}]|$)')
-"""What begins an object in JSON; a line like `{'loss': 1}` or `{name}` does not."""
+"""The start of a line with a JSON object; lines like `{'loss': 1}` or `{name}` do not match."""
 NO_NUMBER = re.compile(r"\s*(?:[-+]?(?:nan|inf)|[-+]?[.,]?\d|$)", re.IGNORECASE)
-"""What follows where a number is missing, or is not as the pattern expects."""
+"""The text after a pattern's lead if the number is missing there, or not as the pattern expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Where a number stands: at a key (`loss.final` goes in), or in a pattern's group, the last one."""
+    """The place of a printed number: a key of the last JSON line, or the group of a pattern's last match.
+
+    A key like `loss.final` names a nested entry.
+    """
 
     key: str = ""
     pattern: re.Pattern[str] | None = None
@@ -34,7 +37,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class PrintedMetric:
-    """A metric that is printed: its name, what it means, and where it stands."""
+    """A printed metric: its name, its quantity, and the place of its number."""
 
     name: str
     quantity: Quantity
@@ -42,24 +45,24 @@ class PrintedMetric:
 
     @property
     def metric(self) -> Metric:
-        """The metric, of the program that prints it."""
+        """The metric, with the scope of the program's process."""
         return Metric(self.name, scope=Scope.PROCESS, quantity=self.quantity)
 
 
 def tail(output: IO[bytes]) -> str:
-    """Return the end of what was printed to a file."""
+    """Return the last `TAIL_BYTES` bytes of the output in a file, as text."""
     size = output.seek(0, 2)
     output.seek(max(0, size - TAIL_BYTES))
     return output.read().decode(errors="replace")
 
 
 def last_words(text: str) -> str:
-    """Return the end of a text, for a message."""
+    """Return the last `LAST_WORDS` characters of a text, for a message."""
     return text.strip()[-LAST_WORDS:] or "it printed nothing"
 
 
 def number(printed: Printed, text: str) -> float:
-    """Return a number from what a program has printed. Raises MeasurementError."""
+    """Return a number from a program's output. Raises MeasurementError: there is no finite number."""
     raw, place = _by_pattern(printed.pattern, text) if printed.pattern else _by_key(printed, text)
     try:
         value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
@@ -77,7 +80,10 @@ def number(printed: Printed, text: str) -> float:
 
 
 def whole(match: re.Match[str], group: str | int, later: str = "") -> str:
-    """Return a group of a match. Raises MeasurementError where it is only a part of a number."""
+    """Return a group of a match. Raises MeasurementError: it is only a part of a number.
+
+    `later` is a later line without a number at the same place, which is an error, too.
+    """
     text, value, (start, end) = match.string, match[group], match.span(group)
     if later or text[max(0, start - 1) : start] in EDGES or text[end : end + 1] in EDGES:
         fact = PrintedNumber(
@@ -92,10 +98,10 @@ def whole(match: re.Match[str], group: str | int, later: str = "") -> str:
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> str | None:
-    """Return the group of a pattern's last match, None without one.
+    """Return the group of a pattern's last match; None without a match.
 
     Raises:
-        MeasurementError: it is only a part of a number, or a later line has no number there.
+        MeasurementError: the group is only a part of a number, or a later line has no number there.
     """
     last = None
     for last in pattern.finditer(text):  # noqa: B007 - the last one counts
@@ -104,15 +110,19 @@ def last_match(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
+    """Return the group of a pattern's last match, and a phrase for its place."""
     return last_match(pattern, text), f"that matches {pattern.pattern!r} says"
 
 
 def _later(pattern: re.Pattern[str], last: re.Match[str], text: str) -> str:
-    """Return a line after the last match that begins like one and has `nan`, a part or nothing there."""
+    """Return a line after the last match that has the pattern's lead but no complete number behind it.
+
+    Such a line has `nan`, a part of a number, or nothing there. Empty if there is no such line.
+    """
     lead = LEAD.match(pattern.pattern)
     try:
         leads = list(re.finditer(lead[0] if lead else "", text[last.end() :]))
-    except re.error:  # the group is within another construct
+    except re.error:  # the group is nested in another construct
         return ""
     for one in leads:
         rest = text[last.end() + one.end() :].partition("\n")[0]
@@ -122,6 +132,7 @@ def _later(pattern: re.Pattern[str], last: re.Match[str], text: str) -> str:
 
 
 def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
+    """Return the value at a key of the last JSON line, and a phrase for its place."""
     place = f"at {printed.key!r} of its last line in JSON"
     node: Any = _last_object(text)
     for step in printed.key.split("."):
@@ -130,6 +141,7 @@ def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
 
 
 def _last_object(text: str) -> object:
+    """Return the JSON object of the last line that starts like one; None without such a line."""
     for line in reversed(text.splitlines()):
         if OBJECT.match(line):
             try:

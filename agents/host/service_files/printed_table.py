@@ -1,4 +1,4 @@
-"""What files on this host say of numbers that stand in a text, and what they mean."""
+"""Declarations in this host's files of printed numbers: their places and their meaning."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ MEANING_KEYS = {"name": str, "better": str, "unit": str}
 METRIC_KEYS = {**MEANING_KEYS, "json": str, "pattern": str}
 BETTER = {"less": Better.LESS, "more": Better.MORE}
 COUNTED = ("energy_j", "power_w", "cpu_time_ms", "latency_ms", "throughput_per_s")
-"""What is measured around a run, and so is no word of its own."""
+"""Metrics that are measured around a run; a printed metric cannot have such a name."""
 
 
 def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
-    """Return how many items a run works on, or where it prints that; 1 by itself. Raises ConfigError."""
+    """Return the number of items of a run, or the place where the run prints it; 1 if not declared.
+
+    Raises:
+        ConfigError: the table `items` is not valid.
+    """
     entry = inner(where, table, "items", ITEMS_KEYS)
     if "count" not in entry:
         return printed(where, entry) if entry else 1
@@ -31,7 +35,7 @@ def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
 
 
 def printed_metrics(where: str, tables: list[Any]) -> tuple[PrintedMetric, ...]:
-    """Return the metrics that tables `[[metric]]` say. Raises ConfigError."""
+    """Return the metrics that the tables `[[metric]]` declare. Raises ConfigError: one is not valid."""
     metrics: dict[str, PrintedMetric] = {}
     for n, one in enumerate(tables, 1):
         at = f"{where}: metric {n}"
@@ -42,7 +46,7 @@ def printed_metrics(where: str, tables: list[Any]) -> tuple[PrintedMetric, ...]:
 
 
 def metric_name(where: str, name: str, taken: Collection[str]) -> str:
-    """Return a metric's name that nothing has yet. Raises ConfigError."""
+    """Return a metric's name. Raises ConfigError: the name is malformed or already in use."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"{where}: name cannot be {name!r}", hint="write it like accuracy")
     if name in taken:
@@ -51,7 +55,11 @@ def metric_name(where: str, name: str, taken: Collection[str]) -> str:
 
 
 def declared_quantity(where: str, entry: Mapping[str, Any]) -> Quantity:
-    """Return what a metric means: by its name, else by the file. Raises ConfigError."""
+    """Return a metric's quantity: the standard one of its name, else the one declared in the file.
+
+    Raises:
+        ConfigError: the file redefines a standard quantity, or `better` is not valid.
+    """
     usual = standard(entry["name"])
     if usual is not None:
         if {"better", "unit"} & entry.keys():
@@ -66,7 +74,7 @@ def declared_quantity(where: str, entry: Mapping[str, Any]) -> Quantity:
 
 
 def printed(where: str, entry: Mapping[str, Any]) -> Printed:
-    """Return where a number stands. Raises ConfigError."""
+    """Return the place of a printed number. Raises ConfigError: it is neither one key nor one pattern."""
     if ("json" in entry) is ("pattern" in entry):
         raise ConfigError(
             f"{where} needs a json or a pattern, one of them",
@@ -79,7 +87,7 @@ def printed(where: str, entry: Mapping[str, Any]) -> Printed:
 
 
 def one_group(where: str, text: str) -> re.Pattern[str]:
-    """Return a pattern with one group. Raises ConfigError."""
+    """Return a compiled pattern with one group. Raises ConfigError: the pattern is not valid."""
     pattern = compiled(where, text)
     if pattern.groups != 1:
         raise ConfigError(f"{where}: pattern must have one group ( ), around the value")
@@ -87,7 +95,7 @@ def one_group(where: str, text: str) -> re.Pattern[str]:
 
 
 def compiled(where: str, text: str) -> re.Pattern[str]:
-    """Return a pattern. Raises ConfigError where it is none."""
+    """Return a compiled pattern. Raises ConfigError: the text is not a regular expression."""
     try:
         return re.compile(text)
     except re.error as error:

@@ -1,4 +1,4 @@
-"""The tables of files that operators write on this host: what each must have, what an argv can be."""
+"""Checks of the tables in operators' files on this host: required keys, commands, paths, names, times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.core import ConfigError, InvalidInput
 
 
 def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
-    """Raise ConfigError where a key is missing or empty."""
+    """Raise ConfigError if a key is missing or empty."""
     for key in keys:
         if table.get(key) in (None, ""):
             raise ConfigError(f"{where} has no {key}", hint=f"add {key} = …")
@@ -23,12 +23,16 @@ def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
 def inner(
     where: str, table: Mapping[str, Any], key: str, kinds: Mapping[str, Any], *needed: str
 ) -> dict[str, Any]:
-    """Return an inner table, empty where it is not there; the labels in it are texts."""
+    """Return the checked inner table at a key; empty if the key is absent. Raises ConfigError."""
     return checked(where, table[key], kinds, *needed) if key in table else {}
 
 
 def checked(where: str, table: object, kinds: Mapping[str, Any], *needed: str) -> dict[str, Any]:
-    """Return a table that has what it needs, with labels that are texts. Raises ConfigError."""
+    """Return a checked copy of a table.
+
+    Raises:
+        ConfigError: a needed key is absent, a value is of the wrong kind, or a label is not a string.
+    """
     entry = toml.checked(where, table, kinds)
     demand(where, entry, *needed)
     for label, value in entry.get("labels", {}).items():
@@ -38,14 +42,14 @@ def checked(where: str, table: object, kinds: Mapping[str, Any], *needed: str) -
 
 
 def http_method(where: str, method: str) -> str:
-    """Return an HTTP method. Raises ConfigError."""
+    """Return an HTTP method. Raises ConfigError: it is not in capital letters."""
     if not re.fullmatch(r"[A-Z]+", method):
         raise ConfigError(f"{where}: method cannot be {method!r}", hint="write it like POST")
     return method
 
 
 def url_path(where: str, path: str) -> str:
-    """Return a path on the service, or a whole address on this machine. Raises ConfigError."""
+    """Return a path of the service, or a URL on this machine. Raises ConfigError: it is neither."""
     rest = path
     if path.startswith("http:"):
         address, slash, rest = path.removeprefix("http://").partition("/")
@@ -60,7 +64,7 @@ def url_path(where: str, path: str) -> str:
 
 
 def argv(where: str, words: list[Any]) -> tuple[str, ...]:
-    """Return a command's words; no shell ever reads them. Raises ConfigError."""
+    """Return the words of a command, which runs without a shell. Raises ConfigError: they are not valid."""
     if not words or not all(isinstance(w, str) and w and "\0" not in w for w in words):
         raise ConfigError(
             f"{where}: a command is a list of words, not {words!r}",
@@ -70,10 +74,10 @@ def argv(where: str, words: list[Any]) -> tuple[str, ...]:
 
 
 def unit_name(where: str, name: str) -> str:
-    """Return the name of a systemd unit that has processes; a pattern would reach others.
+    """Return the name of a systemd unit that has processes.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not such a name. Patterns are refused, because they could match other units.
     """
     if not re.fullmatch(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.\\@-]*\.(?:service|scope|slice)", name):
         raise ConfigError(
@@ -83,14 +87,18 @@ def unit_name(where: str, name: str) -> str:
 
 
 def absolute(where: str, key: str, path: str) -> Path:
-    """Return a path that is found from any folder. Raises ConfigError."""
+    """Return an absolute path. Raises ConfigError: the path is relative."""
     if not Path(path).is_absolute() or "\0" in path:
         raise ConfigError(f"{where}: {key} must be an absolute path, not {path!r}")
     return Path(path)
 
 
 def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a program's environment has besides the agent's own. Raises ConfigError."""
+    """Return the variables that a program gets besides the agent's environment.
+
+    Raises:
+        ConfigError: a name or a value is not valid.
+    """
     for name, text in table.items():
         fits = isinstance(text, str) and "\0" not in text
         if not fits or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -99,7 +107,7 @@ def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def positive(where: str, entry: Mapping[str, Any], key: str, usual: float) -> float:
-    """Return a length of time in seconds. Raises ConfigError unless it is above 0 and has an end."""
+    """Return a duration in seconds, by default `usual`. Raises ConfigError: not finite, or not above 0."""
     value = float(entry.get(key, usual))
     if not (value > 0.0 and math.isfinite(value)):
         raise ConfigError(f"{where}: {key} must be above 0, not {value:g}")
