@@ -1,1 +1,1 @@
-"""What is measured once so that a plan can be made of it: windows in turns, profiles, their files."""
+"""Measure a profile once and plan from it: alternating windows, profiles, and their files."""

@@ -1,4 +1,4 @@
-"""Profile a server that decodes speculatively, while it runs, by the windows that the policy asks for."""
+"""Profile a running server that decodes speculatively, by the windows that the policy requests."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from tuner.profiling.speculation import (
 )
 
 LONGEST = 4.0
-"""How many times its length a window may last, until its rate is precise enough."""
+"""A window may last this many times its length until its rate is precise enough."""
 LOADS = len((*BATCHES, *FURTHER))
-"""Numbers of requests that the policy goes through at most."""
+"""The greatest number of loads, in requests at once, that the policy measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProfile:
-    """The plan that the policy made, why, and the windows that it asked for."""
+    """The policy's plan, its reason, and all measured windows, those of the baseline first."""
 
     plan: Plan
     why: str
@@ -56,13 +56,15 @@ class ServerProfile:
 
 
 class ServerBench:
-    """Windows of a running server under our own load, at the lengths and requests that the policy asks for.
+    """Measures a running server under generated load, at the draft lengths and loads of the policy.
 
-    `target` has the server as its workload; its devices only measure. `draft` is the one draft to profile,
-    empty for all that the server offers.
+    `target` has the server as its workload; its devices are only measured, never set. `draft` is the one
+    draft to profile; empty: all that the server offers. `window_s` is the length of a window in seconds,
+    `most_foreign` the largest share of the CPU that other processes may use in one.
 
     Raises:
-        InvalidInput: what runs has no draft length to set, no such draft, or can be sent no load.
+        InvalidInput: the server has no knob for the draft length, lacks the draft, or has no prompts to be
+            sent.
     """
 
     def __init__(self, target: Target, draft: str, window_s: float, most_foreign: float) -> None:
@@ -80,11 +82,12 @@ class ServerBench:
         self._window_s = window_s
 
     def profile(self, report: Callable[[str], None]) -> ServerProfile:
-        """Measure what the policy asks for until it has its plan; then restore the former setting.
+        """Measure the policy's windows until it has a plan, then restore the former setting.
 
         Raises:
-            MeasurementError: the server cannot be measured without drafting.
-            ActuationError, DeviceLost: it does not answer, or what was in force cannot be restored.
+            MeasurementError: the server cannot be measured without drafting, no later window succeeded, or
+                the policy waits.
+            ActuationError, DeviceLost: the server does not answer, or cannot be restored.
         """
         study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
         policy, trials = load_policy("speculation"), list[Trial]()
@@ -126,7 +129,11 @@ class ServerBench:
 
     @contextmanager
     def _restored(self) -> Iterator[Setting]:
-        """Yield what is in force, and restore it after the block. Raises ActuationError, DeviceLost."""
+        """Yield the setting in force and restore it, and the plan in force, after the block.
+
+        Raises:
+            ActuationError, DeviceLost: the server does not answer, or cannot be restored.
+        """
         before, plan = dict(self._actuator.read()), None
         if isinstance(self._actuator, FollowsPlans):
             plan = self._actuator.followed()
@@ -141,7 +148,7 @@ class ServerBench:
 
 
 def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
-    """Return the profile. Raises MeasurementError: no window that was requested came to anything."""
+    """Return the profile. Raises MeasurementError: none of the policy's windows was completed."""
     tuning = [t for t in trials if t.phase is Phase.TUNING]
     if tuning and not any(t.state.evidence for t in tuning):
         raise MeasurementError(
@@ -153,11 +160,15 @@ def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
 
 
 def _continue() -> None:
-    """Let a window continue: only the operator ends it."""
+    """Let a window continue: only the operator's interrupt ends it."""
 
 
 def _offered(server: Side, draft: str) -> Space:
-    """Return the lengths and drafts to profile. Raises InvalidInput: there are none, or no load is sent."""
+    """Return the space of draft lengths and drafts to profile.
+
+    Raises:
+        InvalidInput: the server has no such knob, lacks the draft, or has no prompts to be sent.
+    """
     knobs = {knob.name: knob for knob in server.space.knobs if knob.name in (LENGTH, DRAFT)}
     if LENGTH not in knobs:
         raise InvalidInput(

@@ -1,9 +1,9 @@
-"""Read windows measured beside fine-tuning from a CSV file, for admission.
+"""Read a CSV file of inference windows that were measured beside fine-tuning, for its admission.
 
-One row per window, all of one inference at one setting, the batch apart: `batch_size`, the metric of
-the constraint, and, where fine-tuning ran beside it throughout, `finetuning_gflop` and
-`finetuning_flop_per_byte` of one of its steps (empty where nothing did). What
-`jouletune history --study ID --format csv` writes needs only these two columns beside its own.
+Each row is one window. All are of one workload at one setting; only the batch size may differ. The
+columns are `batch_size`, the metric of the constraint, and `finetuning_gflop` and
+`finetuning_flop_per_byte` of one step of the fine-tuning that ran throughout the window (both empty: none
+ran). The output of `jouletune history --study ID --format csv` needs only the last two in addition.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Row = Mapping[str, str]
 
 
 def read_windows(path: Path, metric: str) -> list[MixWindow]:
-    """Read what each window showed of a metric. Windows that prove nothing of it are left out.
+    """Return each window's mix of work and its estimate of a metric.
 
-    These are trials that did not complete or were cut short, and tails without a bound.
+    Left out are trials that did not complete or were cut short, and tails without an upper bound.
 
     Raises:
-        InvalidInput: no such file, a column is missing, a cell is no usable number, or the windows
-            are of several settings.
+        InvalidInput: the file cannot be read, a column is missing, a cell is not a usable number, or the
+            windows are of several settings.
     """
     windows = []
     for number, row in enumerate(_rows(path, metric), 2):
@@ -51,7 +51,7 @@ def read_windows(path: Path, metric: str) -> list[MixWindow]:
 
 
 def _above(where: str, row: Row, name: str) -> float:
-    """Return a number of a row that has to be above zero. Raises InvalidInput."""
+    """Return a cell as a number above zero. Raises InvalidInput: it is anything else."""
     value = _cell(where, row, name)
     if value == 0.0:
         raise InvalidInput(
@@ -61,7 +61,7 @@ def _above(where: str, row: Row, name: str) -> float:
 
 
 def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
-    """Return a number of a row, the default where the cell is empty. Raises InvalidInput."""
+    """Return a cell as a finite number of at least 0, the default if it is empty. Raises InvalidInput."""
     text = row.get(name, "")
     try:
         value = float(text) if text else default
@@ -75,7 +75,7 @@ def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
 
 
 def _rows(path: Path, metric: str) -> Sequence[Row]:
-    """Return the rows, knobs without their prefix. Raises InvalidInput."""
+    """Return the rows, with the prefix `knob:` removed from the columns' names. Raises InvalidInput."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             read = list(csv.DictReader(file))
@@ -105,5 +105,6 @@ def _rows(path: Path, metric: str) -> Sequence[Row]:
 
 
 def _proves(row: Row, metric: str) -> bool:
+    """Return whether a row is a complete window with a bounded estimate of the metric."""
     whole = row.get("state", "completed") == "completed" and row.get("censored") != "True"
     return whole and bool(row.get(f"{metric}:high", "bounded")) and bool(row[metric])

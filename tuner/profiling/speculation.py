@@ -1,4 +1,7 @@
-"""A profile as a file: what each window of an engine showed, and the plan that follows from it."""
+"""Write and read a profile of speculative decoding as a CSV file, and plan from it.
+
+Each row is one window of an engine: its load, draft length and draft, and its estimates.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ NEEDED = (*CELL, RATE, f"{RATE}_stderr")
 
 
 def profiling_study(space: Space, trials: int) -> Study:
-    """Return the study that looks for the most tokens per second at every number of requests."""
+    """Return a study that maximises tokens per second at every number of requests at once."""
     return Study(
         id="profile",
         devices=("engine",),
@@ -58,7 +61,7 @@ def profiling_study(space: Space, trials: int) -> Study:
 def profiling_trial(
     number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
 ) -> Trial:
-    """Return a window as a trial; a tuning one was requested at its number of requests."""
+    """Return a row of a profile as a completed trial; one of tuning requested the load that it measured."""
     return Trial(
         number=number,
         setting=setting,
@@ -80,7 +83,7 @@ def profiling_trial(
 def measured_trial(
     number: int, setting: Setting, load: Context, outcome: Outcome, phase: Phase
 ) -> Trial:
-    """Return a window of a running server as a trial, however it went."""
+    """Return a window of a running server as a trial, also one that failed."""
     return Trial(
         number=number,
         setting=setting,
@@ -95,7 +98,7 @@ def measured_trial(
 
 
 def write_profile(path: Path, trials: Iterable[Trial]) -> None:
-    """Write the windows that came to something, a row each. Raises StoreError."""
+    """Write each window that is evidence and has a measured load as a row. Raises StoreError."""
     measured = [t for t in trials if SIGNAL in t.ran_at and t.state.evidence]
     names = sorted({name for t in measured for name in t.shown if name != RATE})
     columns = [*NEEDED, *(c for name in names for c in (_column(name), f"{_column(name)}_stderr"))]
@@ -120,16 +123,18 @@ def write_profile(path: Path, trials: Iterable[Trial]) -> None:
 
 
 def _column(name: str) -> str:
-    """Return a metric's column: the requests that did decode are another than those asked for."""
+    """Return a metric's column name; the measured number of requests differs from the requested one."""
     return f"{SIGNAL}_shown" if name == SIGNAL else name
 
 
 def read_profile(path: Path) -> tuple[Space, list[Trial]]:
-    """Return the knobs and the windows of a profile; points may be missing, 0 at a load may not.
+    """Return the knobs of a profile and its windows as trials, two of the baseline first.
+
+    Rows may be missing, except that each load needs one without drafting (length 0).
 
     Raises:
-        InvalidInput: no such file, a column is missing, a cell is no usable number, or a load has no row
-            without drafting.
+        InvalidInput: the file cannot be read, a column is missing, a cell is not a usable number, or a load
+            has no row without drafting.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -175,7 +180,7 @@ def read_profile(path: Path) -> tuple[Space, list[Trial]]:
 
 
 def planned(space: Space, trials: Sequence[Trial]) -> Done:
-    """Return the plan that the policy makes of windows, without asking for another."""
+    """Return the policy's plan from these windows alone. Raises InvalidInput: it cannot make one."""
     spent = sum(t.phase is Phase.TUNING for t in trials)
     answer = load_policy("speculation").suggest(
         Past(study=profiling_study(space, spent), trials=tuple(trials))
@@ -186,6 +191,7 @@ def planned(space: Space, trials: Sequence[Trial]) -> Done:
 
 
 def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str, Estimate]]:
+    """Return a row's load, draft length, draft and estimates. Raises InvalidInput."""
     batch, length = _number(where, row, SIGNAL), _number(where, row, LENGTH)
     if batch < 1.0 or batch % 1.0 or length < 0.0 or length % 1.0:
         raise InvalidInput(
@@ -206,6 +212,7 @@ def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str,
 
 
 def _number(where: str, row: dict[str, str], column: str) -> float:
+    """Return a cell as a finite number of at least 0. Raises InvalidInput: it is anything else."""
     try:
         value = float(row[column])
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Windows of two things in turns on a machine that is never quite quiet, and what they say of both."""
+"""Compare two configurations by alternating windows, on a machine on which other processes run, too."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 PROVEN = 2.0
-"""Standard errors by which one must be faster than the other."""
+"""The number of standard errors by which a speed-up must exceed 1 to be proven."""
 TRIES = 4
-"""How often a window that others disturbed is measured again before the quietest one is taken."""
+"""The number of windows measured, if other processes disturb each, before the quietest is taken."""
 
 ArmT = TypeVar("ArmT")
 
 
 @dataclass(frozen=True, slots=True)
 class TimedBatches:
-    """One window: seconds of a batch with their standard error, and the share that others took."""
+    """One window: mean seconds of a batch, their standard error, and other processes' share of the CPU."""
 
     latency_s: float
     stderr_s: float
@@ -26,15 +26,16 @@ class TimedBatches:
 
 
 Pair = tuple[TimedBatches, TimedBatches]
-"""A window of either, measured next to each other."""
+"""A window of each configuration, measured one right after the other."""
 
 
 @dataclass(slots=True)
 class QuietTimer(Generic[ArmT]):
-    """Measures windows and discards those with too much foreign load.
+    """Measures windows and discards those in which other processes use more than `most_foreign` of the CPU.
 
-    After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet is
-    measured all the same, and reported.
+    If all `TRIES` windows are disturbed, the quietest is used and counted in `disturbed`, so that a busy
+    machine can still be measured and the report shows it. `rejected` counts the discarded windows, `worst`
+    is the largest foreign share among those used.
     """
 
     window: Callable[[ArmT], TimedBatches]
@@ -44,7 +45,7 @@ class QuietTimer(Generic[ArmT]):
     worst: float = 0.0
 
     def __call__(self, arm: ArmT) -> TimedBatches:
-        """Return a window, of the given number of tries the first quiet or the quietest one."""
+        """Return the first quiet window of at most `TRIES`, else the quietest of them."""
         timings: list[TimedBatches] = []
         while len(timings) < TRIES:
             shown = self.window(arm)
@@ -62,14 +63,14 @@ class QuietTimer(Generic[ArmT]):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times as fast one is as the other, with its standard error, by windows in turns."""
+    """The speed-up of one configuration over another by alternating windows, with its standard error."""
 
     speedup: float
     stderr: float
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is faster beyond noise."""
+        """Whether the speed-up exceeds 1 by more than `PROVEN` standard errors."""
         return self.speedup - PROVEN * self.stderr > 1.0
 
 
@@ -79,7 +80,10 @@ def in_turns(
     turns: int,
     report: Callable[[int], None] = lambda turn: None,
 ) -> list[Pair]:
-    """Return windows of both, in pairs, each first in its turn; `report` gets the turn."""
+    """Return pairs of windows of both configurations; which is measured first alternates.
+
+    `report` is called with the number of each turn, from 1.
+    """
     pairs: list[Pair] = []
     for turn in range(turns):
         report(turn + 1)
@@ -93,7 +97,11 @@ def in_turns(
 
 
 def mean_of(windows: Sequence[TimedBatches]) -> TimedBatches:
-    """Return several windows as one; the standard error is the larger of theirs and their scatter's."""
+    """Return the mean of several windows.
+
+    Its standard error is the larger of that from the windows' own errors and that from their scatter;
+    its foreign share is the largest of theirs.
+    """
     count = len(windows)
     inner = math.hypot(*(w.stderr_s for w in windows)) / count
     scatter = (
@@ -104,7 +112,7 @@ def mean_of(windows: Sequence[TimedBatches]) -> TimedBatches:
 
 
 def gain_of(pairs: Sequence[Pair]) -> Gain:
-    """Return how many times as fast the second ones were."""
+    """Return the speed-up of the second of each pair over the first, as a geometric mean."""
     logs = [math.log(one.latency_s / other.latency_s) for one, other in pairs]
     inner = math.sqrt(
         math.fsum((w.stderr_s / w.latency_s) ** 2 for pair in pairs for w in pair)

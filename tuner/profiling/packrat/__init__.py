@@ -1,1 +1,1 @@
-"""Packrat off line: plan from a measured profile, or profile, plan and compare on this machine."""
+"""Packrat offline: plan from a measured profile, or profile, plan and compare on this machine."""

@@ -29,7 +29,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How many windows of each kind, how long, and what share of the cores others may use."""
+    """The number of windows of each kind, their seconds, and the largest foreign share of the cores."""
 
     count: int
     seconds: float
@@ -38,7 +38,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelResult:
-    """What was measured of one model; `memory_bytes` is what its largest instance took."""
+    """The measurements of one model; `memory_bytes` is the memory of its largest instance."""
 
     model: str
     bench: ModelBench
@@ -47,9 +47,9 @@ class ModelResult:
 
     @property
     def prediction_errors(self) -> list[float]:
-        """By what share each chosen plan's prediction was above what was then measured of it.
+        """The relative error (predicted − measured) / measured of each chosen plan's latency.
 
-        Its own windows had no part in the prediction.
+        A plan's own windows had no part in its prediction.
         """
         return [e for c in self.comparisons if (e := c.prediction_error) is not None]
 
@@ -96,7 +96,7 @@ def measure_model(
 
 
 def summary(results: Sequence[ModelResult]) -> dict[str, object]:
-    """Return everything that was measured, as one JSON object."""
+    """Return all measurements as one JSON object."""
     speedups = [c.speedup for result in results for c in result.comparisons]
     errors = [e for result in results for e in result.prediction_errors]
     return {
@@ -136,7 +136,7 @@ def write_profile(path: Path, results: Sequence[ModelResult]) -> None:
 
 
 def draw_models(path: Path, results: Sequence[ModelResult]) -> None:
-    """Draw each model into a file of its own. Raises ConfigError, StoreError."""
+    """Draw the models; several get a file each, with the model's name. Raises ConfigError, StoreError."""
     for result in results:
         bench = result.bench
         measured = Measured(result.model, Profile(dict(bench.points)), tuple(bench.plans))
@@ -153,7 +153,7 @@ def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:
 
 
 def _error_percents(errors: Sequence[float]) -> dict[str, float | None]:
-    """Return the median size of prediction errors and their range, nothing where nothing was chosen."""
+    """Return the median size of prediction errors, the least and the greatest in %; None without errors."""
     percents = [100.0 * error for error in errors]
     return {
         "prediction_error_median_percent": statistics.median(map(abs, percents))

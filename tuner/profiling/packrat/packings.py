@@ -1,4 +1,7 @@
-"""Packrat against the fat instance on this machine: profile, plan, measure both in turns."""
+"""Compare Packrat with the fat instance on this machine: profile, plan, measure both in turns.
+
+The fat instance is the only instance of its packing and has all threads and the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ Report = Callable[[str], None]
 class Comparison:
     """One batch size: the chosen packing against the fat instance.
 
-    `candidate` is the packing that promised most, by what it showed side by side, or else by what
-    profile and interference predict; `predicted_latency_s` is what these predict of it, its own windows
-    left out. Where it is not the fat instance, it is confirmed against that in turns; `confirming` is
-    what these windows showed, None where there was nothing to confirm. What was not faster beyond noise
-    is not chosen: the fat instance is.
+    `candidate` is the packing with the lowest expected latency: measured side by side if it was, else
+    predicted from profile and interference. `predicted_latency_s` is the latter prediction without the
+    candidate's own windows. A candidate other than the fat instance is confirmed against it in turns;
+    `confirming` is the gain in these windows, None if the fat instance was the candidate. `plan` is the
+    candidate if its gain is proven, else the fat instance.
 
-    Everything below is of the windows after that, none of which had a part in the choice: fat and
-    chosen in turns, `speedup` the geometric mean of the pairs' ratios, `foreign` the most that others
-    took of the cores in any of them. Where the fat instance itself was chosen there are none: the
-    speed-up is 1 without a standard error, and the latencies are the profile's.
+    All further fields are from later windows, which had no part in the choice, of the fat instance and the
+    plan in turns: `speedup` is the geometric mean of the pairs' ratios, `foreign` the largest share of the
+    cores that other processes used in any window. There are no such windows if the plan is the fat
+    instance: the speed-up is then 1 ± 0, and the latencies are the profile's.
     """
 
     batch: int
@@ -62,18 +65,22 @@ class Comparison:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the choice was slower than the fat instance beyond noise."""
+        """Whether the plan was slower than the fat instance by more than `PROVEN` standard errors."""
         return self.speedup + PROVEN * self.speedup_stderr < 1.0
 
     @property
     def prediction_error(self) -> float | None:
-        """By what share the prediction was above what was measured; None where the fat one is kept."""
+        """The relative error (predicted − measured) / measured; None if the fat instance is the plan."""
         return None if self.is_fat else self.predicted_latency_s / self.latency_s - 1.0
 
 
 @dataclass(slots=True)
 class ModelBench:
-    """The data on one model so far."""
+    """Measures one model and keeps its points and plans.
+
+    `threads` is the number of cores, `batches` are the batch sizes to compare, `windows` is the number of
+    windows per measurement. `points` are the instances measured alone, `plans` those side by side.
+    """
 
     threads: int
     batches: tuple[int, ...]
@@ -85,7 +92,10 @@ class ModelBench:
 
     @property
     def packings(self) -> list[Group]:
-        """All like instances that do a whole batch size of the bench on powers of two of threads."""
+        """All packings of equal instances for a batch size of the bench.
+
+        Each instance has a power of two of threads, or all of them.
+        """
         return [
             Group(count, threads, batch // count)
             for batch in self.batches
@@ -96,11 +106,11 @@ class ModelBench:
 
     @property
     def cells(self) -> set[Cell]:
-        """All points that a full profile would have."""
+        """All points of a full profile."""
         return {(g.threads, g.batch) for g in self.packings}
 
     def profile(self) -> Profile:
-        """Measure every point that may matter, one instance alone, the fat ones first."""
+        """Measure every point that a best packing may need, one instance alone; the fat ones first."""
         for batch in self.batches:
             self._point((self.threads, batch))
         while cells := open_points(self.packings, self.points):
@@ -108,7 +118,7 @@ class ModelBench:
         return Profile(dict(self.points))
 
     def side_by_side(self) -> None:
-        """Measure like instances at once on all threads, one plan per number of items of each."""
+        """Measure each packing of equal instances that uses all threads, if its point was profiled."""
         for group in self.packings:
             if group.instances > 1 and group.instances * group.threads == self.threads:
                 cell = (group.threads, group.batch)
@@ -123,8 +133,8 @@ class ModelBench:
     def compare(self, batch: int) -> Comparison:
         """Choose a packing, confirm it against the fat instance, then measure the two once more.
 
-        The windows that choose are not those reported: the best of several noisy choices looks
-        better than it is.
+        Only the last windows are reported: the best of several noisy candidates looks better in the windows
+        that chose it than it is.
         """
         fat = (Group(1, self.threads, batch),)
         candidate, predicted_s = self._promising(batch)
@@ -154,9 +164,9 @@ class ModelBench:
         )
 
     def _promising(self, batch: int) -> tuple[Packing, float]:
-        """Return the packing that should be quickest, and what is predicted of it, in seconds.
+        """Return the packing with the lowest expected latency, and its predicted latency in seconds.
 
-        A measurement in parallel is better than any prediction.
+        A measurement of a packing in parallel replaces its prediction in the choice.
         """
         profile = Profile(dict(self.points))
         correction = fit(profile, self.plans, self.threads)
@@ -169,7 +179,7 @@ class ModelBench:
         return quickest, self._predicted(profile, quickest)
 
     def _predicted(self, profile: Profile, groups: Packing) -> float:
-        """Return what the profile and the other plans' windows predict of a packing, in seconds."""
+        """Return a packing's latency in seconds, predicted by the profile and the other plans' windows."""
         others = [p for p in self.plans if (Group(p.instances, p.threads, p.batch),) != groups]
         correction = fit(profile, others, self.threads)
         busy = sum(g.instances * g.threads for g in groups)
@@ -179,7 +189,7 @@ class ModelBench:
         )
 
     def _turns(self, groups: Sequence[Group], batch: int, activity: str) -> list[Pair]:
-        """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""
+        """Return pairs of windows of the fat instance and a packing; which is measured first alternates."""
         fat = [(self.threads, batch)]
         packed = [(g.threads, g.batch) for g in groups for _ in range(g.instances)]
         return in_turns(
@@ -190,11 +200,13 @@ class ModelBench:
         )
 
     def _point(self, cell: Cell) -> None:
+        """Measure one instance alone and keep its point."""
         self.report(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
         shown = self._repeated([cell])
         self.points[cell] = ProfilePoint(shown.latency_s, shown.stderr_s)
 
     def _repeated(self, shapes: Shapes) -> TimedBatches:
+        """Return the mean of `windows` windows of a packing."""
         return mean_of([self.timed(shapes) for _ in range(self.windows)])
 
 
@@ -204,4 +216,5 @@ def _powers(most: int) -> Iterator[int]:
 
 
 def _counts(batch: int) -> list[int]:
+    """Return the numbers of instances that divide a batch evenly."""
     return [count for count in range(1, batch + 1) if batch % count == 0]

@@ -1,4 +1,4 @@
-"""What a measured profile answers: the best plan, what it gains, and how far that can be trusted."""
+"""Plan a batch from a measured profile: the best packing, its gain, and the error of that gain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.profiling.packrat.profiles import Measured
 
 
 class PlanRequest:
-    """What is to be planned: a measured profile, the threads, the batch and the memory to use."""
+    """A request for a plan: the measured profile, the threads, the batch size and the memory in bytes."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class PlanRequest:
     def packing(
         self, batch: int, aim: Aim | None = None, latency_limit_s: float = float("inf")
     ) -> Packing:
-        """Return the best packing of a batch. Raises InvalidInput where there is none."""
+        """Return the best packing of a batch. Raises InvalidInput: no packing fits."""
         return best_packing(
             self.measured.profile,
             self.threads,
@@ -48,15 +48,15 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBatch:
-    """The answer: the instances and what they are expected to reach beside the fat instance.
+    """The plan of a batch, with its expected performance beside the fat instance's.
 
-    `plan_latency_s` is what each entry of `plan` is expected to take. `speedup` is how many times as
-    fast the batch is done (with the objective throughput: how many times as many items per second);
-    None where the profile lacks the fat instance. `speedup_stderr` is what the prediction is unsure
-    of: the rows' standard errors, and how much slower instances are side by side.
-    `interference_percent` is how much slower one is when all other threads of the profiled machine are
-    busy, from the rows of several instances; `interference_error_percent` the median error on plans
-    left out of its fit.
+    `plan_latency_s` is the expected latency of each entry of `plan`. `speedup` is the fat instance's
+    latency over the plan's (with the objective throughput: the plan's items per second over the fat
+    instance's); None if the profile lacks the fat instance. `speedup_stderr` is its standard error, from
+    the rows' standard errors and that of the interference. `room` is the plan's capacity in items.
+    `interference_percent` is the slowdown of an instance while all other threads of the profiled machine
+    are busy, fitted to the rows of several instances; `interference_error_percent` is the median error on
+    plans left out of the fit, None if there are fewer than two.
     """
 
     model: str
@@ -79,7 +79,13 @@ class PlannedBatch:
 
 
 def plan_batch(request: PlanRequest, objective: str, constraint: str) -> PlannedBatch:
-    """Return the best plan. Raises InvalidInput and its kin for what has no answer."""
+    """Return the best plan for an objective (a value of `Aim`) and a constraint (empty: none).
+
+    Raises:
+        ConfigError: the objective or the constraint is not supported, or the constraint lacks its baseline.
+        ConstraintSyntax: the constraint cannot be read.
+        InvalidInput: no packing fits.
+    """
     try:
         aim = Aim(objective)
     except ValueError:
@@ -123,7 +129,7 @@ def plan_batch(request: PlanRequest, objective: str, constraint: str) -> Planned
 
 
 def _doubt(request: PlanRequest, packing: Packing) -> float:
-    """Return by what share a plan's gain on the fat instance may be off: one standard error."""
+    """Return the relative standard error of a plan's speed-up over the fat instance."""
     points, slower = request.measured.profile.points, request.interference
     cell = request.measured.profile.fat_cell(request.threads, request.batch)
     if cell is None or packing.groups == (Group(1, *cell),):
@@ -141,7 +147,7 @@ def _doubt(request: PlanRequest, packing: Packing) -> float:
 def _gain_notes(
     request: PlanRequest, packing: Packing, speedup: float | None, doubt: float | None
 ) -> Iterator[str]:
-    """Yield how far the gain can be trusted."""
+    """Yield warnings about an unreliable gain."""
     if packing.instances > 1 and not request.interference.windows:
         yield (
             "the profile has no rows of several instances, so the "
@@ -155,7 +161,7 @@ def _gain_notes(
 
 
 def _notes(request: PlanRequest, packing: Packing, aim: Aim) -> Iterator[str]:
-    """Yield what one must know to read the plan rightly."""
+    """Yield remarks on spare room, on a missing or inexact comparison, and on a larger but faster batch."""
     profile = request.measured.profile
     if packing.items > request.batch:
         yield (

@@ -1,4 +1,4 @@
-"""The picture of a profile: latency against batch size, fat, single, planned and measured."""
+"""Plot a profile: latency by batch size of the fat and the best single instance, and of plans."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def draw(path: Path, request: PlanRequest) -> None:
-    """Draw the latency of powers of two of items, up to what was profiled or asked for.
+    """Draw the latency of batches of 1, 2, 4 … items, up to the larger of the request and the profile.
 
     Raises:
-        ConfigError: matplotlib is not installed, or does not know the file's ending.
+        ConfigError: matplotlib is not installed, or does not support the file's suffix.
         StoreError: the file cannot be written.
     """
     try:
@@ -62,6 +62,7 @@ def draw(path: Path, request: PlanRequest) -> None:
 
 
 def _batches(request: PlanRequest) -> list[int]:
+    """Return the powers of two up to the larger of the requested and the largest profiled batch."""
     most = max(request.batch, request.measured.profile.batches[-1])
     return [2**k for k in range(most.bit_length())]
 
@@ -69,12 +70,13 @@ def _batches(request: PlanRequest) -> list[int]:
 def _available(
     batches: Sequence[int], seconds: Callable[[int], float | None]
 ) -> tuple[list[int], list[float]]:
-    """Return the batch sizes for which there is a value, and the values in milliseconds."""
+    """Return the batch sizes that have a value, and the values in milliseconds."""
     values = {b: s for b in batches if (s := seconds(b)) is not None}
     return list(values), [1000.0 * s for s in values.values()]
 
 
 def _predicted(request: PlanRequest, batch: int) -> float | None:
+    """Return the predicted latency of the best packing in seconds, None if no packing fits."""
     try:
         return request.packing(batch).latency_s
     except InvalidInput:
@@ -82,7 +84,7 @@ def _predicted(request: PlanRequest, batch: int) -> float | None:
 
 
 def _measured(request: PlanRequest) -> dict[int, float]:
-    """Return the quickest measured plan of several instances by its items, in milliseconds."""
+    """Return the lowest measured latency of several instances in milliseconds, by the items of the plan."""
     best: dict[int, float] = {}
     for window in request.measured.windows:
         if window.instances * window.threads <= request.threads:

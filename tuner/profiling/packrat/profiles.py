@@ -1,9 +1,9 @@
-"""Read a table of measured batch latencies: what Packrat plans from instead of measuring.
+"""Read a table of measured batch latencies, from which Packrat plans without measuring.
 
-CSV with the columns `model, threads, batch_size, latency_s`; further ones may be
-`latency_stderr_s`, `energy_j` (per item), `memory_bytes` (of one instance) and `instances`: a row
-with more than one instance is a plan measured side by side, `batch_size` items in each, with the
-slowest one's latency. Other columns are ignored.
+The table is CSV with the columns `model, threads, batch_size, latency_s`. Optional columns are
+`latency_stderr_s`, `energy_j` (per item), `memory_bytes` (of one instance) and `instances`. A row
+with more than one instance is a plan measured side by side: each instance has `batch_size` items, and
+the latency is the slowest one's. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tuner.core import InvalidInput, NotFound
 COLUMNS = ("model", "threads", "batch_size", "latency_s")
 MEND = "correct or remove the row"
 LEAST, MOST = 1e-12, 1e15
-"""Seconds, joules and bytes outside of these are slips, and would not survive being averaged."""
+"""Seconds, joules and bytes outside this range are errors, and would overflow or vanish in an average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a table holds of one model: instances alone, and several side by side."""
+    """A table's rows of one model: its instances alone, and plans of several side by side."""
 
     model: str
     profile: Profile
@@ -36,14 +36,15 @@ class Measured:
 
 
 def read_profile(path: Path, model: str = "") -> Measured:
-    """Read the rows of one model; its name may be left out where the file has only one.
+    """Read the rows of one model; `model` may be empty if the file has only one.
 
-    Rows of the same configuration are averaged; their standard error is then the larger of what
-    they say themselves and what their scatter says.
+    Rows of the same configuration are averaged; the standard error of the mean is the larger of that from
+    the rows' standard errors and that from their scatter.
 
     Raises:
-        InvalidInput: no such file, a column is missing, or a cell is no usable number.
-        NotFound: the file has no such model.
+        InvalidInput: the file cannot be read, a column is missing, a cell is not a usable number, or
+            `model` is empty and the file has several.
+        NotFound: the file does not have this model.
     """
     rows = _rows(path)
     names = list(dict.fromkeys(row["model"] for _, row in rows))
@@ -102,7 +103,7 @@ class _Row:
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows with their line numbers, all with the columns that must be there."""
+    """Return the rows with their line numbers. Raises InvalidInput: the file is not a complete table."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True, skipinitialspace=True)
@@ -138,7 +139,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _point(group: Sequence[_Row]) -> ProfilePoint:
-    """Return the mean of rows of one configuration."""
+    """Return the mean of rows of one configuration, with its standard error."""
     count = len(group)
     stderr = math.hypot(*(r.stderr_s for r in group)) / count
     if count > 1:
@@ -152,6 +153,7 @@ def _point(group: Sequence[_Row]) -> ProfilePoint:
 
 
 def _number(where: str, column: str, text: str) -> float:
+    """Return a cell as a number from 0 to `MOST`. Raises InvalidInput."""
     try:
         value = float(text)
     except ValueError:
@@ -164,6 +166,7 @@ def _number(where: str, column: str, text: str) -> float:
 
 
 def _positive(where: str, column: str, text: str) -> float:
+    """Return a cell as a number from `LEAST` to `MOST`. Raises InvalidInput."""
     value = _number(where, column, text)
     if value < LEAST:
         raise InvalidInput(f"{where}: {column} = {text!r} must be clearly above zero", hint=MEND)
@@ -171,11 +174,13 @@ def _positive(where: str, column: str, text: str) -> float:
 
 
 def _optional(where: str, column: str, row: Mapping[str, str]) -> float | None:
+    """Return a cell as a positive number, None if it is empty or missing. Raises InvalidInput."""
     text = row.get(column)
     return _positive(where, column, text) if text else None
 
 
 def _count(where: str, column: str, text: str) -> int:
+    """Return a cell as an integer of at least 1. Raises InvalidInput."""
     value = _number(where, column, text)
     if value < 1.0 or not value.is_integer():
         raise InvalidInput(f"{where}: {column} = {text!r} is not an integer >= 1", hint=MEND)

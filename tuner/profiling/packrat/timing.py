@@ -1,6 +1,6 @@
-"""Times a batch that is split among instances, as Packrat does it: all at once, the slowest counts.
+"""Time a batch that is split among instances as Packrat does it: all run at once, the slowest counts.
 
-Without the server's front and its queue: what is compared is the packing.
+The server's frontend and queue are left out, so that only the packings are compared.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from agents.workloads.reference.instance import Instance, Placement, Recipe, lau
 from tuner.core import InvalidInput
 
 LEAST_BATCHES = 4
-"""No window shows less than this, however slow a batch is."""
+"""The least number of batches in a window, even if they take longer than its seconds."""
 CLOSE_S = 2.0
 QUIET_MOST_S = 0.05
-"""How long a window waits for spinning threads of the one before to sleep."""
+"""The wait before a window in which the spinning threads of the previous one go to sleep."""
 
 Shape = tuple[int, int]
 """Threads and items of one instance."""
@@ -30,10 +30,9 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TimedWindow:
-    """A window: mean seconds of a batch, its standard error, how many, and what others took along.
+    """A window of `n` batches: their mean seconds, and the standard error of the mean.
 
-    `foreign` is the share of the machine's core time that was used by neither the instances nor this
-    process.
+    `foreign` is the share of the machine's core time that neither the instances nor this process used.
     """
 
     latency_s: float
@@ -43,10 +42,12 @@ class TimedWindow:
 
 
 class Timer:
-    """Times packings of one model; a process stays for every place that was needed.
+    """Times packings of one model; each instance's process is kept and used again.
+
+    `stat` is the path of `/proc/stat`.
 
     Raises:
-        InvalidInput: a packing needs more cores than there are.
+        InvalidInput: a packing needs more cores than the timer has.
         ActuationError: an instance does not start, or ends.
     """
 
@@ -71,11 +72,11 @@ class Timer:
         self._runner.close()
 
     def window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
-        """Return what batches split in these shapes take, over at least `seconds`."""
+        """Time batches split into these shapes, for at least `seconds` and `LEAST_BATCHES` batches."""
         return self._runner.run(self._window(shapes, seconds, allocator))
 
     def own_bytes(self, allocator: str) -> int:
-        """Return the memory of an allocator's largest instance, in bytes; 0 before any was started."""
+        """Return the memory of an allocator's largest instance, in bytes; 0 before an instance starts."""
         own = (i.own_bytes() for at, i in self._instances.items() if at.allocator == allocator)
         return max(own, default=0)
 
@@ -106,7 +107,7 @@ class Timer:
         return TimedWindow(statistics.fmean(durations_s), stderr, len(durations_s), share)
 
     async def _instance(self, placement: Placement, items: int) -> Instance:
-        """Return the instance at a place, started and warmed up for `items` if needed."""
+        """Return the instance of a placement, started and warmed up for `items` if necessary."""
         if placement not in self._instances:
             instance = await launch(self._recipe, placement.allocator, lambda ended: None)
             self._instances[placement] = instance
@@ -119,10 +120,11 @@ class Timer:
         return instance
 
     def _own_s(self) -> float:
+        """Return the CPU seconds of this process and the instances so far."""
         return time.process_time() + sum(i.cpu_s() for i in self._instances.values())
 
     def _busy_s(self) -> float:
-        """Return the seconds that the machine's cores have worked so far, stolen time too."""
+        """Return the machine's busy core seconds so far, stolen time included."""
         fields = [int(x) for x in self._stat.read_text().split("\n", 1)[0].split()[1:9]]
         idle = fields[3] + fields[4]
         return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
