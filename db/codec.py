@@ -1,9 +1,10 @@
-"""Core values to JSON-able ones and back, exactly: bool, int, float and text stay what they are.
+"""Convert values of the core to JSON-able ones and back; bool, int, float and text keep their type.
 
-A document is what pydantic makes of the dataclass, but for two things. JSON has no infinity, so an open
-end is `null`: a plan's last boundary. A space lists its combinations as rows in the order of the knobs.
-A field that is missing has its default; an unknown one is left out at the top, as a newer release that
-shares the database may write it, and refused within, where it would change what the others mean.
+A document is pydantic's dump of the dataclass, with two differences. JSON has no infinity, so that the
+last boundary of a plan, which is open, is `null`. A space lists its combinations as rows in the order of
+the knobs. A missing field gets its default. An unknown field is ignored at the top level, because a newer
+release that shares the database may write it; deeper it is refused, because it may change the meaning of
+the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is kept of a device as one document."""
+    """The properties of a device that are stored as one JSON document."""
 
     space: Space
     metrics: tuple[Metric, ...]
@@ -36,14 +37,14 @@ class Description:
 
 
 class Documents(Generic[Kept]):
-    """A kind of value as JSON objects."""
+    """Encode and decode one type of value as JSON objects."""
 
     def __init__(self, kind: type[Kept]) -> None:
         self._names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         self._adapter = TypeAdapter(kind)
 
     def encode(self, value: Kept) -> Json:
-        """Return a value as a JSON object."""
+        """Return the value as a JSON object."""
         doc: Json = self._adapter.dump_python(value, warnings=False)
         names = [knob["name"] for knob in doc["space"]["knobs"]]
         doc["space"]["only"] = [[row[name] for name in names] for row in doc["space"]["only"]]
@@ -62,7 +63,7 @@ class Documents(Generic[Kept]):
         doc["space"] = space | {"only": only}
         if plan is not None:
             doc["plan"] = _ended(_baseline(space) if plan.get("columns_by") else plan)
-        if "transfer" in doc:  # Up to schema 0006 it named siblings, too.
+        if "transfer" in doc:  # Up to schema 0006 it also named siblings.
             doc["transfer"] = {n: v for n, v in doc["transfer"].items() if n in TRANSFER}
         try:
             return self._adapter.validate_python(doc, extra="forbid")
@@ -83,17 +84,19 @@ def plan_of(doc: Json) -> Plan:
 
 
 def _opened(plan: Json) -> Json:
+    """Return a plan's object with null for its infinite last boundary, in the form older releases read."""
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
     return as_before(plan | {"rows": rows})
 
 
 def _ended(plan: Json) -> Json:
+    """Return a plan's object with infinity for its last boundary."""
     rows = [r | {"below": math.inf} if r["below"] is None else r for r in plan["rows"]]
     return plan | {"rows": rows}
 
 
 def _baseline(space: Json) -> Json:
-    """Return the plan that stands for one by two signals, which no release can follow any more."""
+    """Return a plan of the baseline only, for a plan over two signals, which is no longer supported."""
     return {"rows": [{"below": None, "setting": {k["name"]: k["default"] for k in space["knobs"]}}]}
 
 

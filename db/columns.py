@@ -1,4 +1,4 @@
-"""How values of the core are kept in columns, where a database has no type for them."""
+"""Column types for values of the core that databases have no type for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Member = TypeVar("Member", bound=StrEnum)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite keeps no zone, so it is taken off on the way in and put on again."""
+    """A moment in UTC. SQLite stores no zone: it is removed on writing and added again on reading."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -38,7 +38,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Named(TypeDecorator[Member]):
-    """A member of an enumeration, by its value."""
+    """A member of an enumeration, stored by its value."""
 
     impl = String
     cache_ok = True
@@ -52,7 +52,7 @@ class Named(TypeDecorator[Member]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Member | None:
-        """Return the member of a text. Raises ValueError for one that a newer program wrote."""
+        """Return the member of a text. Raises ValueError for a member of a newer release."""
         return None if value is None else self.kind(value)
 
 
@@ -87,7 +87,7 @@ class PlanDocument(TypeDecorator[Plan]):
 
 
 class TextOrNull(TypeDecorator[str]):
-    """A text, null where it is empty."""
+    """A text, stored as null if empty."""
 
     impl = String
     cache_ok = True
@@ -97,12 +97,12 @@ class TextOrNull(TypeDecorator[str]):
         return value or None
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str:
-        """Return the text, empty where there is none."""
+        """Return the text, empty for null."""
         return value or ""
 
 
 class OpenEnd(TypeDecorator[float]):
-    """A bound, null where that side is not bounded: databases differ in how they take infinity."""
+    """A bound, stored as null if infinite, because databases treat infinity differently."""
 
     impl = Double
     cache_ok = True
@@ -116,12 +116,12 @@ class OpenEnd(TypeDecorator[float]):
         return value if value is not None and math.isfinite(value) else None
 
     def process_result_value(self, value: float | None, dialect: Dialect) -> float:
-        """Return the bound, infinite where there is none."""
+        """Return the bound, infinite for null."""
         return self.end if value is None else value
 
 
 class CountsByNumber(TypeDecorator[Mapping[int, int]]):
-    """How many there are of each number. A name in JSON is text."""
+    """A count for each number, stored as a JSON object, whose names are text."""
 
     impl = JSON
     cache_ok = True
@@ -134,7 +134,7 @@ class CountsByNumber(TypeDecorator[Mapping[int, int]]):
 
 
 class TextList(TypeDecorator[tuple[str, ...]]):
-    """Texts in their order, as a JSON array."""
+    """Texts in their order, stored as a JSON array."""
 
     impl = JSON
     cache_ok = True

@@ -1,4 +1,4 @@
-"""History as JSON, CSV and Parquet. The order of columns is the same every time."""
+"""History as JSON, CSV and Parquet. The same rows always give the same order of columns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 ABOUT = tuple(f.name for f in fields(HistoryRow) if f.name not in ("setting", "load", "metrics"))
-"""The columns that every trial has, in this order, before its setting and its metrics."""
+"""The columns of every trial, in this order; they come before its setting and its metrics."""
 
 NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
 
 FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet takes a text that begins so for a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
+"""A spreadsheet reads a text that begins so as a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
 KNOB = "knob:"
 LOAD = "load:"
 
@@ -40,10 +40,10 @@ def as_json(rows: Sequence[HistoryRow]) -> str:
 
 
 def as_csv(rows: Sequence[HistoryRow]) -> str:
-    """Return the rows as CSV with a header, in the columns that `columns` tells.
+    """Return the rows as CSV with a header, in the order of `columns`.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it; control characters
-    are replaced.
+    A text that a spreadsheet would read as a formula gets a leading apostrophe; control characters are
+    replaced.
     """
     names = columns(rows)
     out = io.StringIO()
@@ -56,7 +56,7 @@ def as_csv(rows: Sequence[HistoryRow]) -> str:
 
 
 def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
-    """Write the rows to a Parquet file, as `as_table` has them; whole or not at all. Raises OSError."""
+    """Write the rows to a Parquet file as `as_table` returns them, whole or not at all. Raises OSError."""
     from pyarrow import parquet
 
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -69,9 +69,9 @@ def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
 
 
 def as_table(rows: Sequence[HistoryRow]) -> pyarrow.Table:
-    """Return the rows as an Arrow table, in the columns that `columns` tells, times in UTC.
+    """Return the rows as an Arrow table, in the order of `columns`; times are in UTC.
 
-    A knob whose values are numbers is a column of numbers; one whose values are of several kinds over the
+    A knob with numbers as values becomes a column of numbers; a knob whose values differ in type between
     studies becomes a column of text.
     """
     import pyarrow
@@ -100,9 +100,9 @@ def as_table(rows: Sequence[HistoryRow]) -> pyarrow.Table:
 
 
 def columns(rows: Sequence[HistoryRow]) -> tuple[str, ...]:
-    """Return the column names: about the trial, `knob:NAME`, `load:NAME`, then `METRIC` and its doubt.
+    """Return the column names: those of `ABOUT`, `knob:NAME`, `load:NAME`, then `METRIC` and its error.
 
-    Knobs, loads and metrics come sorted, so that the same rows give the same columns.
+    Knobs, loads and metrics are sorted, so that the same rows give the same columns.
     """
     knobs = sorted({name for row in rows for name in row.setting})
     loads = sorted({name for row in rows for name in row.load})
@@ -116,16 +116,19 @@ def columns(rows: Sequence[HistoryRow]) -> tuple[str, ...]:
 
 
 def _column(metric: str, part: str) -> str:
+    """Return the column name of one number of a metric's estimate; the mean has the metric's name."""
     return metric if part == "mean" else f"{metric}:{part}"
 
 
 def _object(row: HistoryRow) -> dict[str, Any]:
+    """Return the row as the object that `as_json` writes."""
     about = {name: _plain(getattr(row, name)) for name in ABOUT}
     metrics = {name: _numbers(estimate) for name, estimate in row.metrics.items()}
     return {**about, "setting": dict(row.setting), "load": row.load, "metrics": metrics}
 
 
 def _cells(row: HistoryRow) -> dict[str, Cell]:
+    """Return the row's values by column name; a column that it lacks is missing."""
     cells: dict[str, Cell] = {name: getattr(row, name) for name in ABOUT}
     cells["devices"] = " ".join(row.devices)
     cells |= {name: str(cells[name]) for name in ("phase", "state")}
@@ -138,6 +141,7 @@ def _cells(row: HistoryRow) -> dict[str, Cell]:
 
 
 def _numbers(estimate: Estimate) -> dict[str, Cell]:
+    """Return an estimate by the names in `NUMBERS`; an unbounded side is None."""
     return {
         "mean": estimate.mean,
         "stderr": estimate.stderr,
@@ -150,10 +154,12 @@ def _numbers(estimate: Estimate) -> dict[str, Cell]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  any field of a row
+    """Return a value that JSON can hold: a time as ISO 8601 text, others unchanged."""
     return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _text(cell: Cell) -> str:
+    """Return a cell of a CSV file: no control characters and no formula."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -163,6 +169,7 @@ def _text(cell: Cell) -> str:
 
 
 def _of_one_kind(cells: list[Cell]) -> Sequence[Cell]:
+    """Return the cells with one type, as Arrow requires: int and float as float, other mixtures as text."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if len(kinds) <= 1:
         return cells

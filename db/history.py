@@ -1,6 +1,6 @@
-"""What operators ask of the past, over the ports and so the same for every database.
+"""Queries of operators about past trials, over the ports, so that each database answers alike.
 
-Verdicts are derived here from what is stored, with the study's limits of today.
+Verdicts are derived from the stored trials with the study's present limits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_JUDGED = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuestion:
-    """Which trials are requested; what is None does not narrow. `until` itself is not included."""
+    """A filter of trials; a field that is None does not filter. `until` itself is excluded."""
 
     device: str | None = None
     workload: str | None = None
@@ -48,12 +48,12 @@ class HistoryQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRow:
-    """One trial with its study's circumstances.
+    """One trial with the circumstances of its study.
 
-    `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
-    yet measured, and where it was made before driver or workload changed: then it no longer counts.
-    `load` is that of its window, as far as it was reported. `censored` trials were cut short for
-    breaking a limit: `metrics` has that one open at its far end.
+    `verdict` is None in three cases: the trial is no evidence; its limits are relative to a baseline that
+    is not yet measured; it ran before the driver or workload changed and no longer counts. `load` is the
+    load of its window, as far as it was reported. A `censored` trial was cut short for breaking a limit:
+    the estimate of that metric in `metrics` is unbounded on the far side.
     """
 
     study: str
@@ -75,10 +75,10 @@ class HistoryRow:
 
 
 def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
-    """Return the trials asked for, by start.
+    """Return the trials that match, in order of start.
 
     Raises:
-        NotFound: the question names a study that is not there.
+        NotFound: the question names an unknown study.
     """
     if question.study is not None:
         studies: Sequence[Study | UnreadableStudy] = (store.studies.get(question.study),)
@@ -101,14 +101,14 @@ def recent(
     skip: int = 0,
     past_of: Callable[[Study], Past | None] | None = None,
 ) -> tuple[HistoryRow, ...]:
-    """Return the latest of the trials asked for, latest start first, but for `skip` of them.
+    """Return the `last` trials that match, latest start first, after the `skip` latest.
 
-    `past_of` gives what a study's verdicts are derived from, where it is cached: all that counts
-    is its baseline; None leaves them out. With a verdict asked for, of the latest `MOST_JUDGED` trials
-    at most.
+    `past_of` returns the trials from which a study's verdicts are derived, for callers that cache them;
+    they need to contain only the baseline's. If it returns None, the study's rows have no verdict. A
+    question with a verdict searches the latest `MOST_JUDGED` trials only.
 
     Raises:
-        NotFound: the question names a study that is not there.
+        NotFound: the question names an unknown study.
     """
     among: Sequence[str] | None = None
     if question.study is not None:
@@ -126,7 +126,7 @@ def recent(
     rows = []
     for study_id, trial in latest:
         study = studies.get(study_id)
-        if study is None:  # made or deleted since
+        if study is None:  # created or deleted since the trials were read
             continue
         if study_id not in pasts:
             pasts[study_id] = of(study) if isinstance(study, Study) else None
@@ -137,29 +137,28 @@ def recent(
 
 
 def judging(store: Store, study: Study) -> Past:
-    """Return what is needed of a study's past to judge its trials: those of its baseline."""
+    """Return the study with the trials of its baseline: those suffice to judge its other trials."""
     return Past(study=study, trials=tuple(store.trials.tried(study.id, study.baseline)))
 
 
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
-    """Return the measured settings that no other beats in every one of the metrics.
+    """Return the measured settings that no other setting beats in every metric.
 
-    By default both objectives, or the only one against every constrained metric; whether the limits are
-    kept or not.
-    The objective and the constraints say which way is better, of other metrics what they mean; less is
-    where unknown. Only settings with a completed, uncensored window and all the metrics take part;
-    they come best first by the first metric.
+    By default the metrics are both objectives, or the only objective and every constrained metric. Limits
+    are not applied. The objective and the constraints define which direction is better; for another metric
+    its quantity does, and less is better if that is unknown. Only settings with all the metrics and a
+    completed, uncensored window take part. The result is sorted by the first metric, best first.
 
     Raises:
-        NotFound: there is no such study.
-        MetricUnavailable: no trial of the study showed a metric that is named.
+        NotFound: the study is unknown.
+        MetricUnavailable: no trial of the study has a named metric.
     """
     stored = store.studies.get(study)
     return front(stored, weigh(stored, store.trials.list(study)), metrics)
 
 
 def front(study: Study, evidence: Evidence, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
-    """Return what `pareto` does, of evidence that was read before. Raises MetricUnavailable."""
+    """Return the result of `pareto` for evidence that is already read. Raises MetricUnavailable."""
     candidates = [c for c in evidence.candidates if c.deployable]
     second = study.second_objective
     others = [second.metric] if second else [c.metric for c in study.constraints]
@@ -180,7 +179,7 @@ def front(study: Study, evidence: Evidence, metrics: Sequence[str] = ()) -> tupl
     ]
     kept: list[tuple[tuple[float, ...], Candidate]] = []
     for point, c in sorted(points, key=lambda item: item[0]):
-        # One that is beaten at all is beaten by one of the front, and that comes before it.
+        # A beaten point is beaten by a point of the front, which is sorted before it.
         if not any(_beats(other, point) for other, _ in kept):
             kept.append((point, c))
     return tuple(c for _, c in kept)
@@ -193,7 +192,7 @@ def _rows(study: Study | UnreadableStudy, trials: Sequence[Trial]) -> Iterator[H
 
 
 def _row(study: Study | UnreadableStudy, past: Past | None, trial: Trial) -> HistoryRow:
-    """Return a trial's row; where it cannot be judged its reason says so, and the other rows stay."""
+    """Return a trial's row; if it cannot be judged, `reason` names the fault and the other rows remain."""
     verdict, reason = None, trial.reason
     fault = study.error if isinstance(study, UnreadableStudy) else ""
     try:
@@ -223,6 +222,7 @@ def _row(study: Study | UnreadableStudy, past: Past | None, trial: Trial) -> His
 
 
 def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
+    """Return whether a study matches the filters that concern studies."""
     group = study.group if isinstance(study, Study) else None
     return (
         question.device in (None, *study.devices)
@@ -232,6 +232,7 @@ def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
 
 
 def _matches(row: HistoryRow, question: HistoryQuestion) -> bool:
+    """Return whether a trial matches the filters that concern trials."""
     return (
         question.device in (None, *row.devices)
         and (question.since is None or row.started_at >= question.since)
@@ -242,7 +243,7 @@ def _matches(row: HistoryRow, question: HistoryQuestion) -> bool:
 
 
 def _sign(study: Study, metric: str) -> float:
-    """Return +1 where less of the metric is better, -1 where more is."""
+    """Return +1 if less of the metric is better, -1 if more is."""
     if metric == study.objective.metric:
         return study.objective.sign
     for constraint in study.constraints:
@@ -252,4 +253,5 @@ def _sign(study: Study, metric: str) -> float:
 
 
 def _beats(other: tuple[float, ...], point: tuple[float, ...]) -> bool:
+    """Return whether a point is no worse in any coordinate and differs; less is better in each."""
     return other != point and all(a <= b for a, b in zip(other, point, strict=True))

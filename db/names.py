@@ -1,4 +1,4 @@
-"""Names for completion in a shell, read from an SQLite file without SQLAlchemy: that takes too long."""
+"""Names for shell completion, read from an SQLite file without SQLAlchemy, whose import takes too long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUERIES = {
 def sqlite_names(url: str, kind: str) -> list[str]:
     """Return the `studies`, `devices` or `metrics` of an SQLite database.
 
-    Empty for another kind of database, and for a file that cannot be read, is locked or damaged.
+    Empty for a database of another kind, and for a file that is locked, damaged or unreadable.
     """
     path = Path(url.removeprefix("sqlite:///"))
     if not url.startswith("sqlite:///"):

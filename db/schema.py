@@ -1,7 +1,7 @@
-"""The tables, the same on SQLite and PostgreSQL; what is a field in the core is named as there.
+"""The tables, the same on SQLite and PostgreSQL; a field of the core has the same name here.
 
-JSON columns are of the textual kind on both: PostgreSQL's binary one rewrites numbers (1e20 comes
-back as an integer) and refuses some text. Deleting a study deletes what hangs on it, by foreign key.
+JSON columns are textual on both: PostgreSQL's binary type rewrites numbers (1e20 comes back as an
+integer) and refuses some text. Deleting a study deletes its dependent rows, by foreign key.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tuner.core import (
     TrialState,
 )
 
-# SQLite counts up only a column that is exactly INTEGER PRIMARY KEY.
+# SQLite autoincrements only a column declared as exactly INTEGER PRIMARY KEY.
 Serial = Annotated[
     int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
 ]
@@ -61,7 +61,7 @@ NAMED = AccessRole, Level, Origin, Phase, Scope, TrialState
 
 
 class Base(DeclarativeBase):
-    """Base of all tables: names of constraints and types of columns in one place."""
+    """Base of all tables: the naming of constraints and the column type of each Python type."""
 
     metadata = MetaData(
         naming_convention={
@@ -90,7 +90,7 @@ class Base(DeclarativeBase):
 
 
 class WorkloadVersionRow(Base):
-    """A version of a workload that some device ran, and when it was first seen."""
+    """A version of a workload, and when a device first registered with it."""
 
     __tablename__ = "workload_versions"
 
@@ -100,9 +100,9 @@ class WorkloadVersionRow(Base):
 
 
 class DeviceRow(Base):
-    """A device as last registered; `description` has its space, metrics and versions.
+    """A device as last registered; `description` contains its space, metrics and versions.
 
-    `unable` is why it takes no orders; empty: it does.
+    `unable` is the reason why it accepts no orders; empty if it accepts them.
     """
 
     __tablename__ = "devices"
@@ -126,7 +126,7 @@ class DeviceRow(Base):
 
 
 class StudyRow(Base):
-    """A study as it is now: which revision, and how many trials it has."""
+    """The present state of a study: its phase, its revision and the number of its last trial."""
 
     __tablename__ = "studies"
 
@@ -139,7 +139,7 @@ class StudyRow(Base):
 
 
 class RevisionRow(Base):
-    """One revision of a study as a whole: who made it, when and why."""
+    """One revision of a study as a complete document, with its author, reason and time."""
 
     __tablename__ = "study_revisions"
 
@@ -154,7 +154,7 @@ class RevisionRow(Base):
 
 
 class StudyDeviceRow(Base):
-    """A study's claim on a device. At most one active claim per device, by the index."""
+    """A study's claim on a device. The index allows one active claim per device."""
 
     __tablename__ = "study_devices"
     __table_args__ = (
@@ -176,9 +176,9 @@ class StudyDeviceRow(Base):
 
 
 class TrialRow(Base):
-    """A trial as it is now. Few of millions run: an index has them alone.
+    """The present state of a trial. Few of millions are running, so that those have an index.
 
-    `device` is the one that tries it alone, null where all of the study's do.
+    `device` is the only device that runs it, null if all devices of the study do.
     """
 
     __tablename__ = "trials"
@@ -210,7 +210,7 @@ class TrialRow(Base):
 
 
 class TrialStateRow(Base):
-    """A state a trial came to, in which attempt and when."""
+    """A state that a trial entered, with the attempt and the time."""
 
     __tablename__ = "trial_states"
     __table_args__ = (
@@ -231,7 +231,7 @@ class TrialStateRow(Base):
 
 
 class ReportRow(Base):
-    """One device's outcome of one attempt as it arrived. The id is the order of arrival."""
+    """One device's outcome of one attempt, as received. The id is the order of arrival."""
 
     __tablename__ = "reports"
     __table_args__ = (
@@ -258,7 +258,7 @@ class ReportRow(Base):
 
 
 class ObservationRow(Base):
-    """A window measured while holding; `started_at` is the window's, and makes it unique."""
+    """A window measured while holding; the window's `started_at` makes it unique."""
 
     __tablename__ = "observations"
     __table_args__ = (UniqueConstraint("study", "device", "started_at"),)
@@ -274,7 +274,7 @@ class ObservationRow(Base):
 
 
 class MeasurementRow(Base):
-    """What one window showed. It belongs to exactly one trial, report or observation."""
+    """The values of one window. It belongs to exactly one trial, report or observation."""
 
     __tablename__ = "measurements"
     __table_args__ = (
@@ -315,7 +315,7 @@ class MeasurementRow(Base):
 
 
 class EstimateRow(Base):
-    """One metric of one window. No `low` or `high`: that side is not bounded."""
+    """One metric of one window. A null `low` or `high` means that this side is unbounded."""
 
     __tablename__ = "estimates"
 
@@ -334,7 +334,7 @@ class EstimateRow(Base):
 
 
 class LeaseRow(Base):
-    """A device's token, which only grows, and the lease it fences where one is in force."""
+    """A device's fencing token, which only grows, and its lease; `study` is null if none is in force."""
 
     __tablename__ = "leases"
     __table_args__ = (
@@ -357,7 +357,7 @@ class LeaseRow(Base):
 
 
 class AppliedRow(Base):
-    """What a device was set to from a moment on. The id is the order of arrival."""
+    """A setting applied to a device at a moment. The id is the order of arrival."""
 
     __tablename__ = "applied_settings"
 
@@ -371,7 +371,7 @@ class AppliedRow(Base):
 
 
 class TokenRow(Base):
-    """Who may ask, by the digest of the token shown. A revoked one stays until its name is given again."""
+    """An access token, by its digest. A revoked one stays until a new token gets its name."""
 
     __tablename__ = "tokens"
 
@@ -385,7 +385,7 @@ class TokenRow(Base):
 
 
 class WriteCheckRow(Base):
-    """One row that is changed to see whether the database takes a change; SQLite skips what is none."""
+    """A row that each write check changes: `times` counts, as SQLite skips a change to equal values."""
 
     __tablename__ = "write_checks"
 
@@ -394,7 +394,7 @@ class WriteCheckRow(Base):
 
 
 class ReplicaRow(Base):
-    """A tuner's process at work on this database, by its own word."""
+    """A running tuner process on this database, as it reports itself."""
 
     __tablename__ = "replicas"
 
@@ -412,7 +412,7 @@ class ReplicaRow(Base):
 
 
 class StopRow(Base):
-    """The order to stop the whole fleet, in force while its one row is there."""
+    """The order to stop the whole fleet; in force while its only row exists."""
 
     __tablename__ = "stops"
 
@@ -423,7 +423,7 @@ class StopRow(Base):
 
 
 class StopBackRow(Base):
-    """A device that has reported since the order that it is at its original setting."""
+    """A device that has been at its original setting since the order, by its own report."""
 
     __tablename__ = "stop_back"
 
@@ -431,7 +431,7 @@ class StopBackRow(Base):
 
 
 class BudgetGroupRow(Base):
-    """A group of devices that share watts, as its latest revision declares it."""
+    """A group of devices that share a power budget in watts, at its latest revision."""
 
     __tablename__ = "budget_groups"
 
@@ -441,7 +441,7 @@ class BudgetGroupRow(Base):
 
 
 class BudgetMemberRow(Base):
-    """A device in such a group, and the caps that it may have in force. Stored before they are sent."""
+    """A device of such a group and the power caps that it may have in force, stored before sending."""
 
     __tablename__ = "budget_members"
 
@@ -452,7 +452,7 @@ class BudgetMemberRow(Base):
 
 
 class DeliveryRow(Base):
-    """How far a destination of notifications has received the events."""
+    """The last event that a destination of notifications has received."""
 
     __tablename__ = "deliveries"
 
@@ -480,7 +480,7 @@ class AuditRow(Base):
 
 
 class EventRow(Base):
-    """An entry of the operator's log. It outlives the study and the device it names."""
+    """An entry of the operator's log. It outlives its study and its device."""
 
     __tablename__ = "events"
 
