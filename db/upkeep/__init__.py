@@ -1,1 +1,1 @@
-"""What keeps a database well: backups, checks, and what is deleted after a while."""
+"""Upkeep of a database: backup and restore, checks, and deletion of old rows."""

@@ -1,4 +1,4 @@
-"""Copies of a database while a tuner is at work on it, and the way back."""
+"""Backups of a database while a tuner uses it, and their restoration."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError
 
 SQLITE, POSTGRES = b"SQLite format 3\0", b"PGDMP"
-"""How the files begin: a copy of the database, and pg_dump's custom format."""
+"""First bytes of a file: an SQLite database, and pg_dump's custom format."""
 TAILS = ("-wal", "-shm")
-"""What SQLite calls the log beside a database."""
+"""Suffixes of SQLite's files beside a database: the write-ahead log and its index."""
 
 
 def backup(url_text: str, file: Path) -> None:
-    """Write all of a database into a file; it is there only once it is whole.
+    """Write a whole database to a file, which appears only once it is complete.
 
     Raises:
         ConfigError: the URL is wrong, or names no database.
-        InvalidInput: the file is the database itself, or a tuner is at work on it as its database.
-        StoreError: the database does not answer, is damaged, or the file cannot be written.
+        InvalidInput: the file is the database itself, or a database that a tuner uses.
+        StoreError: the database does not answer or is damaged, or the file cannot be written.
     """
     url = existing(url_text)
     try:
@@ -54,7 +54,7 @@ def backup(url_text: str, file: Path) -> None:
 
 
 def _is_in_use(url: URL, file: Path) -> bool:
-    """Return whether a file is the SQLite database that is copied, one of its log, or another tuner's."""
+    """Return whether a file is the SQLite database to copy, one of its log files, or a tuner's database."""
     if url.get_backend_name() == "sqlite":
         database = Path(url.database or "").resolve()
         own = (database, *(database.with_name(database.name + tail) for tail in TAILS))
@@ -66,7 +66,7 @@ def _is_in_use(url: URL, file: Path) -> bool:
 
 
 def _is_held(file: Path) -> bool:
-    """Return whether a tuner has a file as its database."""
+    """Return whether a tuner uses a file as its database."""
     with file.open("rb") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,15 +76,16 @@ def _is_held(file: Path) -> bool:
 
 
 def restore(url_text: str, file: Path) -> Path | None:
-    """Replace a database by a backup, whole or not at all; return where the former one is kept.
+    """Replace a database by a backup, whole or not at all; return the path of the former SQLite file.
 
-    A PostgreSQL database has to be empty or of the backup's schema.
+    None if there was no such file. A PostgreSQL database must be empty or have the schema of the backup.
 
     Raises:
         ConfigError: the URL is wrong.
-        Conflict: a tuner is at work on the database, or its schema is another.
-        InvalidInput: the file is no backup of this kind of database, or is damaged.
-        StoreError: the backup is of a newer program or before 0.2.0, or the database does not answer.
+        Conflict: a tuner uses the database, or it has another schema.
+        NotFound: the backup cannot be read.
+        InvalidInput: the file is damaged, or no backup of this kind of database.
+        StoreError: the backup is of a newer release or one before 0.2.0, or the database does not answer.
     """
     url = read_url(url_text)
     kind = POSTGRES if url.get_backend_name() == "postgresql" else SQLITE
@@ -106,6 +107,7 @@ def restore(url_text: str, file: Path) -> Path | None:
 
 
 def _restore_sqlite(target: Path, file: Path) -> Path | None:
+    """Check and upgrade a copy of the backup, keep the former file beside the target, and replace it."""
     if file.exists() and target.exists() and file.samefile(target):
         raise InvalidInput(f"{file} is the database itself", hint="name a backup")
     part = target.with_name(f"{target.name}.restoring")
@@ -124,7 +126,7 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
         copies.sync(part)
         with _alone(target):
             if target.exists():
-                # A leftover log would be played into the database that comes in its place.
+                # SQLite would apply a leftover log to the restored database.
                 _end_wal(target)
                 former.unlink(missing_ok=True)
                 former.hardlink_to(target)
@@ -140,12 +142,13 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
 
 
 def _restore_postgres(url: URL, file: Path) -> None:
+    """Restore by pg_restore in one transaction, with tuners locked out, and upgrade the schema."""
     listed = ["--data-only", "--table=alembic_version", "--file=-", str(file)]
     of_backup = _copied_revision(_pg("pg_restore", listed, url))
     database = Database(url)
     try:
         with database.spoken(), database.engine.connect() as opened:
-            # In no transaction: that would keep pg_restore from the tables that were looked at.
+            # Autocommit: an open transaction would lock the tables read here against pg_restore.
             connection = opened.execution_options(isolation_level="AUTOCOMMIT")
             lock = text(f"SELECT pg_try_advisory_lock({TUNER_LOCK})")
             if not connection.scalar(lock):
@@ -165,7 +168,7 @@ def _restore_postgres(url: URL, file: Path) -> None:
 
 
 def _prove(part: Path, file: Path) -> None:
-    """Return quietly where a file is whole and of a schema that we know."""
+    """Raise InvalidInput or StoreError unless a file is undamaged and has a supported schema."""
     try:
         with closing(sqlite3.connect(part)) as copy:
             integrity = copy.execute("PRAGMA integrity_check").fetchone()[0]
@@ -184,14 +187,14 @@ def _at_work(name: str) -> Conflict:
 
 
 def _end_wal(path: Path) -> None:
-    """Bring the write-ahead log into its database and remove it."""
+    """Merge the write-ahead log into its database and remove it."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """Keep tuners from a database file. Raises Conflict where one is at work on it."""
+    """Lock tuners out of a database file. Raises Conflict if one uses it."""
     if not target.exists():
         yield
         return
@@ -204,12 +207,12 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _plain(url: URL) -> str:
-    """Return a URL for libpq's programs, without what must not be seen in a list of processes."""
+    """Return a URL for libpq's programs, without the password, which a list of processes would show."""
     return url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
 
 
 def _pg(program: str, options: Sequence[str], url: URL) -> str:
-    """Run one of PostgreSQL's own programs. Raises StoreError: it is missing or failed."""
+    """Run a program of PostgreSQL and return its output. Raises StoreError: it is missing or failed."""
     path = shutil.which(program)
     if path is None:
         raise StoreError(f"{program} is not installed", hint="apt install postgresql-client")
@@ -222,7 +225,7 @@ def _pg(program: str, options: Sequence[str], url: URL) -> str:
 
 
 def _copied_revision(dump: str) -> str:
-    """Return the schema in pg_restore's text of the table that has it."""
+    """Return the schema from pg_restore's text of the `alembic_version` table. Raises InvalidInput."""
     lines = iter(dump.splitlines())
     for line in lines:
         if line.startswith("COPY ") and "alembic_version" in line:

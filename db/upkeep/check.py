@@ -1,4 +1,4 @@
-"""Whether a database is whole and has room, in words and with the next step."""
+"""Checks of a database: whether it is undamaged and has free space, each with a next step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ QUESTIONS = {
     "no device has two active studies": "SELECT count(*) FROM (SELECT device_id FROM study_devices WHERE "
     "active GROUP BY device_id HAVING count(*) > 1) AS twice",
 }
-"""Counts that must be zero, after any write and any crash."""
+"""Counts of violations; each must be 0, after any write and any crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One thing that was looked at. `hint` is the next step where it is not well."""
+    """The result of one check. `hint` is the next step if `well` is False."""
 
     about: str
     well: bool
@@ -45,11 +45,13 @@ class Checked:
 
 
 def check(url_text: str, now: Now) -> list[Checked]:
-    """Return what there is to say of a database; changes nothing.
+    """Return the results of all checks of a database; it is not changed.
+
+    A database of another schema is checked for its schema and free space only.
 
     Raises:
         ConfigError: the URL is wrong.
-        StoreError: it is not there, or does not answer.
+        StoreError: the database does not exist or does not answer.
     """
     url = existing(url_text)
     restore = f"stop the tuner and restore a backup: {command('restore FILE', shown(url))}"
@@ -79,6 +81,7 @@ def check(url_text: str, now: Now) -> list[Checked]:
 
 
 def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[Checked]:
+    """Yield the checks of the SQLite file, its foreign keys, and `QUESTIONS`."""
     if path is not None:
         state = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
         yield Checked("file", state == "ok", str(state), "" if state == "ok" else restore)
@@ -89,13 +92,14 @@ def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[
 
 
 def _none(about: str, wrong: int, restore: str) -> Checked:
+    """Return the check of a number of violations, which must be 0."""
     return Checked(
         about, not wrong, f"{wrong} are wrong" if wrong else "yes", restore if wrong else ""
     )
 
 
 def _readable(studies: SqlStudies, restore: str) -> Checked:
-    """Name the studies that cannot be read: each has its own document, and the others continue."""
+    """Name the unreadable studies: each has a separate document, so the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
     state = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
@@ -104,12 +108,14 @@ def _readable(studies: SqlStudies, restore: str) -> Checked:
 
 
 def _kept(connection: Connection) -> Checked:
+    """Return the number of rows of the main tables."""
     tables = ("studies", "trials", "observations", "events")
     counts = {t: connection.scalar(text(f"SELECT count(*) FROM {t}")) for t in tables}
     return Checked("kept", True, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
+    """Return whether the last backup is at most `MOST_DAYS` days old."""
     query = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
     at = connection.execute(query.columns(at=EventRow.at.type)).scalar()
     if at is None:
@@ -120,6 +126,7 @@ def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
 
 
 def _room(path: Path | None, prune: str) -> Iterator[Checked]:
+    """Yield whether the disk of an SQLite file has `LEAST_FREE_BYTES` free."""
     if path is None:
         return
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size

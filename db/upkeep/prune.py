@@ -1,4 +1,4 @@
-"""What is deleted after a while: listed first, and done in steps that do not block a tuner."""
+"""Deletion of old rows: planned first, then carried out in steps that do not block a tuner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from db.sql.upgrade import bring_up
 
 NOBODY = 2**62
 AT_ONCE = 500
-"""How many rows are deleted in one transaction: some 20 ms."""
+"""Number of rows deleted in one transaction, which takes some 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What would be deleted: windows of holds and events before a time, and stopped studies whole."""
+    """The rows to delete: windows of holds and events before a time, and whole stopped studies."""
 
     before: datetime
     observations: int
@@ -36,7 +36,7 @@ class PrunePlan:
 
 
 class Pruning:
-    """Deletes what is old from one database, beside a tuner or without."""
+    """Delete old rows of one database; a tuner may use it meanwhile."""
 
     def __init__(self, url_text: str) -> None:
         """Open the database. Raises ConfigError, StoreError."""
@@ -48,13 +48,14 @@ class Pruning:
             raise
 
     def close(self) -> None:
-        """Release the database."""
+        """Close the connections to the database."""
         self._database.engine.dispose()
 
     def plan(self, before: datetime, keep_stopped: int | None) -> PrunePlan:
-        """Return what would be deleted: of stopped studies all but the latest the given number, None: none.
+        """Return the rows to delete.
 
-        Active studies keep all trials. Undelivered events stay, and the newest.
+        Of stopped studies the latest `keep_stopped` stay; None keeps all. Active studies keep all trials.
+        The newest event and undelivered ones stay.
         """
         with self._database.read() as connection:
             stopped: Sequence[str] = ()
@@ -76,7 +77,7 @@ class Pruning:
             )
 
     def carry_out(self, plan: PrunePlan) -> None:
-        """Delete what a plan says, and nothing that has come since; again after a crash continues."""
+        """Delete the rows of a plan, none added since. After a crash, call it again to finish."""
         for table, old in (
             (ObservationRow, [ObservationRow.at < plan.before]),
             (EventRow, _old_events(plan.before)),
@@ -88,7 +89,7 @@ class Pruning:
                 connection.execute(delete(StudyRow).where(own))
 
     def vacuum(self) -> None:
-        """Give the room back; on SQLite writers wait meanwhile."""
+        """Return free pages to the disk; on SQLite writers wait meanwhile."""
         with self._database.spoken(), self._database.engine.connect() as connection:
             if (
                 connection.dialect.name == "sqlite"
@@ -101,6 +102,7 @@ class Pruning:
 
 
 def _old_events(before: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for events to delete: old, delivered, and not the newest."""
     undelivered = select(func.coalesce(func.min(DeliveryRow.event), NOBODY)).scalar_subquery()
     newest = select(func.max(EventRow.id)).scalar_subquery()
     return EventRow.at < before, EventRow.id < newest, EventRow.id <= undelivered
