@@ -1,4 +1,4 @@
-"""The URLs of databases: which we speak, and how they may be shown."""
+"""URLs of databases: the supported ones, and their form without passwords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 from tuner.core import ConfigError, StoreError
 
 MEMORY = "memory://"
-"""What ends with the process."""
+"""The URL of a database in memory, which ends with the process."""
 IN_MEMORY = URL.create("sqlite+pysqlite")
 DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -25,10 +25,10 @@ SECRETS = ("password", "sslpassword")
 
 
 def read_url(text: str) -> URL:
-    """Return a database URL with the driver we use for it.
+    """Return a database URL with the driver that we use for it.
 
     Raises:
-        ConfigError: it does not parse, or names no database we speak. It shows no password.
+        ConfigError: it does not parse, or names no supported database. The message has no password.
     """
     scheme, colon, _ = text.partition(":")
     try:
@@ -39,7 +39,7 @@ def read_url(text: str) -> URL:
         ) from None
     if url.drivername not in DRIVERS:
         raise ConfigError(f"{url.drivername!r} is not a supported database", hint=EXAMPLES)
-    if "@" in (url.host or ""):  # the rest of a password, which would be shown as the host
+    if "@" in (url.host or ""):  # the rest of a password, which messages would show as the host
         raise ConfigError(
             "the database URL has more than one @", hint="write %40 for an @ in a password"
         )
@@ -52,11 +52,11 @@ def read_url(text: str) -> URL:
 
 
 def existing(text: str) -> URL:
-    """Return the URL of a database that is there.
+    """Return the URL of a database that exists.
 
     Raises:
-        ConfigError: it does not parse, or names no database we speak.
-        StoreError: there is no such file.
+        ConfigError: it does not parse, or names no supported database.
+        StoreError: its file does not exist.
     """
     url = read_url(text)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
@@ -65,12 +65,12 @@ def existing(text: str) -> URL:
 
 
 def command(verb: str, database: str) -> str:
-    """Return what to type for a verb on a database, by its name as `shown` gives it."""
+    """Return the command line for a verb on a database, given by its `shown` name."""
     return f"`jouletune db {verb} --db {shlex.quote(database)}`"
 
 
 def shown(url: URL) -> str:
-    """Return a URL as it may be shown: no password anywhere in it."""
+    """Return a URL without any password, for messages."""
     if url == IN_MEMORY:
         return MEMORY
     plain = url.set(drivername=url.get_backend_name()).difference_update_query(SECRETS)

@@ -1,4 +1,4 @@
-"""Groups that share watts, over SQLAlchemy: documents that only their latest reader replaces."""
+"""Groups that share a power budget over SQLAlchemy: documents, replaced only at their latest revision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS, MEMBERS = TypeAdapter(BudgetGroup), TypeAdapter(MemberRecord)
 
 
 class SqlBudgets:
-    """Groups that share watts, and their members, in a database."""
+    """Groups that share a power budget, and their members, in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -34,38 +34,38 @@ class SqlBudgets:
         return GROUPS.validate_python(document)
 
     def groups(self) -> Sequence[BudgetGroup]:
-        """Return all groups by name."""
+        """Return all groups, sorted by name."""
         with self._database.look() as connection:
             query = select(BudgetGroupRow.document).order_by(BudgetGroupRow.name)
             return [GROUPS.validate_python(one) for one in connection.scalars(query)]
 
     def put_group(self, group: BudgetGroup) -> BudgetGroup:
-        """Store a group in place of the one of its revision. Raises StaleRevision."""
+        """Replace a group at its revision; return it with the next one. Raises StaleRevision."""
         after = replace(group, revision=group.revision + 1)
         values = {"name": after.name, "document": GROUPS.dump_python(after, mode="json")}
         self._put(BudgetGroupRow, BudgetGroupRow.name == group.name, values, after.revision)
         return after
 
     def forget_group(self, name: str) -> None:
-        """Remove a group; quietly nothing where there is none."""
+        """Remove a group; do nothing if it does not exist."""
         with self._database.act() as connection:
             connection.execute(delete(BudgetGroupRow).where(BudgetGroupRow.name == name))
 
     def member(self, device: str) -> MemberRecord | None:
-        """Return a device's membership, None where it has none."""
+        """Return a device's membership, None if it has none."""
         query = select(BudgetMemberRow.document).where(BudgetMemberRow.device == device)
         with self._database.look() as connection:
             document = connection.scalar(query)
         return None if document is None else MEMBERS.validate_python(document)
 
     def members(self) -> Sequence[MemberRecord]:
-        """Return all memberships by device, also released ones."""
+        """Return all memberships, released ones included, sorted by device."""
         with self._database.look() as connection:
             query = select(BudgetMemberRow.document).order_by(BudgetMemberRow.device)
             return [MEMBERS.validate_python(one) for one in connection.scalars(query)]
 
     def put_member(self, member: MemberRecord) -> MemberRecord:
-        """Store a membership in place of the one of its revision. Raises StaleRevision."""
+        """Replace a membership at its revision; return it with the next one. Raises StaleRevision."""
         after = replace(member, revision=member.revision + 1)
         values = {
             "device": after.device,
@@ -76,6 +76,7 @@ class SqlBudgets:
         return after
 
     def _put(self, table: Any, which: Any, values: dict[str, Any], revision: int) -> None:  # noqa: ANN401
+        """Store a document as this revision. Raises StaleRevision unless it follows the stored one."""
         stale = StaleRevision("the budget was changed by another request", hint="try again")
         try:
             with self._database.write() as connection:
@@ -92,7 +93,7 @@ def _replaced(
     values: dict[str, Any],
     revision: int,
 ) -> bool:
-    """Return whether a document was stored in place of the one of the revision before."""
+    """Return whether the document was stored: revision 1 as a new row, a later one over its predecessor."""
     if revision == 1:
         connection.execute(insert(table).values(**values, revision=revision))
         return True

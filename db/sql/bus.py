@@ -21,26 +21,26 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "jouletune"
 TUNER_LOCK = "hashtext('jouletune tuner')"
-"""What a tuner at work shares with others, and who restores needs alone. On SQLite it is the file's."""
+"""Each running tuner holds it shared; a restore takes it exclusively. SQLite's is a lock on its file."""
 LEADER_LOCK = "hashtext('jouletune leader')"
-"""What one of PostgreSQL's tuners has for as long as its listening connection lives."""
+"""The leading tuner on PostgreSQL holds it for the life of its listening connection."""
 LOOK_S = 1.0
-"""How late SQLite's users hear of each other, and PostgreSQL's listener that it is to end."""
+"""Period of polling on SQLite, and of PostgreSQL's listener checking whether to end, in seconds."""
 PING_S = 10.0
-"""How often PostgreSQL's listener tells itself something, to see that it hears, and how late."""
+"""Period in seconds at which PostgreSQL's listener notifies itself, to measure the delay."""
 PING = "ping"
 MOST_IDLE_S = 45
-"""After so long without a word the server gives up a listening connection, with the lock it has."""
+"""Seconds of silence after which the server closes a listening connection and frees its lock."""
 RETRY_S = 2.0
 MOST_BYTES = 7_000
-"""PostgreSQL takes notifications of less than 8,000 bytes; a longer one names no devices."""
+"""PostgreSQL accepts notifications below 8,000 bytes; a longer one is sent without its devices."""
 AT_ONCE = 1_000
 Heard = Callable[[Notice], None]
 NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("message")))
 
 
 class SqlBus:
-    """Tells the subscribers of this process, and those of others on the same database."""
+    """Notify the subscribers of this process and of others on the same database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class SqlBus:
         self._lag_s: float | None = None
 
     def publish(self, notice: Notice) -> None:
-        """Tell every subscriber; other processes as far as the database answers."""
+        """Notify every subscriber; other processes only if the database answers."""
         self._publish(notice)
         if not self._notifies:
             return
@@ -71,24 +71,25 @@ class SqlBus:
             )
 
     def announce(self, connection: Connection, notice: Notice) -> None:
-        """Tell other processes once the connection's transaction is stored."""
+        """Notify other processes when the connection's transaction is committed."""
         if self._notifies:
             self._notify(connection, notice)
 
     def _notify(self, connection: Connection, notice: Notice) -> None:
+        """Send a notice by PostgreSQL's NOTIFY, without devices if it is too long."""
         message = json.dumps([self._sender, notice.topic, notice.study, notice.devices])
         if len(message) > MOST_BYTES:
             message = json.dumps([self._sender, notice.topic, notice.study, []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def stored(self, event: Event) -> None:
-        """Tell this process of an event that it has stored; its row tells the others."""
+        """Notify this process of an event that it has stored; others see its row or its announcement."""
         if self._listener is not None and not self._notifies:
             self._own.add(event.id)
         self._publish(Notice.of(event))
 
     def subscribe(self, listener: Heard) -> Callable[[], None]:
-        """Have `heard` called with every notice, from any thread; return what ends that."""
+        """Call `listener` with every notice, from any thread; return the function that ends this."""
         with self._lock:
             self._subscribers = (*self._subscribers, listener)
 
@@ -99,15 +100,15 @@ class SqlBus:
         return end
 
     def _publish(self, notice: Notice) -> None:
-        """Tell every subscriber of this process; one that fails is logged."""
+        """Notify every subscriber of this process; log one that fails."""
         for listener in self._subscribers:
             try:
                 listener(notice)
-            except Exception:  # what was stored is stored: its writer need not know of a listener
+            except Exception:  # the data is stored: a failing subscriber is no error of the writer
                 log.exception("event=subscriber_failed")
 
     def listen(self) -> None:
-        """Hear other processes, too, until `close`."""
+        """Receive the notices of other processes until `close`."""
         if self._listener is None and self._database.shared:
             if not self._notifies:
                 self._file = self._database.share_file()
@@ -116,27 +117,27 @@ class SqlBus:
             self._listener.start()
 
     def leads(self) -> bool:
-        """Return whether this process does what one alone does for all; on SQLite everybody does."""
+        """Return whether this process does the work of a single leader; always True on SQLite."""
         return self._leads
 
     def lag_s(self) -> float | None:
-        """Return how long the last notice to itself took; None where other processes are not heard."""
+        """Return the delay of the last notice to itself in seconds; None if no connection listens."""
         return self._lag_s
 
     def close(self) -> None:
-        """End listening."""
+        """Stop listening."""
         self._ended.set()
         if self._listener is not None:
             self._listener.join(2.0 * LOOK_S)
 
     def release(self) -> None:
-        """Let others have the file alone; after its last connection is closed."""
+        """Release the lock on SQLite's file; call it after the last connection is closed."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _listen(self) -> None:
-        """Wait for PostgreSQL's notifications; after each time without a connection all may be new."""
+        """Wait for PostgreSQL's notifications; reconnect after an error, until `close`."""
         from psycopg import Error
 
         while not self._ended.is_set():
@@ -151,11 +152,12 @@ class SqlBus:
                 self._leads, self._lag_s = False, None
 
     def _listen_once(self) -> None:
+        """Listen on one connection; publish every topic first, since notices may have been missed."""
         with self._database.spoken(), self._database.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             driver = connection.connection.driver_connection
             assert driver is not None
-            connection.detach()  # its locks end with it: it must not go back to the pool
+            connection.detach()  # its locks end with it, so it must not return to the pool
             _set_keepalives(connection)
             connection.execute(text(f"SELECT pg_advisory_lock_shared({TUNER_LOCK})"))
             connection.execute(text(f"LISTEN {CHANNEL}"))
@@ -165,26 +167,28 @@ class SqlBus:
                 self._leads = self._leads or _takes_lead(connection)
                 if (
                     time.monotonic() - pinged_s >= PING_S
-                ):  # a server that is gone is noticed by it, too
+                ):  # the write also fails if the server is gone
                     pinged_s = time.monotonic()
                     self._ping(connection, pinged_s)
                 for notification in driver.notifies(timeout=LOOK_S):
                     self._take(notification.payload)
 
     def _ping(self, connection: Connection, now_s: float) -> None:
+        """Notify this process of the present time."""
         message = json.dumps([self._sender, PING, str(now_s), []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def _take(self, message: str) -> None:
+        """Publish a notice of another process; measure the delay of a ping of this one."""
         sender, topic, study, devices = json.loads(message)
         if topic == PING:
             if sender == self._sender:
                 self._lag_s = time.monotonic() - float(study)
-        elif sender != self._sender and topic in set(Topic):  # newer tuners may know more of them
+        elif sender != self._sender and topic in set(Topic):  # newer tuners may send other topics
             self._publish(Notice(Topic(topic), study, tuple(devices)))
 
     def _look(self) -> None:
-        """Ask SQLite's log for what others wrote: whatever moves a study is noted there."""
+        """Poll SQLite's events for those of other processes: every change of a study is logged there."""
         last: int | None = None
         while not self._ended.wait(LOOK_S):
             try:
@@ -193,6 +197,7 @@ class SqlBus:
                 log.warning("event=bus_blind changes by other replicas are not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
+        """Publish the foreign events with an id above `last`; return the greatest id read."""
         with self._database.read() as connection:
             newest = connection.scalar(select(func.max(EventRow.id))) or 0
             if last is None or newest <= last:
@@ -213,18 +218,19 @@ class SqlBus:
         return last
 
     def _all_may_be_new(self) -> None:
+        """Publish a notice of every topic, so that subscribers read everything again."""
         for topic in Topic:
             self._publish(Notice(topic))
 
 
 def _takes_lead(connection: Connection) -> bool:
-    """Return whether no other program leads; the lock ends with the connection, whatever ends that."""
+    """Return whether this process now leads; it does until the connection ends, for any reason."""
     query = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
     return bool(connection.execute(query).scalar())
 
 
 def _set_keepalives(connection: Connection) -> None:
-    """Have the server notice within a minute that we are gone: by itself it takes two hours."""
+    """Have the server detect a lost client within a minute: by default it takes two hours."""
     settings = {
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",

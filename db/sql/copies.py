@@ -1,4 +1,4 @@
-"""Copies of an SQLite database, each of one moment and whole."""
+"""Copies of an SQLite database, each complete and of one moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.core import StoreError
 
 
 def keep_copy(database: Path, schema: str) -> Path:
-    """Copy a database beside itself, as FILE.schema-0001, and return the copy: the way to roll back.
+    """Copy a database to FILE.schema-0001 beside it, for a later rollback, and return the copy.
 
     Raises:
         StoreError: the database is damaged, or the copy cannot be written.
@@ -37,10 +37,10 @@ def keep_copy(database: Path, schema: str) -> Path:
 
 @contextmanager
 def whole(file: Path) -> Iterator[Path]:
-    """Give a private file to write in place of another, which it replaces once it is on the disk.
+    """Yield a private file to write; on exit sync it to disk and rename it to `file`.
 
     Raises:
-        OSError: the disk refuses; the other file is as it was.
+        OSError: the disk refuses; `file` is unchanged.
     """
     part = file.with_name(f"{file.name}.part")
     try:
@@ -56,7 +56,7 @@ def whole(file: Path) -> Iterator[Path]:
 
 
 def copy(source: Path, part: Path) -> None:
-    """Copy in one read transaction: in WAL mode writers continue meanwhile, and the copy is one moment.
+    """Copy a database in one read transaction: in WAL mode writers continue, and the copy is of one moment.
 
     Raises:
         StoreError: the source is damaged, or the copy cannot be written.
@@ -83,7 +83,7 @@ def copy(source: Path, part: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a folder. Raises OSError."""
+    """Sync a file, or the names in a folder, to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Metrics over time, of windows of holds and of trials in one statement: for charts, not for judgement."""
+"""Metrics over time, of windows of holds and trials in one statement: for charts, not for judgement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tuner.core import MetricCourse, WindowPoint
 
 
 def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
-    """Return what one of the statements below selects, by time."""
+    """Return the points that the statement of `course` selects, by time."""
     return tuple(
         WindowPoint(
             study=row.study,
@@ -52,7 +52,7 @@ def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
 
 
 def metric_courses(connection: Connection, query: Select[Any]) -> Sequence[MetricCourse]:
-    """Return what `recent` selects."""
+    """Return the courses that the statement of `recent` selects, each by time."""
     courses = []
     for row in connection.execute(query):
         points = sorted((at_s, mean) for at_s, mean in json.loads(row.pairs) if mean is not None)
@@ -75,7 +75,7 @@ def recent(
     last: int,
     dialect: Dialect,
 ) -> Select[Any]:
-    """Return the statement that selects each device's last windows in some studies, a row per metric."""
+    """Return the statement that selects each device's last windows in some studies, one row per metric."""
     begun = _begun(studies, since, last)
     place = func.row_number().over(
         partition_by=(begun.c.study, begun.c.device), order_by=begun.c.at.desc()
@@ -90,7 +90,7 @@ def recent(
         .cte("windows")
     )
     shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
-    # A row per window costs ten times what the database needs to find it.
+    # Aggregated as JSON: to fetch a row per window costs ten times what the database needs to find it.
     postgres = dialect.name == "postgresql"
     pair = func.json_build_array if postgres else func.json_array
     every = func.json_agg if postgres else func.json_group_array
@@ -101,7 +101,7 @@ def recent(
 
 
 def _begun(studies: Collection[str], since: datetime, last: int) -> Subquery:
-    """Return the windows of holds begun since a time, and those among the last trials of a study."""
+    """Return the windows of holds that began since a time, and of the last trials of each study."""
     held = select(
         ObservationRow.study,
         ObservationRow.device,
@@ -109,8 +109,8 @@ def _begun(studies: Collection[str], since: datetime, last: int) -> Subquery:
         ObservationRow.id.label("observation"),
         cast(null(), Integer).label("number"),
     ).where(ObservationRow.study.in_(studies), ObservationRow.started_at >= since)
-    # Trials are numbered without gaps. Named one by one the last of millions are found by their key; as a
-    # range PostgreSQL takes them for a third of all, and reads the whole tables.
+    # Trials are numbered without gaps. Listed by number, the last of millions are found by key. For a range
+    # PostgreSQL expects a third of all rows, and reads the whole tables.
     back = values(column("n", Integer), name="back").data([(n,) for n in range(last)]).cte()
     numbered = (
         select(StudyRow.id, (StudyRow.last_trial - back.c.n).label("number"))
@@ -140,7 +140,7 @@ def course(
     since: datetime,
     step_s: float,
 ) -> Select[Any]:
-    """Return the statement that selects a device's windows since a time, merged by steps of time."""
+    """Return the statement that selects a device's windows since a time, averaged per step of `step_s`."""
     held = _held().where(
         ObservationRow.study.in_(studies),
         ObservationRow.device == device,
@@ -152,8 +152,8 @@ def course(
         or_(TrialRow.device.is_(None), TrialRow.device == device),
     )
     windows = union_all(held, tried).cte("windows")
-    # One look-up by key per window and metric: joined, PostgreSQL takes the windows for a tenth of all, and
-    # reads every estimate there is.
+    # One look-up by key per window and metric: for a join PostgreSQL expects a tenth of all windows, and
+    # reads every estimate.
     shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
     at_s = extract("epoch", shown.c.at)
     step = cast(at_s / step_s, Integer)
@@ -175,10 +175,12 @@ def course(
 
 
 def _window_of(which: ColumnElement[bool]) -> ScalarSelect[int]:
+    """Return the subquery of the id of the window that matches a condition."""
     return select(MeasurementRow.id).where(which).scalar_subquery()
 
 
 def _of_metric(windows: CTE, metric: str) -> Select[Any]:
+    """Return the statement that adds a metric's mean to each window, null if the window lacks it."""
     mean = (
         select(EstimateRow.mean)
         .where(EstimateRow.measurement_id == windows.c.window, EstimateRow.metric == metric)
@@ -189,10 +191,12 @@ def _of_metric(windows: CTE, metric: str) -> Select[Any]:
 
 
 def _held() -> Select[Any]:
+    """Return the statement of all windows of holds."""
     return _windows(ObservationRow, MeasurementRow.observation_id == ObservationRow.id)
 
 
 def _tried() -> Select[Any]:
+    """Return the statement of all windows of trials."""
     own = and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number)
     return _windows(TrialRow, own)
 

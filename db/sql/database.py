@@ -1,4 +1,4 @@
-"""One database: transactions whose failures speak our language."""
+"""One database: transactions whose failures are raised as errors of `tuner.core`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from db.sql.engine import connect
 from tuner.core import InvalidInput, StoreError, TuningError
 
 DISK_FULL = "53100"
-"""PostgreSQL's SQLSTATE."""
+"""PostgreSQL's SQLSTATE for a full disk."""
 Timed = Callable[[str, float], None]
-"""Called for every transaction: `read` or `write`, and how many seconds it took."""
+"""Called after every transaction with `read` or `write` and its duration in seconds."""
 
 
 def untimed(_kind: str, _seconds: float) -> None:
-    """Keep nothing of how long a transaction took."""
+    """Ignore the duration of a transaction."""
 
 
 class Refused(StoreError):
-    """The database refused a row because of its constraints; the caller gets the reason."""
+    """A constraint of the database refused a row; the caller gives the reason."""
 
 
 class Database:
-    """Transactions on one database, each on a connection of its own; safe from many threads."""
+    """Transactions on one database, each on a separate connection; safe from many threads."""
 
     def __init__(self, url: URL, timed: Timed = untimed, engine: Engine | None = None) -> None:
         self.name = shown(url)
@@ -56,7 +56,7 @@ class Database:
 
             patience.limit(self.engine)
         self._writes = self.engine.execution_options(sqlite_begin="IMMEDIATE")
-        # Several statements of one read must see one state: a snapshot. SQLite's are so anyway.
+        # The statements of one read must see the same snapshot. On SQLite they always do.
         self._reads = (
             self.engine
             if self.engine.dialect.name == "sqlite"
@@ -64,7 +64,7 @@ class Database:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
         )
-        # One statement sees one state by itself: it needs no BEGIN and no COMMIT.
+        # A single statement sees one snapshot: it needs no BEGIN and no COMMIT.
         self._looks = (
             self.engine
             if self.engine.dialect.name == "sqlite"
@@ -77,13 +77,13 @@ class Database:
         return None if self._path is None else Path(self._path)
 
     def share_file(self) -> IO[bytes]:
-        """Say for as long as the returned file is open that a tuner is at work on SQLite's file.
+        """Lock SQLite's file as used by a tuner, until the returned file is closed.
 
-        To be closed after the engine's last connection: closing any descriptor of a file drops the
-        locks that SQLite has on it.
+        Close it after the engine's last connection: closing any descriptor of a file drops the locks
+        that SQLite has on it.
 
         Raises:
-            StoreError: it is being restored.
+            StoreError: the database is being restored.
         """
         file = Path(self._url.database or "").open("rb")  # noqa: SIM115  its caller closes it
         try:
@@ -96,10 +96,10 @@ class Database:
         return file
 
     def check_file(self) -> None:
-        """Return quietly unless SQLite's file is not the one that was opened: all would go to nowhere.
+        """Check that SQLite's file is still the one that was opened: writes to another would be lost.
 
         Raises:
-            StoreError: it was deleted, or another is in its place.
+            StoreError: the file was deleted or replaced.
         """
         now = _inode(self._path)
         if self._file is None:
@@ -114,14 +114,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a transaction that sees one state of the database. Raises StoreError."""
+        """Open a transaction that sees one snapshot of the database. Raises StoreError."""
         self.check_file()
         with self._timing("read"), self.spoken(), self._reads.begin() as connection:
             yield connection
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection for single statements, each seeing the state of its moment.
+        """Open a connection for single statements, each of which sees the database as it is then.
 
         Raises StoreError.
         """
@@ -131,7 +131,7 @@ class Database:
 
     @contextmanager
     def act(self) -> Iterator[Connection]:
-        """Open a connection for one writing statement: it needs no BEGIN and no COMMIT.
+        """Open a connection for one writing statement, which needs no BEGIN and no COMMIT.
 
         Raises:
             Refused, InvalidInput, StoreError: as `write` does.
@@ -142,11 +142,11 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a transaction that is stored whole or not at all.
+        """Open a transaction that is stored as a whole or not at all.
 
         Raises:
-            Refused: a constraint of the database stands against it.
-            InvalidInput: a value that the database cannot keep.
+            Refused: a constraint of the database forbids it.
+            InvalidInput: the database cannot store a value.
             StoreError: the database does not answer.
         """
         with self._writing(), self._writes.begin() as connection:
@@ -154,17 +154,19 @@ class Database:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        """Time a write and raise its failures as errors of `tuner.core`."""
         self.check_file()
         try:
             with self._timing("write"), self.spoken():
                 yield
         except TuningError:
             raise
-        except ValueError as error:  # a driver that writes JSON itself does not wrap what fails
+        except ValueError as error:  # a driver that encodes JSON itself raises it unwrapped
             raise _unkeepable(self.name, error) from error
 
     @contextmanager
     def _timing(self, kind: str) -> Iterator[None]:
+        """Report the duration of the block to `timed`."""
         began = time.perf_counter()
         try:
             yield
@@ -173,7 +175,7 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[Connection]:
-        """Open a transaction that no other of this kind runs beside, however long. Raises StoreError."""
+        """Open a transaction that excludes others of this kind, without a time limit. Raises StoreError."""
         if self.engine.dialect.name == "sqlite":
             with self.spoken(), self._writes.begin() as connection:
                 yield connection
@@ -190,7 +192,7 @@ class Database:
 
     @contextmanager
     def spoken(self) -> Iterator[None]:
-        """Say in the errors of the family what goes wrong inside."""
+        """Raise the database's failures in the block as errors of `tuner.core`."""
         try:
             yield
         except IntegrityError as error:
@@ -205,6 +207,7 @@ class Database:
             raise self._silent(error) from error
 
     def _silent(self, error: SQLAlchemyError) -> StoreError:
+        """Return the error for a database that is full or does not answer."""
         if _is_full(error):
             return StoreError(
                 f"database {self.name} cannot grow: {_first_line(error)}",
@@ -217,7 +220,7 @@ class Database:
 
 
 def _inode(path: str | None) -> tuple[int, int] | None:
-    """Return the identity of SQLite's file; None where there is none. Asked before every statement."""
+    """Return the device and inode of SQLite's file, None if there is none. Runs before every statement."""
     if path is None:
         return None
     try:
@@ -228,14 +231,14 @@ def _inode(path: str | None) -> tuple[int, int] | None:
 
 
 def insert_into(connection: Connection, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
-    """Return an INSERT that can say what to do where the row is there already."""
+    """Return an INSERT that supports ON CONFLICT."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
 
 
 def put(connection: Connection, table: type[Base], values: Mapping[str, Any]) -> None:
-    """Store a row in place of the one with its primary key, where there is one."""
+    """Store a row in place of the one with the same primary key, if any."""
     key = list(table.__table__.primary_key)
     changed = {name: value for name, value in values.items() if name not in {c.key for c in key}}
     stored = insert_into(connection, table).values(**values)
@@ -243,6 +246,7 @@ def put(connection: Connection, table: type[Base], values: Mapping[str, Any]) ->
 
 
 def _unkeepable(name: str, error: Exception) -> TuningError:
+    """Return the error for a value that the database cannot store."""
     return InvalidInput(
         f"database {name} cannot store a value: {_first_line(error)}", hint="nothing was stored"
     )
@@ -257,5 +261,6 @@ def _is_full(error: SQLAlchemyError) -> bool:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of the driver's message, or the type of the error if it is empty."""
     cause = error.orig if isinstance(error, StatementError) and error.orig else error
     return next(iter(str(cause).strip().splitlines()), type(cause).__name__)

@@ -20,20 +20,20 @@ SEEN = text(
     "UPDATE devices SET seen_at = seen.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
     "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS seen WHERE devices.id = seen.id"
 )
-"""Ten thousand devices at once, in one order: two processes must not wait for each other."""
+"""Updates ten thousand devices at once, sorted by id, so that two processes cannot deadlock."""
 LATEST = AppliedRow.id.desc()
 AS_TEXT = DEVICES.all.add_columns(cast(DeviceRow.description, Text).label("text"))
-"""Devices with their descriptions as text: there are few kinds, and each is decoded once."""
+"""Devices with their descriptions as text: few differ, and each distinct one is decoded once."""
 
 
 class SqlDevices:
-    """Devices in a database, and what was applied to them."""
+    """Devices in a database, and the settings applied to them."""
 
     def __init__(self, database: Database, bus: SqlBus) -> None:
         self._database, self._bus = database, bus
 
     def put(self, device: Device) -> None:
-        """Store a device, replacing its former description."""
+        """Store a device in place of its former description."""
         with self._database.write() as connection:
             connection.execute(
                 insert_into(connection, WorkloadVersionRow)
@@ -63,7 +63,7 @@ class SqlDevices:
         return agent
 
     def list(self) -> Sequence[Device]:
-        """Return all devices by id."""
+        """Return all devices, sorted by id."""
         with self._database.look() as connection:
             rows = connection.execute(AS_TEXT).all()
         texts = {row.text for row in rows}
@@ -72,10 +72,10 @@ class SqlDevices:
         return tuple(sorted(devices, key=lambda device: device.id))
 
     def apply(self, applied: Applied) -> None:
-        """Note what a device is set to, where that differs from the last note; tell other processes."""
+        """Store the applied setting if it differs from the last one; notify other processes."""
         own = APPLIED.all.where(AppliedRow.device == applied.device)
         with self._database.write() as connection:
-            # Two notes at once wait for each other on the device's row, where it has one.
+            # Concurrent calls for a device wait for each other on its row, if it has one.
             connection.execute(
                 select(DeviceRow.id).where(DeviceRow.id == applied.device).with_for_update()
             )
@@ -86,14 +86,14 @@ class SqlDevices:
             self._bus.announce(connection, Notice(Topic.DEVICES, devices=(applied.device,)))
 
     def standing(self) -> Mapping[str, Applied]:
-        """Return what each device is set to, by its id; without devices that have no data."""
+        """Return the last applied setting of each device by its id; devices without one are left out."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device)
         with self._database.look() as connection:
             rows = connection.execute(APPLIED.all.where(AppliedRow.id.in_(latest))).all()
         return {row.device: APPLIED.read(row) for row in rows}
 
     def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
-        """Return what was applied to a device since a time, and the setting before it, oldest first."""
+        """Return the `last` settings applied to a device since a time and the one before, oldest first."""
         own = APPLIED.all.where(AppliedRow.device == device).order_by(LATEST)
         with self._database.look() as connection:
             rows = list(connection.execute(own.where(AppliedRow.at >= since).limit(last)))
@@ -102,12 +102,12 @@ class SqlDevices:
         return tuple(APPLIED.read(row) for row in reversed(rows))
 
     def refuse(self, device: str, why: str) -> None:
-        """Note why a device takes no orders; empty: it takes them."""
+        """Store the reason why a device accepts no orders; empty if it accepts them."""
         with self._database.act() as connection:
             connection.execute(update(DeviceRow).where(DeviceRow.id == device).values(unable=why))
 
     def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
-        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        """Return the reasons of (these) devices that accept no orders, by id; others are left out."""
         query = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
         if devices is not None:
             query = query.where(DeviceRow.id.in_(devices))
@@ -115,13 +115,13 @@ class SqlDevices:
             return {row.id: row[1] for row in connection.execute(query)}
 
     def heard_at(self) -> Mapping[str, datetime]:
-        """Return when each device was last heard of, by its id, as it was stored."""
+        """Return the stored time of the last contact with each device, by its id."""
         with self._database.look() as connection:
             query = select(DeviceRow.id, DeviceRow.seen_at)
             return {row.id: row[1] for row in connection.execute(query)}
 
     def seen(self, at: Mapping[str, datetime]) -> None:
-        """Note when devices were last heard of; unknown ones are left out."""
+        """Store the times of the last contact with devices; unknown devices are ignored."""
         if not at:
             return
         with self._database.write() as connection:
@@ -133,12 +133,12 @@ class SqlDevices:
                 update(DeviceRow)
                 .where(DeviceRow.id == bindparam("device"))
                 .values(seen_at=bindparam("at")),
-                # In one order: two processes must not wait for each other.
+                # Sorted, so that two processes cannot deadlock.
                 [{"device": name, "at": at[name]} for name in sorted(at)],
             )
 
     def forget(self, device: str) -> None:
-        """Remove a device and what was applied to it. Raises NotFound, DeviceBusy."""
+        """Remove a device and the settings applied to it. Raises NotFound, DeviceBusy."""
         own = DeviceRow.id == device
         with self._database.write() as connection:
             if connection.scalar(select(DeviceRow.id).where(own).with_for_update()) is None:

@@ -1,4 +1,4 @@
-"""The document of a study's revision as SQL reads it: damaged ones do not take others along."""
+"""Documents of study revisions in SQL, read so that one damaged document affects no other study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from db.schema import RevisionRow
 
 
 class Unparsed(FunctionElement[str]):
-    """A JSON column as it is stored: as bytes on SQLite, which does not check that text is UTF-8."""
+    """A JSON column as stored text; bytes on SQLite, which does not check that text is UTF-8."""
 
     type = Text()
     inherit_cache = True
@@ -26,11 +26,11 @@ def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # 
 
 
 DOCUMENT = Unparsed(RevisionRow.document).label("document")
-"""A study's document as text: each is parsed alone, so that a damaged one does not take others along."""
+"""A study's document as text: each is parsed separately, so that a damaged one affects no other."""
 
 
 def parsed(value: ColumnElement[str], dialect: Dialect) -> ColumnElement[str]:
-    """Return a value of the document, NULL where that is not JSON: SQLite fails on such text."""
+    """Return a value of the document; NULL for one that is not JSON, for which SQLite would fail."""
     if dialect.name != "sqlite":
         return value
     return case((func.json_valid(RevisionRow.document) == 1, value))

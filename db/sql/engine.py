@@ -1,4 +1,4 @@
-"""Engines: how SQLite and PostgreSQL are connected to, and for how long they may keep us waiting."""
+"""Engines: how SQLite and PostgreSQL are connected to, with the time limits of a connection."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tuner.core import ConfigError
 
 BUSY_TIMEOUT_MS = 10_000
 MOST_CONNECTIONS = 40
-"""As many as threads work for requests; one that is made and closed costs as much as ten questions."""
+"""One per thread that serves requests; to open and close a connection costs as much as ten queries."""
 FRESH_S = 1.0
-"""A connection that was used so lately and that nothing has come from is not asked whether it lives."""
+"""A connection used less than this many seconds ago, with no data to read, is used without a ping."""
 PATIENCE = {
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -33,13 +33,13 @@ PATIENCE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
-"""When libpq gives up a PostgreSQL server that is gone, in seconds (the last in ms): within half a minute.
+"""Limits for libpq to give up a lost PostgreSQL server: within 30 s. In seconds, the last in ms.
 
 Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
 
 
 def connect(url: URL) -> Engine:
-    """Return an engine for a database; nothing is connected yet, and statements take what they take.
+    """Return an engine for a database, not yet connected and without a limit on a statement's time.
 
     Raises:
         ConfigError: the driver is not installed.
@@ -64,16 +64,16 @@ def connect(url: URL) -> Engine:
 
 
 def _without_jit(connection: Any, _record: object) -> None:  # noqa: ANN401  the driver's
-    """Turn off the compiling of statements: it took 2.4 s for a chart that is read in 20 ms."""
+    """Turn off the compilation of statements: it took 2.4 s for a chart that is read in 20 ms."""
     connection.execute("SET jit = off")
     connection.commit()
 
 
 class MemoryEngines:
-    """Makes engines of databases in memory: each its own, and what one has compiled all have."""
+    """Make engines of in-memory databases: each has its own database, all share compiled statements."""
 
     def __init__(self) -> None:
-        # One connection, with which the database ends: threads take turns with it.
+        # One connection, which threads use in turn: the database ends with it.
         threads = {"check_same_thread": False}
         self._first = _of_sqlite(IN_MEMORY, pool_size=1, poolclass=QueuePool, connect_args=threads)
         self._compiled: dict[Any, Compiled] = {}
@@ -82,13 +82,14 @@ class MemoryEngines:
         event.listen(self._first, "connect", self._fill)
 
     def make(self) -> Engine:
-        """Return an engine of one more database, with our tables and nothing in them."""
+        """Return an engine of a new database with our empty tables."""
         first, compiled = self._first, {"compiled_cache": self._compiled}
         engine = Engine(first.pool.recreate(), first.dialect, first.url, execution_options=compiled)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
 
     def _fill(self, connection: sqlite3.Connection, _record: object) -> None:
+        """Create our tables in a new connection's database, by a copy of the empty one."""
         self._empty.backup(connection)
 
 
@@ -100,6 +101,7 @@ def _of_sqlite(url: URL, **options: Any) -> Engine:  # noqa: ANN401  create_engi
 
 
 def _to_json(value: object) -> str:
+    """Return a value as JSON; any mapping becomes an object. Raises TypeError, ValueError."""
     return json.dumps(value, allow_nan=False, default=_as_dict)
 
 
@@ -110,13 +112,14 @@ def _as_dict(value: object) -> dict[Any, Any]:
 
 
 def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    """Store when a connection returned to the pool."""
     record.info["used_s"] = time.monotonic()
 
 
 def _refuse_lost(
     engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
 ) -> None:
-    """Have the pool make another connection in place of an idle one that was lost."""
+    """Ping an idle connection; if it is lost, raise DisconnectionError, so that the pool opens another."""
     idle_s = time.monotonic() - record.info.get("used_s", time.monotonic())
     if idle_s < FRESH_S and not _has_arrived(record):
         return
@@ -127,7 +130,7 @@ def _refuse_lost(
 
 
 def _has_arrived(record: ConnectionPoolEntry) -> bool:
-    """Return whether something waits to be read on a connection, as its end does that the server made."""
+    """Return whether a connection has unread data, as it has after the server closed it."""
     driver = record.driver_connection
     assert driver is not None
     arrived = select.poll()
@@ -136,16 +139,17 @@ def _has_arrived(record: ConnectionPoolEntry) -> bool:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions are begun by `_begin_sqlite`, not by the driver's guess at the statement.
+    """Set up a new SQLite connection."""
+    # `_begin_sqlite` begins transactions, because the driver guesses by the statement.
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     _enter_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
+    connection.execute("PRAGMA synchronous = FULL")  # committed data survives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Turn a file to write-ahead logging, which SQLite does not wait for locks with by itself."""
+    """Switch a file to write-ahead logging; retry, as SQLite's busy timeout does not cover this change."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
     while True:
         try:
@@ -159,13 +163,14 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A reader that turns writer midway fails when another wrote since; writers say so at once.
+    """Begin a transaction: DEFERRED for a reader, IMMEDIATE for a writer."""
+    # A reader that starts to write fails if another has written since; a writer takes the lock at once.
     kind = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
     connection.exec_driver_sql(f"BEGIN {kind}")
 
 
 def _script() -> str:
-    """Return the statements that make our tables: migrations would take a hundred times as long."""
+    """Return the statements that create our tables: migrations would take a hundred times as long."""
     dialect, tables = sqlite.dialect(), Base.metadata.sorted_tables
     statements = [CreateTable(table).compile(dialect=dialect) for table in tables]
     indexes = [CreateIndex(i).compile(dialect=dialect) for table in tables for i in table.indexes]

@@ -19,7 +19,7 @@ ONE = LEASES.all.where(LeaseRow.device == bindparam("device"))
 
 
 class SqlLeases:
-    """Leases in a database. A device's row stays when its lease ends: it keeps the token."""
+    """Leases in a database. A device's row outlives its lease, because it stores the token."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,19 +50,19 @@ class SqlLeases:
                     )
                     .returning(LeaseRow.token)
                 )
-        except Refused as error:  # there is nothing else that it hangs on
+        except Refused as error:  # its only foreign key is the trial's
             raise refusals.no_trial(study, trial.number) from error
         assert token is not None  # an upsert returns its row
         return replace(first, token=token)
 
     def get(self, device: str) -> Lease | None:
-        """Return the device's lease, None where there is none."""
+        """Return the device's lease, None if no lease is in force."""
         with self._database.look() as connection:
             row = connection.execute(ONE, {"device": device}).first()
         return _lease(row)
 
     def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
+        """Extend the lease with this token and nonce to a later end. Raises NotFound, StaleToken."""
         own = LEASES.all.where(LeaseRow.device == device)
         with self._database.write() as connection:
             lease = _lease(connection.execute(own.with_for_update()).first())
@@ -74,7 +74,7 @@ class SqlLeases:
         return replace(lease, expires_at=expires_at)
 
     def release(self, device: str, token: int) -> None:
-        """End the lease that has this token; quietly nothing where it is not in force."""
+        """End the lease with this token; do nothing if it is not in force."""
         with self._database.act() as connection:
             connection.execute(
                 update(LeaseRow)
@@ -84,5 +84,5 @@ class SqlLeases:
 
 
 def _lease(row: Row[Any] | None) -> Lease | None:
-    """Return the lease of a row, None where only its token is left."""
+    """Return the lease of a row, None if the row only keeps the token."""
     return None if row is None or row.study is None else LEASES.read(row)

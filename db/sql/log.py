@@ -1,4 +1,4 @@
-"""Observations and events over SQLAlchemy: what comes in by itself and is pruned by age."""
+"""Observations and events over SQLAlchemy: rows that accumulate and are pruned by age."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SqlObservations:
         self._database = database
 
     def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
-        """Keep observations in one transaction; say of each whether it is new. Raises NotFound."""
+        """Store observations in one transaction; return for each whether it is new. Raises NotFound."""
         own = {_key(o): o for o in reversed(observations)}
         new = dict[tuple[str, str, datetime], int]()
         try:
@@ -66,13 +66,14 @@ class SqlObservations:
         return [own[_key(o)] is o and _key(o) in new for o in observations]
 
     def _refuse_unknown(self, studies: Collection[str], error: Refused) -> None:
+        """Raise NotFound for the first of these studies that does not exist."""
         with self._database.look() as connection:
             existing = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
         for name in sorted({*studies} - {*existing}):
             raise refusals.no_study(name) from error
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
-        """Return the (last) observations of a study, oldest first."""
+        """Return the observations of a study, oldest first; of them the `last` newest."""
         of_study = (
             select(ObservationRow.id)
             .where(ObservationRow.study == study)
@@ -89,16 +90,16 @@ class SqlObservations:
         return tuple(OBSERVATIONS.read(row, measurement=windows[row.id]) for row in rows)
 
     def oldest(self) -> datetime | None:
-        """Return when the first of all was made, None where there is none."""
+        """Return the time of the oldest observation, None if there are none."""
         with self._database.look() as connection:
             return connection.scalar(select(func.min(ObservationRow.at)))
 
     def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
-        """Return the (last) windows begun since a time that show a metric, by their start."""
+        """Return the windows with a metric that began since a time, by their start; the `last` newest."""
         started_at = ObservationRow.started_at
-        # Looked up by their key: joined, PostgreSQL reads the estimates of all studies.
+        # Subqueries by key: for a join PostgreSQL reads the estimates of all studies.
         mean, stderr = (
             select(of_metric)
             .where(
@@ -113,7 +114,7 @@ class SqlObservations:
                 started_at,
                 ObservationRow.at,
                 MeasurementRow.seconds,
-                # As text: months of windows have few settings, and each is decoded once.
+                # As text: months of windows have few distinct settings, and each is decoded once.
                 cast(ObservationRow.setting, Text).label("setting"),
                 MeasurementRow.context,
                 MeasurementRow.completed,
@@ -132,7 +133,7 @@ class SqlObservations:
         return tuple(reversed(samples))
 
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
-        """Return how many windows of a study prove by themselves that they broke a limit."""
+        """Return the number of windows of a study whose interval lies wholly beyond a limit."""
         if not limits:
             return 0
         beyond = [
@@ -156,7 +157,7 @@ class SqlObservations:
     def recent(
         self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
     ) -> Sequence[MetricCourse]:
-        """Return metrics over the last windows of each device in some studies."""
+        """Return metrics over the `last` windows of each device in some studies."""
         if not (studies and metrics):
             return ()
         with self._database.look() as connection:
@@ -171,12 +172,12 @@ class SqlObservations:
         since: datetime,
         step_s: float,
     ) -> Sequence[WindowPoint]:
-        """Return metrics of a device's windows since a time, one point per `step_s`, by their start."""
+        """Return metrics of a device's windows since a time, one point per `step_s` seconds, by start."""
         with self._database.look() as connection:
             return points(connection, course(device, studies, metrics, since, step_s))
 
     def prune(self, before: datetime) -> int:
-        """Delete those made before a time and return how many."""
+        """Delete the observations made before a time and return their number."""
         return pruned(self._database, ObservationRow, ObservationRow.at < before)
 
 
@@ -188,16 +189,16 @@ class SqlEvents:
         self._bus = bus
 
     def add(self, event: Event) -> Event:
-        """Keep an event, publish that there is one, and return it with its id."""
+        """Store an event, announce it on the bus, and return it with its id."""
         return self.add_all([event])[0]
 
     def add_all(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Keep events in one transaction, publish that there are, and return them with their ids."""
+        """Store events in one transaction, announce them on the bus, and return them with their ids."""
         if not events:
             return ()
         with self._database.write() as connection:
             if connection.dialect.name == "postgresql":
-                # Ids must become visible in their order: a follower never looks back.
+                # Ids must become visible in ascending order: a follower reads only greater ones.
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))")
                 )
@@ -214,43 +215,44 @@ class SqlEvents:
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most the given number (None: all) of the events with a greater id, by id."""
+        """Return the events with a greater id, by id; at most `most` of them unless it is None."""
         query = _narrowed(study, device).where(EventRow.id > event)
         with self._database.look() as connection:
             rows = connection.execute(query.order_by(EventRow.id).limit(most))
             return tuple(EVENTS.read(row) for row in rows)
 
     def newest(self) -> int:
-        """Return the greatest id there is, 0 where there is no event."""
+        """Return the greatest id, 0 if there are no events."""
         with self._database.look() as connection:
             return connection.scalar(select(func.max(EventRow.id))) or 0
 
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
-        """Return the (last) events, oldest first, of one study or device where asked."""
+        """Return the events, oldest first, of a study or device if given; the `last` newest."""
         query = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
         with self._database.look() as connection:
             rows = connection.execute(query.limit(last)).all()
         return tuple(EVENTS.read(row) for row in reversed(rows))
 
     def oldest(self) -> datetime | None:
-        """Return when the first of all was, None where there is none."""
+        """Return the time of the oldest event, None if there are none."""
         with self._database.look() as connection:
             return connection.scalar(select(func.min(EventRow.at)))
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time but the newest, after which ids count on; return how many."""
+        """Delete events before a time, except the newest, so that ids never repeat; return their number."""
         newest = select(func.max(EventRow.id)).scalar_subquery()
         return pruned(self._database, EventRow, EventRow.at < before, EventRow.id < newest)
 
 
 def _key(observation: Observation) -> tuple[str, str, datetime]:
+    """Return the columns that make an observation unique."""
     return observation.study, observation.device, observation.measurement.started_at
 
 
 def _notice(events: Sequence[Event]) -> Notice:
-    """Return the one notice that some events were stored."""
+    """Return one notice for events that were stored together."""
     if len(events) == 1:
         return Notice.of(events[0])
     devices = [event.device for event in events if event.device and not event.study]
@@ -258,6 +260,7 @@ def _notice(events: Sequence[Event]) -> Notice:
 
 
 def _narrowed(study: str | None, device: str | None) -> Select[Any]:
+    """Return the query of events, restricted to a study and a device unless None."""
     query = EVENTS.all
     if study is not None:
         query = query.where(EventRow.study == study)

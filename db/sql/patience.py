@@ -1,4 +1,4 @@
-"""How long PostgreSQL may keep us waiting. Imports psycopg; import this only where psycopg is installed."""
+"""Time limits of PostgreSQL connections. Imports psycopg: import this only if psycopg is installed."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from psycopg import Connection, OperationalError
 from sqlalchemy import Engine, event
 
 STATEMENT_S = 30
-"""The longest statement, unless another `statement_timeout` is set: in the URL, for the role …
+"""Longest statement in seconds, unless `statement_timeout` is set in the URL, for the role or elsewhere.
 
-As long, likewise, may a transaction idle: else what it locked stays locked for as long as the server does
-not notice the lost client, by default two hours.
+The same limit applies to an idle transaction. Without it the locks of a lost client would last until the
+server notices the loss, by default after two hours.
 """
 GRACE_S = 15.0
-"""How much longer than the longest statement a connection may be silent, before it is given up."""
+"""Seconds of silence beyond the longest statement after which a connection is given up."""
 
 
 class PatientConnection(Connection[Any]):
-    """A connection that is given up once it is silent for `patience_s` within a statement.
+    """A connection that is given up after `patience_s` seconds of silence within a statement.
 
-    Keepalives tell that a machine is gone, not that a proxy or a stopped server holds the line; the
-    server's own limit is never heard of then.
+    Keepalives detect a lost machine, but not a proxy or a stopped server that keeps the connection open;
+    the server's limit does not reach the client then.
     """
 
     patience_s = STATEMENT_S + GRACE_S
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Wait for an answer. Raises OperationalError, and closes, where none comes."""
+        """Wait for an answer. Raises OperationalError and closes the connection if none arrives."""
         return super().wait(self._within(gen), *args, **kwargs)
 
     def _within(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Run psycopg's exchange with the server, with a check every 0.1 s for data."""
+        """Run psycopg's exchange with the server; it checks for data every 0.1 s."""
         heard_s = time.monotonic()
         try:
             wait = next(gen)
@@ -52,17 +52,18 @@ class PatientConnection(Connection[Any]):
 
 
 def limit(engine: Engine) -> None:
-    """Give up statements of this engine that take too long, and connections that fall silent."""
+    """Limit the time of this engine's statements, and the silence of its connections."""
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "connect", _limit_statements)
 
 
 def _connect(_dialect: object, _record: object, args: Any, options: Any) -> Connection[Any]:  # noqa: ANN401
+    """Open a PatientConnection in place of psycopg's own."""
     return PatientConnection.connect(*args, **options)
 
 
 def _limit_statements(connection: PatientConnection, _record: object) -> None:
-    """Set limits where none are set, and be a little more patient than a statement may take."""
+    """Set the server's limits unless they are set already; set `patience_s` to the limit plus `GRACE_S`."""
     connection.execute(
         "SELECT set_config(name, %s, false) FROM pg_settings WHERE source = 'default'"
         " AND name IN ('statement_timeout', 'idle_in_transaction_session_timeout')",

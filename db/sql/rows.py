@@ -1,4 +1,4 @@
-"""Core values and the tables that have their fields: written by name, read by place."""
+"""Values of the core and the tables with their fields: written by name, read by position."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Kept = TypeVar("Kept")
 
 
 class RowsOf(Generic[Kept]):
-    """A kind of value, by those of its fields that a table has as columns."""
+    """The mapping between a type of value and a table: the fields that are columns of the table."""
 
     def __init__(self, kind: type[Kept], table: type[Base]) -> None:
         table_columns = table.__table__.c
@@ -59,16 +59,16 @@ class RowsOf(Generic[Kept]):
         self.all = select(*self.columns)
 
     def values(self, value: Kept) -> Json:
-        """Return what the columns are to have."""
+        """Return a value's fields by column."""
         return {name: getattr(value, name) for name in self.names}
 
     def read(self, row: Sequence[Any], **others: object) -> Kept:
-        """Return the value of a row that begins with these columns; `others` are its other fields."""
+        """Return the value of a row that begins with these columns; `others` are the other fields."""
         return self._kind(**dict(zip(self.names, row, strict=False)), **others)
 
 
 def without_id(values: Json) -> Json:
-    """Return the columns of a value that is to be numbered by the database."""
+    """Return the columns of a value without its id, which the database assigns."""
     return {name: value for name, value in values.items() if name != "id"}
 
 
@@ -94,12 +94,12 @@ DESCRIBED = tuple(field.name for field in fields(Description))
 
 
 def device_values(device: Device) -> Json:
-    """Return what the columns of a device are to have."""
+    """Return the columns of a device, with its description as a document."""
     description = Description(**{name: getattr(device, name) for name in DESCRIBED})
     return DEVICES.values(device) | {"description": DESCRIPTIONS.encode(description)}
 
 
 def described(document: Json) -> Json:
-    """Return the fields of a device that its description has."""
+    """Return the fields of a device that its description contains."""
     description = DESCRIPTIONS.decode(document)
     return {name: getattr(description, name) for name in DESCRIBED}

@@ -13,13 +13,13 @@ THE_ONE = 1
 
 
 class SqlStops:
-    """The order to stop everything in a database, while there is one."""
+    """The order to stop the whole fleet, in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def current(self) -> FleetStop | None:
-        """Return the order in force, None where there is none."""
+        """Return the order in force, None if there is none."""
         with self._database.read() as connection:
             row = connection.execute(STOPS.all).first()
             if row is None:
@@ -28,7 +28,7 @@ class SqlStops:
         return STOPS.read(row, back=frozenset(back))
 
     def order(self, stop: FleetStop) -> FleetStop:
-        """Put an order in force and return it; where there is one already, that one."""
+        """Put an order in force and return it; if one is in force already, return that one."""
         with self._database.act() as connection:
             connection.execute(
                 insert_into(connection, StopRow)
@@ -38,9 +38,9 @@ class SqlStops:
         return self.current() or stop
 
     def report(self, device: str, *, back: bool) -> None:
-        """Note whether a device is at its original setting; nothing where no order is in force."""
+        """Store whether a device is at its original setting; do nothing if no order is in force."""
         with self._database.write() as connection:
-            # Held, so that no note outlives an order that is lifted meanwhile.
+            # Locked, so that no report outlives an order that is lifted meanwhile.
             if connection.scalar(select(StopRow.id).with_for_update()) is None:
                 return
             if back:
@@ -50,7 +50,7 @@ class SqlStops:
                 connection.execute(delete(StopBackRow).where(StopBackRow.device == device))
 
     def lift(self) -> bool:
-        """End the order and return whether there was one."""
+        """End the order; return whether one was in force."""
         with self._database.write() as connection:
             deleted = connection.scalar(delete(StopRow).returning(StopRow.id))
             connection.execute(delete(StopBackRow))

@@ -1,4 +1,4 @@
-"""All ports over one database."""
+"""The store: all ports over one database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POOLED_LOOKS = 4
 
 
 class SqlStore:
-    """The memory in SQLite or PostgreSQL."""
+    """The store in SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,29 +46,29 @@ class SqlStore:
         self.replicas = SqlReplicas(database)
 
     def ping(self) -> None:
-        """Return quietly when the database answers. Raises StoreError."""
+        """Check that the database answers. Raises StoreError."""
         with self._database.look() as connection:
             connection.execute(text("SELECT 1"))
 
     def check_writable(self) -> None:
-        """Return quietly once a change has been stored. Raises StoreError."""
+        """Check that the database stores a change, by making one. Raises StoreError."""
         counted = {"times": WriteCheckRow.times + 1}
         with self._database.act() as connection:
             first = insert_into(connection, WriteCheckRow).values(id=1, times=1)
             connection.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
-        """End listening, and release connections."""
+        """Stop listening and close all connections."""
         self.bus.close()
         self._database.engine.dispose()
         self.bus.release()
 
 
 def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:
-    """Open a database and bring its schema up to date; `timed` is called for every transaction.
+    """Open a database and upgrade its schema; `timed` is called for every transaction.
 
     Raises:
-        ConfigError: the URL names no database we speak, or its driver is not installed.
+        ConfigError: the URL names no supported database, or its driver is not installed.
         StoreError: the database does not answer, or was written by a newer program.
     """
     if text_url == MEMORY:
@@ -88,11 +88,11 @@ def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Sq
 
 
 def refuse_pooled(database: Database) -> None:
-    """Raise ConfigError where a pooler lends connections by the transaction, as PgBouncer can.
+    """Raise ConfigError if a pooler shares connections between transactions, as PgBouncer can.
 
-    Locks of a session, LISTEN and prepared statements do not hold there: two tuners would lead. While a
-    second connection holds a transaction open, the next one of the first must have its former backend, and
-    no two share one. Poolers choose as they like, so it is looked at some times.
+    Session locks, LISTEN and prepared statements fail there: two tuners would lead. While a second
+    connection has a transaction open, the first must get its former backend again, and never the second's.
+    A pooler assigns backends freely, so the test is repeated `POOLED_LOOKS` times.
     """
     backend = text("SELECT pg_backend_pid()")
     for _ in range(POOLED_LOOKS):
@@ -109,6 +109,7 @@ def refuse_pooled(database: Database) -> None:
 
 
 def _find_file(url: URL, *, create: bool) -> None:
+    """Create a private database file if `create`; otherwise require that it exists. Raises StoreError."""
     path = Path(url.database or "")
     if not create:
         if not path.exists():
@@ -118,7 +119,7 @@ def _find_file(url: URL, *, create: bool) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.make_private(path)  # what SQLite puts beside it has the same mode
+        files.make_private(path)  # SQLite gives the files beside it the same mode
     except OSError as error:
         raise StoreError(
             f"the file of database {shown(url)} cannot be made: {error.strerror}",

@@ -63,7 +63,7 @@ REVISIONS = select(RevisionRow.study, DOCUMENT, RevisionRow.who, RevisionRow.why
 BY_AGE = (StudyRow.created_at, StudyRow.id)
 ONE = CURRENT.where(StudyRow.id == bindparam("study"))
 NAMED_AT_ONCE = 5_000
-"""How many devices are named in one statement; databases take some ten thousand values."""
+"""Number of devices named in one statement; databases accept some ten thousand values."""
 LAST_NOTE = (
     select(func.max(AppliedRow.id))
     .where(AppliedRow.device == DeviceRow.id)
@@ -93,11 +93,11 @@ SITUATION = (
     )
     .where(DeviceRow.id == bindparam("device"))
 )
-"""What a device's next order goes by, in one statement, made once: agents ask it all the time."""
+"""The data from which a device's next order is chosen, in one statement. Built once: agents poll it."""
 
 
 class SqlStudies:
-    """Studies in a database. Every revision is a document; what is searched by are columns."""
+    """Studies in a database. Every revision is a document; fields that are searched are columns too."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -122,7 +122,7 @@ class SqlStudies:
             self._explain(first, new=True, refused=refused)
 
     def get(self, study: str) -> Study:
-        """Return a study as it is now. Raises NotFound."""
+        """Return the latest revision of a study. Raises NotFound, Unreadable."""
         with self._database.look() as connection:
             row = connection.execute(ONE, {"study": study}).first()
         if row is None:
@@ -130,7 +130,7 @@ class SqlStudies:
         return self._decoded(row.id, row.document)
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
-        """Return the readable studies, oldest first: all, or those of these ids."""
+        """Return the readable studies, oldest first: all, or those with these ids."""
         stored = self.stored(among=among)
         return tuple(study for study in stored if isinstance(study, Study))
 
@@ -141,7 +141,7 @@ class SqlStudies:
         among: Collection[str] | None = None,
         active: bool = False,
     ) -> Sequence[Study | UnreadableStudy]:
-        """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
+        """Return all studies that match the arguments, oldest first, unreadable ones included."""
         query = CURRENT.add_columns(
             StudyRow.workload, StudyRow.phase, StudyRow.revision, StudyRow.created_at
         )
@@ -156,7 +156,7 @@ class SqlStudies:
             return tuple(self._study_of(connection, row) for row in rows)
 
     def stamps(self) -> Mapping[str, StudyStamp]:
-        """Return how far each study has come, by its id, oldest first."""
+        """Return the progress of each study by its id, oldest first."""
         running = (
             select(TrialRow.study, func.count().label("running"))
             .where(TrialRow.state == TrialState.RUNNING)
@@ -178,12 +178,13 @@ class SqlStudies:
             return {name: StudyStamp(*fields) for name, *fields in connection.execute(query)}
 
     def _ids(self, *which: ColumnElement[bool]) -> Sequence[str]:
+        """Return the ids of the studies that match all conditions, oldest first."""
         with self._database.look() as connection:
             query = select(StudyRow.id).where(*which).order_by(*BY_AGE)
             return tuple(connection.scalars(query).all())
 
     def of(self, device: str) -> Study | None:
-        """Return the active study that has a device, None where none does that can be read."""
+        """Return the active study that owns a device, None if there is none or it cannot be read."""
         with self._database.look() as connection:
             row = connection.execute(
                 CURRENT.join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id).where(
@@ -195,7 +196,7 @@ class SqlStudies:
         return None
 
     def situation(self, device: str) -> Situation:
-        """Return what a device's next order goes by. Raises NotFound."""
+        """Return the data from which a device's next order is chosen. Raises NotFound."""
         with self._database.look() as connection:
             row = connection.execute(SITUATION, {"device": device}).first()
         if row is None:
@@ -216,7 +217,7 @@ class SqlStudies:
         )
 
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
-        """Return how long a window of each of these is; without those that no active study has."""
+        """Return the window in seconds of each of these devices that has an active study."""
         stated = parsed(
             RevisionRow.document["terms"]["window_s"].as_string(), self._database.engine.dialect
         )
@@ -230,12 +231,12 @@ class SqlStudies:
             for first in range(0, len(named), NAMED_AT_ONCE):
                 own = StudyDeviceRow.device.in_(named[first : first + NAMED_AT_ONCE])
                 for row in connection.execute(query.where(own)):
-                    with suppress(TypeError, ValueError):  # a study that cannot be read
+                    with suppress(TypeError, ValueError):  # the study cannot be read
                         by_device[row[0]] = float(row.window_s)
         return by_device
 
     def phases(self) -> Mapping[str, tuple[Phase, int]]:
-        """Return phase and revision of each study, by its id, oldest first."""
+        """Return the phase and revision of each study by its id, oldest first."""
         query = select(StudyRow.id, StudyRow.phase, StudyRow.revision).order_by(*BY_AGE)
         with self._database.look() as connection:
             rows = connection.execute(query)
@@ -248,7 +249,7 @@ class SqlStudies:
         phase: str | None = None,
         group: str | None = None,
     ) -> Sequence[str]:
-        """Return the ids of the studies of a device, workload, phase or group; oldest first."""
+        """Return the ids of the studies of a device, workload, phase and group; oldest first."""
         which: list[ColumnElement[bool]] = []
         if device is not None:
             which.append(StudyRow.id.in_(_of(device)))
@@ -265,7 +266,7 @@ class SqlStudies:
         return self._ids(*which)
 
     def holding_like(self, device: Device, most: int) -> Sequence[str]:
-        """Return the newest studies that hold on a device of this board, workload and versions."""
+        """Return the newest studies that hold on a device of the same board, workload and versions."""
         names = ("board", "driver", "workload", "workload_version")
         query = (
             select(StudyRow.id)
@@ -306,7 +307,7 @@ class SqlStudies:
         return following
 
     def revisions(self, study: str) -> Sequence[Revision]:
-        """Return every revision, first to last. Raises NotFound."""
+        """Return every revision, oldest first. Raises NotFound."""
         query = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision)
         with self._database.look() as connection:
             rows = connection.execute(query).all()
@@ -315,7 +316,7 @@ class SqlStudies:
         return tuple(self._to_revision(row) for row in rows)
 
     def latest(self, study: str) -> Revision:
-        """Return the last revision. Raises NotFound."""
+        """Return the latest revision. Raises NotFound."""
         query = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision.desc())
         with self._database.look() as connection:
             row = connection.execute(query.limit(1)).first()
@@ -324,7 +325,7 @@ class SqlStudies:
         return self._to_revision(row)
 
     def delete(self, study: str) -> None:
-        """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
+        """Remove an inactive study with its dependent rows. Raises NotFound, Conflict."""
         own = StudyRow.id == study
         with self._database.write() as connection:
             phase = connection.scalar(select(StudyRow.phase).where(own).with_for_update())
@@ -342,7 +343,7 @@ class SqlStudies:
         """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
         try:
             return STUDIES.decode(json.loads(document))
-        except Exception as error:  # a document may be anything, and so what it makes go wrong
+        except Exception as error:  # a damaged document can cause any error
             raise Unreadable(
                 f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
                 hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
@@ -350,7 +351,7 @@ class SqlStudies:
             ) from error
 
     def _study_of(self, connection: Connection, row: Row[Any]) -> Study | UnreadableStudy:
-        """Return the study of a row; where its document cannot be read, what its columns tell."""
+        """Return the study of a row; if its document cannot be read, an UnreadableStudy of its columns."""
         try:
             return self._decoded(row.id, row.document)
         except Unreadable as error:
@@ -366,6 +367,7 @@ class SqlStudies:
             )
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
+        """Raise the error of the family that explains why a study could not be stored."""
         with self._database.read() as connection:
             stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
             if new and stored is not None:
@@ -388,17 +390,18 @@ class SqlStudies:
 
 
 def _of(device: str) -> Select[str]:
+    """Return the statement that selects the ids of a device's studies."""
     return select(StudyDeviceRow.study).where(StudyDeviceRow.device == device)
 
 
 def _keep(connection: Connection, study: Study, who: str, why: str, at: datetime) -> None:
-    """Store a revision, and claim its devices."""
+    """Store a revision and claim its devices."""
     row = insert(RevisionRow).values(study=study.id, revision=study.revision)
     connection.execute(row.values(document=STUDIES.encode(study), who=who, why=why, at=at))
     connection.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study == study.id))
     claims = [
         {"study": study.id, "device": device, "active": study.active}
-        # In one order for all, so that two cannot wait for each other.
+        # Always in the same order, so that two transactions cannot deadlock.
         for device in sorted(study.devices)
     ]
     connection.execute(insert(StudyDeviceRow), claims)

@@ -1,4 +1,4 @@
-"""What several tables are alike in: a row for each name, and rows that are pruned by age."""
+"""Shared behaviour of several tables: one row per name, and rows that are pruned by age."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuner.core import AuditEntry, Delivery, TunerReplica
 
 Kept = TypeVar("Kept")
 AT_ONCE = 2_000
-"""How many old rows are deleted in one transaction."""
+"""Number of old rows deleted in one transaction."""
 
 
 class Keyed(Generic[Kept]):
-    """Values in a database, one for each name."""
+    """Values in a database, one per name."""
 
     rows: RowsOf[Kept]
 
@@ -28,62 +28,62 @@ class Keyed(Generic[Kept]):
         (self._key,) = self.rows.table.__table__.primary_key
 
     def get(self, key: str, /) -> Kept | None:
-        """Return the value of a name, None where there is none."""
+        """Return the value with a name, None if there is none."""
         with self._database.look() as connection:
             row = connection.execute(self.rows.all.where(self._key == key)).first()
         return None if row is None else self.rows.read(row)
 
     def put(self, value: Kept, /) -> None:
-        """Keep a value instead of the one with its name."""
+        """Store a value in place of the one with the same name."""
         with self._database.act() as connection:
             put(connection, self.rows.table, self.rows.values(value))
 
     def list(self) -> Sequence[Kept]:
-        """Return all by their names."""
+        """Return all values, sorted by name."""
         with self._database.look() as connection:
             rows = connection.execute(self.rows.all).all()
         by = self.rows.names.index(self._key.key)
         return tuple(self.rows.read(row) for row in sorted(rows, key=lambda row: row[by]))
 
     def forget(self, key: str, /) -> None:
-        """Remove the value of a name; quietly nothing where there is none."""
+        """Remove the value with a name; do nothing if there is none."""
         with self._database.act() as connection:
             connection.execute(delete(self.rows.table).where(self._key == key))
 
 
 class SqlDeliveries(Keyed[Delivery]):
-    """Destinations of notifications, and how far in the log of events they are."""
+    """Destinations of notifications, each with the last event delivered to it."""
 
     rows = DELIVERIES
 
 
 class SqlReplicas(Keyed[TunerReplica]):
-    """The tuners at work, by their own word."""
+    """The running tuners, as they report themselves."""
 
     rows = REPLICAS
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner reports about itself, instead of its former report."""
+        """Store a tuner's report in place of its former one."""
         self.put(replica)
 
     def prune(self, before: datetime) -> int:
-        """Delete those without a report since a time and return how many."""
+        """Delete the tuners without a report since a time and return their number."""
         return pruned(self._database, ReplicaRow, ReplicaRow.seen_at < before)
 
 
 class SqlAudit:
-    """Who changed what."""
+    """The log of requested changes, with the token that requested each."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, entry: AuditEntry) -> None:
-        """Keep an entry."""
+        """Store an entry."""
         with self._database.act() as connection:
             connection.execute(insert(AuditRow).values(without_id(AUDIT.values(entry))))
 
     def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the (last) entries, oldest first, of one token where asked."""
+        """Return the entries, oldest first, of one token if given; the `last` newest."""
         query = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
         if who is not None:
             query = query.where(AuditRow.who == who)
@@ -91,14 +91,14 @@ class SqlAudit:
             return tuple(AUDIT.read(row) for row in reversed(connection.execute(query).all()))
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
+        """Delete the entries before a time and return their number."""
         return pruned(self._database, AuditRow, AuditRow.at < before)
 
 
 def pruned(
     database: Database, table: type[Base], *old: ColumnElement[bool], at_once: int = AT_ONCE
 ) -> int:
-    """Delete old rows and return how many; in pieces, as others wait and a statement may take 30 s."""
+    """Delete old rows and return their number; in pieces: others wait, and a statement may take 30 s."""
     (key,), total = table.__table__.primary_key, 0
     piece = delete(table).where(key.in_(select(key).where(*old).limit(at_once)))
     while True:

@@ -21,7 +21,10 @@ class SqlTokens:
         self._database = database
 
     def add(self, token: AccessToken, using: str = "") -> bool:
-        """Store a token; False where it is stored already. Raises Conflict, Unauthorised."""
+        """Store a token; return False if the same token is stored already.
+
+        `using` names an enrolment token, which is marked as used. Raises Conflict, Unauthorised.
+        """
         with self._database.write() as connection:
             if _is_stored(connection, token, rotate=False):
                 return False
@@ -31,7 +34,7 @@ class SqlTokens:
             return True
 
     def rotate(self, token: AccessToken) -> bool:
-        """Store a token in place of another; False where it is stored already. Raises Conflict."""
+        """Replace the token of the same name; return False if it is stored already. Raises Conflict."""
         with self._database.write() as connection:
             if _is_stored(connection, token, rotate=True):
                 return False
@@ -39,33 +42,34 @@ class SqlTokens:
             return True
 
     def of(self, digest: str) -> AccessToken | None:
-        """Return the token of a digest, None where there is none."""
+        """Return the token with a digest, None if there is none."""
         return self._one(TokenRow.digest == digest)
 
     def named(self, name: str) -> AccessToken | None:
-        """Return the token of a name, None where there is none."""
+        """Return the token with a name, None if there is none."""
         return self._one(TokenRow.name == name)
 
     def _one(self, which: ColumnElement[bool]) -> AccessToken | None:
+        """Return the token that matches a condition, None if there is none."""
         with self._database.look() as connection:
             row = connection.execute(TOKENS.all.where(which)).first()
         return None if row is None else TOKENS.read(row)
 
     def list(self) -> Sequence[AccessToken]:
-        """Return all tokens by name."""
+        """Return all tokens, sorted by name."""
         with self._database.look() as connection:
             tokens = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
         return tuple(sorted(tokens, key=lambda token: token.name))
 
     def revoke(self, name: str, at: datetime) -> None:
-        """Note that a token counts no more. Raises NotFound."""
+        """Mark a token as revoked. Raises NotFound."""
         with self._database.write() as connection:
             if not _noted(connection, name, "revoked_at", at):
                 raise refusals.no_token(name)
 
 
 def _is_stored(connection: Connection, token: AccessToken, *, rotate: bool) -> bool:
-    """Return whether a token is stored as it is. Raises Conflict where it may not be stored."""
+    """Return whether the same token is stored, unrevoked. Raises Conflict if it may not be stored."""
     same = select(TokenRow.name).where(TokenRow.digest == token.digest)
     if connection.scalar(same.where(TokenRow.name != token.name)) is not None:
         raise refusals.digest_taken()
@@ -81,7 +85,7 @@ def _is_stored(connection: Connection, token: AccessToken, *, rotate: bool) -> b
 
 
 def _noted(connection: Connection, name: str, moment: str, at: datetime) -> bool:
-    """Note when a token that was in force and unused was used or revoked; False where there is none."""
+    """Mark a token as used or revoked; return False if there is none that is unrevoked (and unused)."""
     own = (TokenRow.name == name) & TokenRow.revoked_at.is_(None)
     if moment == "used_at":
         own &= TokenRow.used_at.is_(None)

@@ -51,7 +51,7 @@ ALL = TRIALS.all.add_columns(TrialRow.study.label("study"))
 OF_STUDY = ALL.where(
     TrialRow.study == bindparam("study"), TrialRow.number >= bindparam("first")
 ).order_by(TrialRow.number)
-"""Made once, as the next are: the trials of a study are read at its every step."""
+"""Built once, like the following queries: the trials of a study are read at each of its steps."""
 WINDOWS_OF_STUDY = OF_WINDOWS.where(
     MeasurementRow.study == bindparam("study"), MeasurementRow.trial >= bindparam("first")
 )
@@ -69,7 +69,7 @@ WINDOWS_ON_TRIAL = OF_WINDOWS.join(ReportRow, MeasurementRow.report_id == Report
     OF_TRIAL
 )
 CHANGING = ("state", "attempt", "ended_at", "broke", "reason")
-"""What of a trial is not reported when it begins."""
+"""The fields that change after a trial has begun."""
 
 
 class SqlTrials:
@@ -95,8 +95,8 @@ class SqlTrials:
         if seen is not None:
             as_seen &= (StudyRow.revision == seen[0]) & (StudyRow.last_trial == seen[1])
         with self._database.write() as connection:
-            # The counter's row is locked until the end: numbers are distinct and without gaps, and of
-            # several tuners that decided by the same trials one begins the next.
+            # The counter's row is locked until the end: numbers are distinct and without gaps, and only
+            # one of several tuners that decided from the same trials begins the next.
             number = connection.scalar(
                 update(StudyRow)
                 .where(as_seen)
@@ -121,14 +121,14 @@ class SqlTrials:
         return trial
 
     def restart(self, study: str, number: int, at: datetime) -> Trial:
-        """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
+        """Count another attempt of a running trial. Raises NotFound, IllegalTransition."""
         with self._database.write() as connection:
             trial = _locked(connection, study, number).again()
             _change(connection, study, trial, at)
         return trial
 
     def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
-        """Give a trial its one final state. Raises NotFound, IllegalTransition."""
+        """Move a trial to its final state. Raises NotFound, IllegalTransition."""
         with self._database.write() as connection:
             trial = _locked(connection, study, number).ended(outcome, at)
             keep_window(connection, trial.measurement, study=study, trial=number)
@@ -136,8 +136,8 @@ class SqlTrials:
         return trial
 
     def list(self, study: str, first: int = 1) -> Sequence[Trial]:
-        """Return the trials of a study by number, from the first on; empty for an unknown study."""
-        # What has ended never changes, so that several looks agree.
+        """Return the trials of a study by number, from `first` on; empty for an unknown study."""
+        # An ended trial never changes, so that the two statements agree.
         named = {"study": study, "first": first}
         with self._database.look() as connection:
             rows = connection.execute(OF_STUDY, named).all()
@@ -145,19 +145,21 @@ class SqlTrials:
         return tuple(trial for _, trial in _trials(rows, windows))
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
-        """Return the trials of a study at a setting by number; empty for an unknown study."""
+        """Return the trials of a study with a setting, by number; empty for an unknown study."""
         text, of_study = cast(TrialRow.setting, Text), TrialRow.study == study
-        with self._database.look() as connection:  # there are few settings: each is decoded once
+        with self._database.look() as connection:  # few settings differ: each is decoded once
             texts = connection.scalars(select(text).where(of_study).distinct()).all()
         key = setting_key(setting)
         same = [text for text in texts if setting_key(json.loads(text)) == key]
         return self._of(of_study, text.in_(same)) if same else ()
 
     def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
+        """Return the trials that match all conditions, by number."""
         pairs = self._read(ALL.where(*which).order_by(TrialRow.number))
         return tuple(trial for _, trial in pairs)
 
     def _read(self, query: Select[Any]) -> Sequence[tuple[str, Trial]]:
+        """Return the trials that a query selects, with their studies and windows."""
         windows: dict[object, Measurement] = {}
         with self._database.look() as connection:
             rows = connection.execute(query).all()
@@ -177,7 +179,7 @@ class SqlTrials:
         state: TrialState | None = None,
         device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
-        """Return trials with their study, latest start first: of these studies, or of all."""
+        """Return trials with their studies, latest start first: of these studies, or of all."""
         which: list[ColumnElement[bool]] = []
         if studies is not None:
             which.append(TrialRow.study.in_(studies))
@@ -192,27 +194,27 @@ class SqlTrials:
         if studies is None or (device is None and len(studies) > 1):
             query = ALL.where(*which).order_by(*_latest_first(TrialRow.__table__.c))
             return self._read(query.limit(last).offset(skip))
-        # What is one device's or study's is gathered first. Were all trials walked back by time until there
-        # are enough, everybody else's would be in the way of one that has rested for long.
+        # The trials of one device or study are gathered first. A walk back by time would pass the trials of
+        # all others until it finds enough of a study that has been idle for long.
         own = select(*WHEN).where(*which).cte().prefix_with("MATERIALIZED")
         page = select(own).order_by(*_latest_first(own.c)).limit(last).offset(skip).subquery()
         same = (TrialRow.study == page.c.study) & (TrialRow.number == page.c.number)
         return self._read(ALL.join(page, same).order_by(*_latest_first(page.c)))
 
     def count(self, study: str) -> int:
-        """Return how many trials a study has; 0 for an unknown study."""
+        """Return the number of trials of a study; 0 for an unknown study."""
         with self._database.look() as connection:
             query = select(StudyRow.last_trial).where(StudyRow.id == study)
             return connection.scalar(query) or 0
 
     def running(self, study: str) -> Sequence[Trial]:
-        """Return the trials of a study that have not ended, by number."""
+        """Return the running trials of a study, by number."""
         with self._database.look() as connection:
             rows = connection.execute(RUNNING, {"study": study}).all()
         return tuple(TRIALS.read(row, measurement=None) for row in rows)
 
     def at_work(self) -> Sequence[TrialCare]:
-        """Return every trial that has not ended, by study and number, with the leases on it."""
+        """Return every running trial with the leases on it, by study and number."""
         own = (LeaseRow.study == TrialRow.study) & (LeaseRow.trial == TrialRow.number)
         reported = exists(literal(1)).where(
             ReportRow.study == TrialRow.study,
@@ -246,7 +248,7 @@ class SqlTrials:
         )
 
     def report(self, report: Report) -> bool:
-        """Keep a report; False where it is kept already. Raises NotFound."""
+        """Store a report; return False if it is stored already. Raises NotFound."""
         try:
             with self._database.write() as connection:
                 number = connection.scalar(
@@ -264,7 +266,7 @@ class SqlTrials:
         return number is not None
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
-        """Return every report on a trial, late ones too, in order of arrival."""
+        """Return every report on a trial, late ones included, in order of arrival."""
         named = {"study": study, "trial": number}
         with self._database.look() as connection:
             rows = connection.execute(ON_TRIAL, named).all()
@@ -279,7 +281,7 @@ def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpr
 def _trials(
     rows: Sequence[Row[Any]], windows: Mapping[object, Measurement]
 ) -> Sequence[tuple[str, Trial]]:
-    """Return trials with their study; one that ended while they were read still runs."""
+    """Return trials with their studies; one that ended during the read is returned as running."""
     pairs = []
     for row in rows:
         window = windows.get((row.study, row.number)) if row.state.final else None
@@ -293,7 +295,7 @@ def _report(row: Sequence[Any], measurement: Measurement | None) -> Report:
 
 
 def _locked(connection: Connection, study: str, number: int) -> Trial:
-    """Return a trial that no other program changes until the end of the transaction. Raises NotFound."""
+    """Return a trial, locked against changes until the transaction ends. Raises NotFound."""
     own = TRIALS.all.where(TrialRow.study == study, TrialRow.number == number)
     row = connection.execute(own.with_for_update()).first()
     if row is None:
@@ -302,6 +304,7 @@ def _locked(connection: Connection, study: str, number: int) -> Trial:
 
 
 def _change(connection: Connection, study: str, trial: Trial, at: datetime) -> None:
+    """Store the changed fields of a trial and its new state."""
     own = (TrialRow.study == study) & (TrialRow.number == trial.number)
     changed = {name: getattr(trial, name) for name in CHANGING}
     connection.execute(update(TrialRow).where(own).values(changed))
@@ -309,5 +312,6 @@ def _change(connection: Connection, study: str, trial: Trial, at: datetime) -> N
 
 
 def _keep_state(connection: Connection, study: str, trial: Trial, at: datetime) -> None:
+    """Store that a trial entered its state."""
     row = insert(TrialStateRow).values(study=study, trial=trial.number, at=at)
     connection.execute(row.values(state=trial.state, attempt=trial.attempt))

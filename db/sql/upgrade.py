@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this program, whatever it had before."""
+"""Upgrade a database from an older schema to that of this program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tuner.core import StoreError
 log = logging.getLogger(__name__)
 
 OLDEST = "0006"
-"""The schema of 0.2.0, the first release. Those before it lead here, but no database of theirs is read."""
+"""The schema of 0.2.0, the first release. Older migrations build up to it; older databases are refused."""
 _ALEMBIC = threading.Lock()
-"""Alembic's context is one per process."""
+"""Alembic has one context per process."""
 
 
 def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
-    """Upgrade the schema to the newest; nothing but one query where it is that already.
+    """Upgrade the schema to the newest; a database that has it costs one query.
 
-    With `keep` a file of an older schema is copied beside itself first: an older program cannot read
-    what a newer one has migrated.
+    With `keep` a file with an older schema is first copied beside itself, because an older program
+    cannot read a migrated database.
 
     Raises:
-        StoreError: it has no tables of ours and `create` is False, it was written by a newer
-            program or before 0.2.0, it does not answer, or the copy cannot be made; nothing is
-            migrated then.
+        StoreError: the database has none of our tables and `create` is False, it was written by a
+            newer program or before 0.2.0, it does not answer, or the copy cannot be made; nothing
+            is migrated then.
     """
     with database.spoken(), database.engine.connect() as connection:
         schema = revision(connection)
@@ -54,7 +54,7 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
 
 
 def revision(connection: Connection) -> str | None:
-    """Return which schema a database has, None where it has none of ours."""
+    """Return the schema of a database, None if it has none of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     schema: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
@@ -62,7 +62,7 @@ def revision(connection: Connection) -> str | None:
 
 
 def refuse_unreadable(name: str, schema: str) -> None:
-    """Refuse what a newer program wrote, or one before the first release. Raises StoreError."""
+    """Refuse a schema of a newer program, or of one before the first release. Raises StoreError."""
     if schema < OLDEST:
         raise StoreError(
             f"{name} was written by a jouletune before 0.2.0 "
@@ -79,7 +79,7 @@ def refuse_unreadable(name: str, schema: str) -> None:
 def _upgrade(
     connection: Connection, schema: str | None, database: Database, *, keep: bool
 ) -> Path | None:
-    """Upgrade, and return the copy of what it was before, if any."""
+    """Upgrade the schema, and return the copy of the former database, if one was made."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -97,7 +97,7 @@ def _upgrade(
 
 
 def _rollback_hint(copy: Path | None) -> str:
-    """Return how to roll back."""
+    """Return the instruction for a rollback."""
     if copy is None:
         return "no copy is made of PostgreSQL; to roll back, restore your backup of before"
     return f"to roll back, stop the tuner, put {copy} in its place and install the older release"

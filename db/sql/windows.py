@@ -1,4 +1,4 @@
-"""What windows showed: kept beside whose they are, and read many at once."""
+"""Measured windows: stored with a reference to their owner, read many at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from db.sql.rows import ESTIMATES, LOADS, WINDOWS
 from tuner.core import Estimate, Measurement
 
 AT_ONCE = 200
-"""How many windows are named in one statement: databases plan for each."""
+"""Number of windows named in one statement: databases plan for each."""
 OF_WINDOWS = select(
     *WINDOWS.columns,
     *LOADS.columns,
@@ -24,7 +24,7 @@ OF_WINDOWS = select(
     MeasurementRow.report_id,
     MeasurementRow.observation_id,
 )
-"""Windows, to be narrowed to those that `shown` is to read."""
+"""A query of windows; callers of `shown` restrict it to the windows they need."""
 SHOWN = (
     select(*ESTIMATES.columns, EstimateRow.measurement_id, EstimateRow.metric)
     .where(EstimateRow.measurement_id.in_(bindparam("windows", expanding=True)))
@@ -33,13 +33,13 @@ SHOWN = (
 
 
 def keep_window(connection: Connection, measurement: Measurement | None, **owner: object) -> None:
-    """Store what a window showed, where there is one; `owner` names whose it is, by columns."""
+    """Store a window unless it is None; `owner` names its trial, report or observation by columns."""
     if measurement is not None:
         keep_windows(connection, [(measurement, owner)])
 
 
 def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Json]]) -> None:
-    """Store what windows showed, each with the columns that name whose it is, alike for all."""
+    """Store windows, each with the columns that name its owner; all must have the same columns."""
     if not windows:
         return
     numbers = connection.scalars(
@@ -63,7 +63,10 @@ def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Js
 def shown(
     connection: Connection, query: Select[Any], named: Json | None = None
 ) -> Mapping[object, Measurement]:
-    """Return what windows showed, by study and number of a trial, or by the report or observation."""
+    """Return measurements by owner: the study and number of a trial, or the id of a report or observation.
+
+    The owners of one query must be of one kind.
+    """
     windows = connection.execute(query, named).all()
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
     for first in range(0, len(windows), AT_ONCE):
@@ -74,6 +77,7 @@ def shown(
 
 
 def _owner(row: Row[Any]) -> object:
+    """Return the key of a window's owner, as in `shown`."""
     return row.report_id or row.observation_id or (row.study_id, row.trial_number)
 
 
