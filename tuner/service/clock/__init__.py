@@ -1,1 +1,1 @@
-"""What a tuner does by the clock, and how it reports that it lives."""
+"""Periodic work of a tuner, and its reports that it is alive."""

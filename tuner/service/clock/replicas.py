@@ -1,4 +1,4 @@
-"""The tuners at work on one database: each reports about itself, and anybody may ask how they are."""
+"""The tuners of one database. Each stores a report about itself, which every tuner can read."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tuner.study.loop import Loop
 log = logging.getLogger(__name__)
 
 TELL_S = 10
-"""How often a tuner reports about itself."""
+"""Seconds between two reports of a tuner."""
 SILENT = timedelta(seconds=45)
-"""A tuner without a report for this long is gone, or does not reach the database."""
+"""A tuner without a report for this long has ended, or does not reach the database."""
 FORGOTTEN = timedelta(hours=1)
 
 
 def mark_of(token: str) -> str:
-    """Return what reports two tuners of different token files: far too short to guess a token by."""
+    """Return a mark that differs for different token files: 16 bits, too few to guess a token by."""
     return hmac.new(token.encode(), b"jouletune replica", hashlib.sha256).hexdigest()[:4]
 
 
 @dataclass(frozen=True)
 class Roll:
-    """Tells the other tuners of this one."""
+    """Reports this tuner to the other tuners of its database."""
 
     loop: Loop
     host: str
@@ -41,7 +41,7 @@ class Roll:
     _began: list[TunerReplica] = field(default_factory=list, repr=False)
 
     def tell(self) -> None:
-        """Store how this tuner is. Raises StoreError."""
+        """Store this tuner's report. Raises StoreError."""
         store, now = self.loop.store, self.loop.now()
         replica = TunerReplica(
             id=self.id,
@@ -62,6 +62,7 @@ class Roll:
             self._warn(replica)
 
     def _warn(self, own: TunerReplica) -> None:
+        """Log each live tuner of the database that has a different token file."""
         others = [r for r in self.loop.store.replicas.list() if r.id != own.id]
         for other in others:
             if own.seen_at - other.seen_at < SILENT and other.token_mark != own.token_mark:

@@ -1,4 +1,4 @@
-"""What the tuner does by the clock: reap what was abandoned, watch for drift, keep the log short."""
+"""Periodic work of the tuner: end abandoned trials, watch for drift, delete old records."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ log = logging.getLogger(__name__)
 
 SILENT = "no contact with the device; check that its agent and its host are up"
 NOTED_AT_ONCE = 500
-"""How many devices that fell silent are noted in one transaction, in which no other event can be."""
+"""The most silent devices noted in one transaction, which delays every other event."""
 LOOKED_AT = 10_000
-"""The given number of the latest events are read at the start for devices that were away."""
+"""The number of latest events that are read at the start for devices that were offline."""
 AUDIT_DAYS = 400
-"""The audit log is kept for a year at least."""
+"""The least number of days that the audit log is kept: a year and a margin."""
 PRUNED_AT_ONCE = timedelta(days=1)
-"""So much of what is kept is deleted in an hour at most."""
+"""The most that one run of `prune` deletes: the records of this span, from the oldest on."""
 MOST_WINDOWS = 500
-"""The given number of a hold's latest windows are looked at."""
+"""The number of a hold's latest windows that are tested for drift."""
 STEP_S = 1.0
-"""A wall clock that moves so much against the monotonic one was set."""
+"""A wall clock that moves by this much against the monotonic clock was set."""
 LONGEST_TURN_S = 0.01
-"""A turn of work that is done in turns ends after this, with the piece it is at."""
+"""A turn of work ends after this many seconds, once its present piece is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """What a row of a plan should show while it is held: at the load `at`, or at that of the baseline."""
+    """The expected metric of a plan's row during a hold: at the load `at`, else at the baseline's load."""
 
     setting: Setting
     expected: Estimate
@@ -70,37 +70,38 @@ class HeldRow:
     present: Context
 
     def drift(self, metric: str, samples: Sequence[MetricSample]) -> str | None:
-        """Return how its windows of the same load have drifted, None where they have not."""
+        """Return how the row's windows at the same load have drifted; None if they have not."""
         own = [w for w in samples if w.setting == setting_key(self.setting)]
         like = [w for w in own if self._is_like(w.context)]
         why = drift(metric, self.expected, like) if own else None
         return None if why is None else f"{why} while {render_setting(self.setting)} was held"
 
     def _is_like(self, load: Context) -> bool:
+        """Return whether a window at this load can be compared with the expected metric."""
         return is_at(load, self.at) if self.at else comparable(load, self.present)
 
 
 @dataclass(frozen=True)
 class Maintenance:
-    """The periodic work, each piece callable on its own."""
+    """The periodic work; each method is one task."""
 
     loop: Loop
     keep_days: int
     _expected: dict[str, tuple[tuple[int, int], tuple[HeldRow, ...]]] = field(
         default_factory=dict, repr=False
     )
-    """What the rows of each held plan should show, by its revision and number of trials."""
+    """The expected metrics of each held plan's rows, by revision and number of trials."""
 
     def reap(self) -> None:
-        """End trials whose agents never came back."""
+        """End trials whose agents have been silent for too long."""
         ended = self.loop.trial_reports.reap()
         if ended:
             log.info("event=reaped trials=%d abandoned", ended)
 
     def watch_drift(self) -> Iterator[None]:
-        """Send a held study back to its baseline when its windows have drifted from what they were.
+        """Return a held study to its baseline if its windows have drifted from their expected metrics.
 
-        Yield after each study: there may be thousands, and requests wait meanwhile.
+        Yield after each study: there may be thousands, and requests must not wait for all of them.
         """
         rows = self.loop.changes.rows("the watch for drift")
         for name in self.loop.store.studies.ids(phase=Phase.HOLDING.value):
@@ -108,17 +109,19 @@ class Maintenance:
             rows.each(name, partial(self._watch_drift, name), lambda _: None)
 
     def _watch_drift(self, name: str) -> None:
+        """Start a held study over if it has drifted and has no newer revision."""
         study = self.loop.store.studies.get(name)
         why = self._drift(study)
         if why is None:
             return
-        with self.loop.changes.lock(study.id):  # judged without it: its agents need not wait
+        # The drift was computed without the lock, so that the study's agents need not wait for it.
+        with self.loop.changes.lock(study.id):
             if self.loop.store.studies.get(study.id).revision == study.revision:
                 self.loop.changes.note("drift", why, study.id)
                 self.loop.changes.start_over(study, why)
 
     def watch_clock(self) -> None:
-        """Note where the wall clock was set: nothing that lasts is counted by it."""
+        """Note that the wall clock was set. Durations use the monotonic clock and are not affected."""
         step_s = self.loop.steady.stepped_s()
         if abs(step_s) >= STEP_S:
             way = "forward" if step_s > 0.0 else "back"
@@ -128,21 +131,21 @@ class Maintenance:
             self.loop.changes.note("clock", text)
 
     def keep_seen(self) -> None:
-        """Store when devices were last heard of."""
+        """Store the time of each device's last contact."""
         self.loop.presence.keep()
 
     def watch_silence(self) -> None:
-        """Note devices that fell silent, and those that are heard of again."""
+        """Note devices that have become silent, and devices whose contact is back."""
         turned, now = self.loop.presence.turned(self.loop.store.studies.windows_s), self.loop.now()
         events = [_turn(device, now, online=online) for device, online in turned]
         for first in range(0, len(events), NOTED_AT_ONCE):
             self.loop.changes.note_all(events[first : first + NOTED_AT_ONCE])
 
     def prune(self) -> None:
-        """Delete observations and events that are older than `keep_days`; say how many.
+        """Delete observations and events that are older than `keep_days`, and note how many.
 
-        The oldest day of each at most: a clock that runs far ahead for an hour must not take all. Events
-        not yet delivered to a destination stay.
+        One run deletes at most the oldest day of each: a clock that is far ahead for an hour must not
+        delete everything. Events not yet delivered to a destination stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
         store.replicas.prune(self.loop.now() - FORGOTTEN)
@@ -156,10 +159,10 @@ class Maintenance:
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
-        """Return how a held study has drifted, None where it has not or where that is unknown.
+        """Return how a held study has drifted; None if it has not, or if that is unknown.
 
-        The held windows of several devices are each one device's and are not compared with a target's
-        sum.
+        A study of several devices is never tested: its held windows are each one device's and cannot be
+        compared with the sum over its devices.
         """
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
@@ -171,7 +174,7 @@ class Maintenance:
         return next((why for why in drifts if why is not None), None)
 
     def _rows(self, study: Study, plan: Plan) -> tuple[HeldRow, ...]:
-        """Return what the rows of a held plan should show, worked out again once that may have changed."""
+        """Return the expected metrics of a held plan's rows, computed again after a revision or a trial."""
         trials = self.loop.store.trials
         key = (study.revision, trials.count(study.id))
         cached = self._expected.get(study.id)
@@ -184,19 +187,22 @@ class Maintenance:
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
+    """Return the event that a device is online again or offline."""
     kind, text = ("online", "contact with the device is back") if online else ("offline", SILENT)
     return Event(at=at, kind=kind, text=text, device=device)
 
 
 def _shorten(records: Observations | Events, before: datetime) -> int:
+    """Delete records before a time, at most `PRUNED_AT_ONCE` from the oldest on; return their number."""
     oldest = records.oldest()
     return 0 if oldest is None else records.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
 def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
-    """Return what a row should show: what it did while confirming. None where that is not known.
+    """Return a row with its expected metric, that of its confirming windows; None if unknown.
 
-    The baseline what it ever did; the tuning windows of any other setting were selected for looking good.
+    A row that holds the baseline expects the baseline's pooled metric. Any other setting was selected
+    because its tuning windows looked good, so those are not used.
     """
     study, at = past.study, confirmation_load(past.study, plan, row)
     if study.rests(row.setting):
@@ -212,7 +218,7 @@ def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
 
 
 def expect(loop: Loop) -> None:
-    """Wait for the devices there were; which of them were away the log says."""
+    """Wait for contact with all stored devices; those that were offline by the log count as offline."""
     events = loop.store.events.list(last=LOOKED_AT)
     latest = {e.device: e.kind for e in events if e.kind in ("offline", "online")}
     devices = [device.id for device in loop.store.devices.list()]
@@ -224,7 +230,7 @@ def in_turns(
     every_s: float,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Callable[[], None]:
-    """Return a task that, asked again and again, does the work once in a while, a short turn each time."""
+    """Return a task that runs the work every `every_s` seconds, in short turns, one turn for each call."""
     left: Iterator[None] | None = None
     due = monotonic() + every_s
 
@@ -245,7 +251,7 @@ def in_turns(
 
 
 class Lead:
-    """Runs what one tuner of a database does for all, while that is this one."""
+    """Runs the tasks that one tuner of a database does for all, while this tuner leads."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -253,7 +259,10 @@ class Lead:
         self._led_s = -math.inf
 
     def taken(self) -> bool:
-        """Return whether this tuner leads; a new leader, or one that was suspended, expects all devices."""
+        """Return whether this tuner leads.
+
+        A tuner that has just begun to lead, or was suspended, first waits for contact with all devices.
+        """
         with self._lock:
             leads, now_s = self._loop.store.bus.leads(), self._loop.monotonic()
             if leads and now_s - self._led_s > AWAY_S:
@@ -263,7 +272,7 @@ class Lead:
             return leads
 
     def alone(self, task: Callable[[], None]) -> Callable[[], None]:
-        """Return the task so that it is done by who leads only."""
+        """Return the task so that it runs only while this tuner leads."""
 
         @wraps(task)
         def run() -> None:
@@ -274,9 +283,9 @@ class Lead:
 
 
 class Periodic:
-    """Does each piece of work again and again, in a thread of its own, by the monotonic clock.
+    """Repeats each task in its own thread, by the monotonic clock.
 
-    What takes longer than its interval is begun again at once, and never runs twice at a time.
+    A task that takes longer than its interval starts again at once, and never runs twice at a time.
     """
 
     def __init__(self, plan: Sequence[tuple[Callable[[], None], float]]) -> None:
@@ -296,11 +305,11 @@ class Periodic:
                 task()
             except TuningError as error:
                 log.warning("event=task_failed task=%s: %s", task.__name__, error)
-            except Exception:  # it is tried again, and the others go on
+            except Exception:  # it runs again when due, and the other tasks go on
                 log.exception("event=task_failed task=%s", task.__name__)
 
     def shutdown(self, *, wait: bool) -> None:
-        """Begin no more work; with `wait` return once none is at it."""
+        """Start no more tasks; with `wait` return after the running tasks have ended."""
         self._over.set()
         for thread in self._threads if wait else ():
             thread.join()
@@ -312,10 +321,10 @@ def start(
     refresh: Callable[[], None],
     divide_watts: Callable[[], None],
 ) -> Periodic:
-    """Start the maintenance in the background and return what ends it.
+    """Start the periodic tasks in the background; return the object that ends them.
 
-    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish, and
-    `divide_watts` sends the caps of budgets.
+    `tell` stores this tuner's report, `refresh` reads published series again, and `divide_watts` sends
+    the caps of budgets.
     """
     maintenance.loop.pause_unsupported()
     lead = Lead(maintenance.loop)

@@ -1,4 +1,4 @@
-"""Whether the tuner is alive, for systemd's watchdog, and ready, for HTTP clients."""
+"""Liveness of the tuner for systemd's watchdog, and readiness for HTTP clients."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Tells systemd that the tuner works: its event loop turns, and its worker threads come back.
+    """Notifies systemd that the tuner works: its event loop turns, and its worker threads return.
 
-    `ping` runs in one of the threads that requests run in. A database that refuses has answered,
-    too: a restart of the tuner would not help.
+    `ping` runs in a thread of the pool that serves requests. A refusal of the database counts as an
+    answer: a restart of the tuner would not help.
     """
 
     def __init__(self, ping: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Watchdog:
         self._probe: asyncio.Task[None] | None = None
 
     async def tell(self) -> None:
-        """Say so, unless the ping of last time is still out, and ask again."""
+        """Notify systemd, unless the last ping has not returned, and start the next ping."""
         if self._probe is not None and not self._probe.done():
             log.warning(
                 "event=no_ping the database has not answered, so systemd gets no watchdog ping"
@@ -39,21 +39,22 @@ class Watchdog:
         self._probe = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
+        """Ping the database in a worker thread; its refusal is an answer, too."""
         with suppress(StoreError):
             await run_in_threadpool(self._ping)
 
 
 FRESH_S = 2.0
-"""How long it is believed that the store took a write, or did not."""
+"""How long the result of a write check is valid, in seconds."""
 PATIENCE_S = 3.0
-"""How long a client waits for the store before it gets "not ready"."""
+"""How long a client waits for the store before it gets "not ready", in seconds."""
 
 
 class Readiness:
-    """Whether the store takes writes: a full disk answers every question, and keeps nothing.
+    """Whether the store takes writes: with a full disk it answers reads and stores nothing.
 
-    `check` writes something. It runs once at a time and every `FRESH_S` at most, however many ask:
-    its clients have no token.
+    `check` writes to the store. It runs once at a time and at most every `FRESH_S`, for any number of
+    clients: these need no token.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Readiness:
         self._probed_s = -math.inf
 
     async def prove(self) -> None:
-        """Return quietly when the store takes writes. Raises StoreError: says why not."""
+        """Return once the store has taken a write. Raises StoreError, with the reason, if it has not."""
         probe = self._probe
         if probe is None or (probe.done() and self._clock() - self._probed_s >= FRESH_S):
             probe = self._probe = asyncio.create_task(self._ask())
@@ -83,6 +84,7 @@ class Readiness:
             raise StoreError(refused.message, hint=refused.hint)
 
     async def _ask(self) -> StoreError | None:
+        """Return the error of a write check, None if it succeeded."""
         try:
             await run_in_threadpool(self._check)
         except StoreError as error:
