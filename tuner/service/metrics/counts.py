@@ -1,4 +1,4 @@
-"""What the tuner counts in memory, from its start on: Prometheus takes a counter that restarts.
+"""Counters in the tuner's memory, from zero at each start: Prometheus accepts counters that restart.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/.
 """
@@ -25,19 +25,19 @@ from tuner.core import (
 from tuner.study.telemetry import Telemetry
 
 MOST_DEVICES = 1_000
-"""How many devices have series of their own; what others add up is counted under `OTHER`."""
+"""The most devices with their own series; counts of all further devices go to `OTHER`."""
 MOST_WORKLOADS = 2 * MOST_DEVICES
-"""How many pairs of a device and what ran on it."""
+"""The most pairs of a device and a workload with their own series."""
 OTHER = "other"
 ALERTED = ("hold ended", "drift", "baseline drifted")
-"""Kinds of events with an alert, counted from zero on."""
+"""Kinds of events with an alert. Their counters exist from the start, at zero."""
 SUGGESTION_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 TRANSACTION_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldWindow:
-    """What a device showed when its hold was last measured; `broken` is the limit it broke, if any."""
+    """The last window of a device's hold; `broken` is the metric whose limit it broke, empty if none."""
 
     study: Study
     window: Measurement
@@ -45,9 +45,9 @@ class HeldWindow:
 
 
 class Counts(Telemetry):
-    """Counts what the loop tells, and how long the database takes. Safe from many threads.
+    """Counts the loop's telemetry and times the database's transactions. Safe from many threads.
 
-    `registry` has the counters; `held` is the last window of each device's hold.
+    `registry` has the counters. `held_windows` returns the last window of each device's hold.
     """
 
     def __init__(self) -> None:
@@ -115,14 +115,15 @@ class Counts(Telemetry):
             self._events.labels(kind)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        """Return a counter that is registered in `registry`."""
         return Counter(name, text, labels, registry=self.registry)
 
     def noted(self, kind: str) -> None:
-        """Count an event."""
+        """Count an event by its kind."""
         self._events.labels(kind).inc()
 
     def measured(self, study: Study, device: str, window: Measurement) -> None:
-        """Add up a window's energy, where a meter saw it."""
+        """Add a window's energy and length to the totals; a window without measured energy adds nothing."""
         shown = window_energy(window, study.quantities)
         if shown is None:
             return
@@ -132,7 +133,7 @@ class Counts(Telemetry):
         self._seconds.labels(*pair).inc(window.seconds)
 
     def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:
-        """Keep a hold's window as its device's last one, and count it where it broke a limit."""
+        """Store a hold's window as the last one of its device, and count it if it broke a limit."""
         verdicts = ((x, judge(window.estimates, (x,))) for x in limits)
         broken = next((x.metric for x, verdict in verdicts if verdict is Verdict.INFEASIBLE), "")
         if broken:
@@ -141,13 +142,13 @@ class Counts(Telemetry):
             self._held[device] = HeldWindow(study, window, broken)
 
     def ended(self, outcome: Outcome) -> None:
-        """Count a trial by how it ended."""
+        """Count a trial by its final state, and count its broken limit."""
         self._ended.labels(str(outcome.state)).inc()
         if outcome.broke is not None:
             self._violations.labels(str(Level.TRIAL)).inc()
 
     def applied(self, applied: Applied) -> None:
-        """Count a device that is back at its original since it was last heard of."""
+        """Count a restore if a device's last reported setting was a hold's and the new one is not."""
         with self._lock:
             before = self._levels.get(applied.device)
             self._levels[applied.device] = applied.level
@@ -156,28 +157,28 @@ class Counts(Telemetry):
             restores.inc()
 
     def suggested(self, policy: str, seconds: float) -> None:
-        """Note how long a step took."""
+        """Record the time that a policy needed for a study's next step, in seconds."""
         self._suggestions.labels(policy).observe(seconds)
 
     def transaction(self, kind: str, seconds: float) -> None:
-        """Note how long a transaction took."""
+        """Record the duration of a transaction, in seconds."""
         self._transactions.labels(kind).observe(seconds)
 
     def dropped(self) -> None:
-        """Count a connection that was dropped."""
+        """Count a dropped connection."""
         self._dropped.inc()
 
     def refused(self, status: int) -> None:
-        """Count a refusal that is not stored."""
+        """Count a refused request that the audit log does not store."""
         self._refused.labels(str(status)).inc()
 
     def held_windows(self) -> Mapping[str, HeldWindow]:
-        """Return the last window of each device's hold, by the device."""
+        """Return the last window of each device's hold, by device."""
         with self._lock:
             return dict(self._held)
 
     def keep(self, devices: Sequence[str]) -> None:
-        """Forget the last windows and levels of all devices but these; what was counted stays."""
+        """Forget the last window and level of every device but these; the counters stay."""
         current = set(devices)
         with self._lock:
             for recorded in (self._held, self._levels):
@@ -185,6 +186,7 @@ class Counts(Telemetry):
                     del recorded[outdated]
 
     def _pair(self, device: str, workload: str) -> tuple[str, str]:
+        """Return the labels of a device and its workload; `OTHER` for both above the limits."""
         pair = self._device(device), workload
         with self._lock:
             if pair[0] == OTHER or (pair not in self._pairs and len(self._pairs) >= MOST_WORKLOADS):
@@ -193,7 +195,7 @@ class Counts(Telemetry):
             return pair
 
     def _device(self, device: str) -> str:
-        """Return what a device is counted under: its series stay when it is forgotten."""
+        """Return the label of a device, `OTHER` above the limit; a forgotten device keeps its series."""
         with self._lock:
             if device not in self._devices and len(self._devices) >= MOST_DEVICES:
                 return OTHER

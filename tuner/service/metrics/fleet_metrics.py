@@ -1,4 +1,4 @@
-"""The fleet as Prometheus sees it: devices, what is applied, holds, studies and notifications.
+"""The fleet as Prometheus sees it: devices, applied settings, holds, studies and notifications.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/.
 """
@@ -31,22 +31,22 @@ from tuner.service.summaries import StudySummary
 from tuner.wire import BudgetView, FleetRow, FleetView, Health
 
 Values = dict[tuple[str, ...], float]
-"""A family's samples by the values of its labels."""
+"""The samples of a family, by the values of their labels."""
 MOST_KNOBS = 32
-"""How many knobs of a device have series."""
+"""The most knobs of a device with series."""
 RECENT = 200
-"""Of the latest events, those with an alert have series."""
+"""The number of latest events that are read for events with an alert."""
 MS_PER_S = 1000.0
 
 
 class FleetCollector(Collector):
-    """The fleet as metric families. Where the database does not answer it says only that."""
+    """The fleet as metric families. If the database does not answer, only that is yielded."""
 
     def __init__(self, fleet: FleetOverview, counts: Counts, version: str) -> None:
         self._fleet, self._counts, self._version = fleet, counts, version
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what a scrape shows."""
+        """Yield the families of a scrape."""
         yield _gauge(
             "jouletune_build_info", "The tuner's release.", ("version",), {(self._version,): 1.0}
         )
@@ -84,7 +84,10 @@ class FleetCollector(Collector):
 
 
 def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> Iterator[Metric]:
-    """Yield when each kind of event with an alert was last, by device and study; the later one counts."""
+    """Yield the time of the latest event with an alert, by kind, device and study.
+
+    An event of a study without a device counts for each of the study's devices.
+    """
     values: Values = {}
     for event in events:
         if event.kind in ALERTED:
@@ -99,6 +102,7 @@ def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> 
 
 
 def _devices(view: FleetView) -> Iterator[Metric]:
+    """Yield the number of devices by status, and whether the emergency stop is in force."""
     yield _gauge(
         "jouletune_devices",
         "Devices by status.",
@@ -109,6 +113,7 @@ def _devices(view: FleetView) -> Iterator[Metric]:
 
 
 def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
+    """Yield each device's contact, labels and applied knobs, at most `MOST_KNOBS` each."""
     knobs: Values = {}
     words: Values = {}
     for row in rows:
@@ -155,7 +160,7 @@ def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
 
 
 def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
-    """Yield what devices that hold showed in their last window."""
+    """Yield the metrics of the last window of each device that holds."""
     latency: Values = {}
     power: Values = {}
     broken: Values = {}
@@ -196,7 +201,7 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
 def _studies(
     studies: Sequence[Study | UnreadableStudy], summaries: Mapping[str, StudySummary | None]
 ) -> Iterator[Metric]:
-    """Yield studies by phase, and of the active ones each: a device has at most one of those."""
+    """Yield the number of studies by phase, and series for each active study: at most one a device."""
     phases = Counter(str(study.phase) for study in studies)
     yield _gauge(
         "jouletune_studies",
@@ -266,7 +271,7 @@ def _studies(
 
 
 def _budgets(views: Sequence[BudgetView]) -> Iterator[Metric]:
-    """Yield the watts of each group that shares them."""
+    """Yield the watts and members of each group that shares watts."""
     one = ("budget",)
     yield _gauge(
         "jouletune_budget_watts",
@@ -301,7 +306,7 @@ def _budgets(views: Sequence[BudgetView]) -> Iterator[Metric]:
 
 
 def _notifications(deliveries: Sequence[Delivery], newest: int) -> Iterator[Metric]:
-    """Yield how far each destination of the configuration is behind."""
+    """Yield the backlog and the failures of each destination of the configuration."""
     of = {(d.destination,): d for d in deliveries}
     one = ("destination",)
     yield _gauge(
@@ -325,6 +330,7 @@ def _notifications(deliveries: Sequence[Delivery], newest: int) -> Iterator[Metr
 
 
 def _summed(parts: Iterable[tuple[tuple[str, ...], float]]) -> Values:
+    """Return the sum of the values with equal labels."""
     sums: Values = {}
     for key, value in parts:
         sums[key] = sums.get(key, 0.0) + value
@@ -332,6 +338,7 @@ def _summed(parts: Iterable[tuple[tuple[str, ...], float]]) -> Values:
 
 
 def _gauge(name: str, text: str, labels: Sequence[str], values: Values) -> GaugeMetricFamily:
+    """Return a gauge family with these samples."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
@@ -339,4 +346,5 @@ def _gauge(name: str, text: str, labels: Sequence[str], values: Values) -> Gauge
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    """Return a gauge family with one sample and no labels."""
     return GaugeMetricFamily(name, text, value=value)
