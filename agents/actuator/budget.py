@@ -7,9 +7,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Membership:
-    """What a member's knobs fall back to, and steps in order: from `at_s` on what they are `at_most`.
+    """The membership of a power budget: a `floor`, and `steps` in order of time that cap the knobs.
 
-    Times are on the boot clock. Of no member all is empty. Before the first step the floor is the cap.
+    From its `at_s` (boot clock) on, a step limits each knob to its value in `at_most`. Before the first
+    step the floor is the cap. All fields are empty for a device outside any budget.
     """
 
     group: str = ""
@@ -27,6 +28,6 @@ class Membership:
         }
 
     def reported(self, now: float) -> dict[str, Any]:
-        """Return it as sent to an agent, with seconds from now on."""
+        """Return the membership as sent to an agent; `in_s` is the time until a step, in seconds."""
         steps = [{**step, "in_s": step["at_s"] - now} for step in self.steps]
         return {"group": self.group, "revision": self.revision, "floor": self.floor, "steps": steps}

@@ -1,4 +1,4 @@
-"""What root does with one device: trial, hold, original; every ending falls back to the level below."""
+"""One device in the root process: trial above hold above original; each ending falls back one level."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Peer(NamedTuple):
-    """One connection; no two have the same number."""
+    """One connection to the actuator; `number` is unique."""
 
     number: int
     pid: int
@@ -27,17 +27,17 @@ class Peer(NamedTuple):
 
     @property
     def root(self) -> bool:
-        """Whether it is root, or who the actuator runs as."""
+        """Return whether the peer is root or the actuator's own user."""
         return self.uid in (0, os.geteuid())
 
 
 @dataclass(eq=False)
 class ManagedDevice:
-    """One device: what may be done to it, what is done, and for whom.
+    """One device: its grants, the level in force and the peer that owns it.
 
-    The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard_at` is when
-    its agent last reported anything. What has a time ends at most `tick_s` late, the driver's own time
-    apart. Whatever goes wrong here ends this device's trial and hold, and nothing of another's.
+    `ask` runs the verbs, whose fields `requests` has checked. `heard_at` is the time of the owner's last
+    request, or of its disconnection. A lease or a hold ends at most `tick_s` seconds late, plus the
+    driver's time. An error here ends the trial and the hold of this device only.
     """
 
     restorer: Restorer
@@ -56,16 +56,16 @@ class ManagedDevice:
 
     @property
     def level(self) -> str:
-        """By what right the device is set as it is."""
+        """Return the level in force: "trial", "hold" or "original"."""
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
     async def grant(self) -> None:
-        """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
+        """Grant the configured knobs; `errors` lists each one that cannot be granted, with the reason."""
         async with self._alone():
             granted, self.errors = self.restorer.terms.values(self.restorer.about)
             for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
-                with suppress(errors.TuningError):  # a trial of it reports
+                with suppress(errors.TuningError):  # a trial of this knob reports the error
                     if why := await self.restorer.probe(knob):
                         self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
                         del granted[knob]
@@ -74,16 +74,18 @@ class ManagedDevice:
             log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the device is, what may be set, and where it goes back to."""
+        """Return the device's description, its granted values, and its configured original and floor."""
         terms = {"granted": self.restorer.granted, "original": self.restorer.terms.original}
         floor = {"floor": self.restorer.floor}
         return {**self.restorer.about, **terms, **floor, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what a peer asks, once what is over has ended: a late renewal is too late.
+        """Run a peer's verb, after every expired trial or hold has ended: a late renewal is refused.
 
         Raises:
-            DeviceBusy, Unauthorised: it is not this peer's to ask.
+            DeviceBusy: another peer owns the device.
+            Unauthorised: only root may restore it.
+            TuningError: the verb failed.
         """
         async with self._alone():
             await self._end_expired()
@@ -98,13 +100,13 @@ class ManagedDevice:
             try:
                 return await getattr(self, verb)(peer, **fields) or {"level": self.level}
             finally:
-                if self.owner == peer:  # the time that it waits for us is not its own
+                if self.owner == peer:  # the lease does not run while its owner waits for us
                     self.heard_at = self.now()
                     self.trial_until = self.trial_until and self.trial_until + self.now() - began
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Do one thing at a time; an unexpected error ends the setting in force, on this device alone."""
+        """Serialise access; an unexpected error ends the setting in force, on this device only."""
         async with self.lock:
             try:
                 yield
@@ -119,7 +121,7 @@ class ManagedDevice:
                 raise
 
     async def mind(self, stop: Collection[int]) -> None:
-        """Do what is due by the clock, until stopped."""
+        """End expired leases and retry failed restores every `tick_s` seconds, until stopped."""
         while not stop:
             with suppress(Exception):  # reported and contained by _alone
                 async with self._alone():
@@ -127,7 +129,7 @@ class ManagedDevice:
             await asyncio.sleep(self.tick_s)
 
     async def disconnected(self, peer: Peer) -> None:
-        """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
+        """Note that a connection has closed: its trial ends at once, its hold after the grace."""
         async with self._alone():
             if self.owner == peer:
                 self.owner, self.heard_at = None, self.now()
@@ -135,7 +137,7 @@ class ManagedDevice:
                     await self._fall()
 
     async def replay(self) -> None:
-        """Restore the device to what its journal says."""
+        """Restore the device from its journal, or take up the hold that outlived the last actuator."""
         await self.restorer.recall()
         async with self._alone():
             if await self._keeps():
@@ -145,18 +147,18 @@ class ManagedDevice:
                 await self.restorer.restore()
 
     async def _keeps(self) -> bool:
-        """Return whether a hold of what a change restarts stays over the actuator's own restart."""
+        """Return whether the hold may outlive the actuator: only the driver of a service can allow that."""
         with suppress(errors.TuningError):
             return bool(self.restorer.held and await self.driver.ask("keeps", self.uuid))
         return False
 
     async def release_driver(self) -> None:
-        """End the process that has the driver open; the next question starts another."""
+        """End the process that has the driver open; the next request starts another."""
         async with self._alone():
             await self.driver.close()
 
     async def close(self) -> None:
-        """Restore the device, regardless of its owner, and grant it no more."""
+        """Restore the device of any owner and refuse further requests; a hold that may outlive us stays."""
         async with self._alone():
             if not await self._keeps():
                 await self._end("the actuator stops")
@@ -166,7 +168,7 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and its original value; None: unknown."""
+        """Return the values in force, the original values (`found`) and the state; None is unknown."""
         reading = await self.restorer.shown()
         originals = self.restorer.original_values(reading)
         granted, budget, now = self.restorer.granted, self.restorer.record.budget, self.now()
@@ -183,7 +185,7 @@ class ManagedDevice:
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
-        """Give the device to this connection for a trial, and log what its agent calls that."""
+        """Lease the device to this connection for a trial, and log the agent's name of the trial."""
         if not 0.0 < lease_s <= self.config.lease_s:
             raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
         self._take(peer)
@@ -191,7 +193,7 @@ class ManagedDevice:
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
     async def apply(self, peer: Peer, setting: KnobValues) -> dict[str, Any]:
-        """Write a setting under the trial's lease; a failure falls back to the level below."""
+        """Write a setting under the trial's lease; return the reading. A failure falls back one level."""
         if self.trial_until is None or self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
         granted = await self._granted(setting)
@@ -203,7 +205,10 @@ class ManagedDevice:
         return await self.read(peer)
 
     async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
-        """Keep a trial, or a hold, alive and in force; return what a cap of the kernel holds below it."""
+        """Extend a trial's lease, or confirm a hold; write again the values that were lost.
+
+        Returns the level, and the ceilings that the kernel caps lower (`throttled`).
+        """
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
@@ -217,7 +222,7 @@ class ManagedDevice:
         return {"level": self.level, "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: KnobValues, valid_for_s: float) -> None:
-        """Put a confirmed setting in force for as long as it is valid and its agent lives."""
+        """Put a confirmed setting in force for `valid_for_s` seconds, or until its agent has ended."""
         if not valid_for_s > 0:
             raise errors.InvalidInput("valid_for_s must be above 0")
         granted = await self._granted(setting)
@@ -231,7 +236,7 @@ class ManagedDevice:
             raise
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
-        """Pause, as another program sets a knob: leave it that one, and put the rest back."""
+        """Pause the device because another program sets a knob: leave that knob, restore the others."""
         if self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
         try:
@@ -240,12 +245,12 @@ class ManagedDevice:
             await self._end(why)
 
     async def release(self, peer: Peer) -> None:
-        """Restore the device to its original. Raises ActuationError where it does not go back."""
+        """Restore the device to its original. Raises ActuationError if that fails."""
         await self._end("released by its agent")
         self._require_restored()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
-        """Restore the device, of any owner, and end a pause; its values are then its original."""
+        """Restore the device of any owner and end a pause; the values it shows then are its original."""
         await self._end("restored by an operator")
         self.restorer.settle()
         return await self.read(peer)
@@ -253,7 +258,7 @@ class ManagedDevice:
     async def cap(
         self, peer: Peer, group: str, revision: int, steps: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Be a member of a budget with these steps; what is above the cap in force is lowered first."""
+        """Join a budget, or replace its steps; values above the cap in force are lowered first."""
         try:
             at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
             await self.restorer.cap(Membership(group, revision, {}, at))
@@ -263,21 +268,21 @@ class ManagedDevice:
         return await self._rest(peer)
 
     async def leave_budget(self, peer: Peer) -> dict[str, Any]:
-        """Leave the budget: what the device falls back to is its original again."""
+        """Leave the budget: the device falls back to its original again."""
         await self.restorer.quit()
         return await self._rest(peer)
 
     async def _rest(self, peer: Peer) -> dict[str, Any]:
-        """Have what is neither tried nor held where it falls back to. Raises ActuationError."""
+        """Restore a device without a trial or hold; return its reading. Raises ActuationError."""
         if self.level == "original":
             await self.restorer.restore()
             self._require_restored()
         return await self.read(peer)
 
-    # What is behind them
+    # Leases, and the fall to a lower level
 
     def _take(self, peer: Peer) -> None:
-        """Give the device to a peer. Raises Conflict, ActuationError where it cannot be granted."""
+        """Make a peer the owner. Raises Conflict during a pause, ActuationError if not yet restored."""
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
@@ -285,14 +290,18 @@ class ManagedDevice:
         self.owner, self.heard_at = peer, self.now()
 
     def _require_restored(self) -> None:
-        """Raise ActuationError where the device is not at its original or another program's setting."""
+        """Raise ActuationError if the device shows neither its original nor another program's setting."""
         if self.restorer.trouble or (self.restorer.stuck and not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
     async def _granted(self, setting: KnobValues) -> KnobValues:
-        """Return a setting in the granted values' own form: 1410.0 is 1410.
+        """Return a setting with the values as granted, such as 1410 for 1410.0; None restores a knob.
 
-        Refuses what is not granted. None, and the original values of a knob, always are.
+        None and a knob's original value are always granted.
+
+        Raises:
+            UnknownKnob: a knob is not granted.
+            OutOfRange: a value is not granted, or above the budget's cap.
         """
         originals = self.restorer.original_values(await self.restorer.shown())
         whole: dict[str, Any] = {}
@@ -314,7 +323,7 @@ class ManagedDevice:
         return {**whole, **dict.fromkeys(back)}
 
     async def _end_expired(self) -> None:
-        """End what is over, lower what is above a cap, and try again what did not go back."""
+        """End an expired trial or hold, lower values above a cap, and retry a failed restore."""
         now = self.now()
         try:
             if self.level != "original":
@@ -328,7 +337,7 @@ class ManagedDevice:
             await self._end("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent has ended")
-        if self.restorer.stirred:  # CPUs, or a resume: what a renewal would see
+        if self.restorer.stirred:  # a CPU came or went, or the machine resumed
             self.restorer.retry_at = now
             try:
                 await self._put_in_force()
@@ -342,15 +351,15 @@ class ManagedDevice:
             await self.restorer.restore()
 
     async def _put_in_force(self) -> None:
-        """Write what came back, or was lost, while a trial or a hold is in force."""
+        """Write again the values that a trial or a hold has lost, as on a CPU that came back."""
         if self.level != "original":
             setting, held = self.restorer.record.setting, self.restorer.record.held
             await self.restorer.change(setting, held, again=False)
 
     async def _fall(self) -> None:
-        """End the trial: back to the hold, or to the original where there is none.
+        """End the trial: fall back to a valid hold, else to the original.
 
-        To the original, too, while a write that hung may still be done: a hold would not see it.
+        A write that hung forces the original: if it takes effect late, a hold would not notice.
         """
         self.trial_until, why = None, "the trial has ended"
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
@@ -362,7 +371,7 @@ class ManagedDevice:
         await self._end(why)
 
     async def _end(self, why: str) -> None:
-        """End all levels but the original."""
+        """End the trial and the hold, and restore the original."""
         if self.level != "original" or self.restorer.record.entries:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None

@@ -1,7 +1,7 @@
-"""The process that touches drivers: a child, so that a call that hangs hangs only the child.
+"""The child process that calls drivers: a call that hangs blocks only the child.
 
-Whatever the actuator loads is audited with it: a driver imports the standard library, its vendor's
-binding, this module, `tuner.errors` and `tuner.files`, nothing else.
+An audit of the actuator includes all that it loads. A driver therefore imports only the standard library,
+its vendor's binding, this module, `tuner.errors` and `tuner.files`.
 """
 
 import asyncio
@@ -21,81 +21,81 @@ log = logging.getLogger(__name__)
 
 Value = int | float | str
 MESSAGE = 1 << 18
-"""No message between it and the actuator is longer, in bytes: some 2,000 files."""
+"""The longest message between child and actuator, in bytes: about 2,000 files."""
 INIT_S = 60.0
-"""A fresh child has so long to find the devices, before any deadline: a driver that is loaded for each
-program takes seconds a device."""
+"""The time for a new child to find the devices, before any deadline applies, in seconds: a driver that is
+loaded for each program takes seconds per device."""
 SLOW = "persistence mode keeps a GPU's driver loaded: systemctl enable --now nvidia-persistenced"
 COMMIT_S = 70.0
-"""How long a driver may take to put in force what was written, as by restarting a service."""
+"""The deadline of `commit`, in seconds: it may restart a service."""
 READY = b"ready"
 LAST_WAIT_S = 1.0
-"""How long a killed child is waited for; one that the kernel does not let go lingers."""
+"""The wait for a killed child to end, in seconds; one still alive in the kernel counts as lingering."""
 MOST_LINGERING = 4
-"""How many may linger before no further child is started: what holds them holds the next one, too."""
+"""No child is started while this many linger: it would most likely hang, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
 TRAITS += ("probed", "defaults", "without", "restarts", "files", "moves", "watched")
-"""A device's description; what its driver need not have is empty.
+"""The description of a device; a trait that its driver lacks is empty.
 
-`driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
-that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
-`probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
-`without`: those left out, and why. `restarts`: a change restarts what runs there. `files`: its entries are
-files. `moves`: knobs that change the entries of others besides their own, and so are written and restored
-before them, and which others. `watched`: files whose change says that an entry came or went.
+`driver`: its name in actuator.toml. `lasting`: knobs whose value survives a reboot. `ceilings`: knobs that
+show the limit in force, which a cap of the kernel may lower, instead of the requested one. `probed`: knobs
+that firmware may have locked. `defaults`: the driver's own values, if it knows them. `without`: the knobs
+left out, and the reason. `restarts`: a change restarts the service there. `files`: its entries are files.
+`moves`: knobs that also change entries of others, and those others; such a knob is written and restored
+before them. `watched`: files that change when an entry comes or goes.
 """
 
 Absent = Mapping[str, str]
-"""In a device's place: the `uuid` of what ought to be there, and why it is `absent`."""
+"""An expected device that is missing: its `uuid`, and the reason as `absent`."""
 
 
 class KnobDriver(Protocol):
-    """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
+    """One device. Every method raises ActuationError, or DeviceLost if the device does not answer.
 
-    `uuid` names the device permanently. `epoch` is another one once
-    the driver was reloaded and has lost its settings; it is requested again at every use.
+    `uuid` identifies the device permanently. `epoch` changes when the driver is reloaded and has lost its
+    settings; it is read at every use.
 
-    What is written and restored are its entries: one for each knob, of the same name, unless it has
-    `entries`, `plan` and `put`, as where a knob is several files. It may also have, as attributes, what
-    differs from knob to knob: see TRAITS. One that `restarts` has `offer`, which is called with what is
-    granted, `commit`, after writes, and `keeps`, whether a hold may stay at the actuator's end.
+    The actuator writes and restores entries. Each knob is one entry of the same name, unless the driver
+    has `entries`, `plan` and `put`, as when a knob is several files. Optional attributes are listed in
+    TRAITS. A driver with `restarts` also has `offer`, called with the grants, `commit`, called after
+    writes, and `keeps`, which returns whether a hold may outlive the actuator.
     """
 
     uuid: str
 
     @property
     def board(self) -> str:
-        """What the device calls itself."""
+        """Return the device's own name."""
 
     @property
     def knobs(self) -> Sequence[str]:
-        """The knobs that devices of this kind may have; this one may refuse some."""
+        """Return the knobs of this kind of device; this device may lack some."""
 
     @property
     def epoch(self) -> str:
-        """Which load of the driver this is."""
+        """Return an identifier of this load of the driver."""
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return each knob's value in force; None where the hardware does not tell it."""
+        """Return each knob's value in force; None if the hardware does not report it."""
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, or to one that `read` returned before.
+        """Set a knob to a supported value, or to a value that `read` returned before.
 
-        None is the driver's own default: clocks unlocked, the default power limit.
+        None sets the driver's own default: clocks unlocked, the default power limit.
         """
 
 
 class DriverProcess:
-    """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
+    """Calls drivers in a child process, one call at a time, each with a deadline in seconds.
 
-    A fresh child has `init_s` to find the devices; one that takes longer continues, and the next call waits
-    for it. Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
-    may not have been done, or be done later: see `lingering`. Whatever lost a device, the next call
-    asks a fresh child.
+    A new child has `init_s` seconds to find the devices; if it takes longer, it continues, and the next
+    call waits for it. Every call raises ActuationError or DeviceLost. A call that hung may have taken
+    effect, may do so later, or never: see `lingering`. After a lost device, the next call uses a new
+    child.
     """
 
     def __init__(
@@ -114,17 +114,17 @@ class DriverProcess:
 
     @property
     def lingering(self) -> int:
-        """How many killed children the kernel has not let go: what they were doing may still be done."""
+        """Return the number of killed children still alive in the kernel: a late effect is possible."""
         self._part()
         return len(self._left)
 
     async def renew(self) -> None:
-        """Have the next call ask a fresh child; one that starts continues, for it would restart."""
+        """End the child, so that the next call starts a new one; one that still initialises continues."""
         if self._ready:
             await self.close()
 
     async def close(self) -> None:
-        """End the child."""
+        """Kill the child, and wait LAST_WAIT_S for its end."""
         line, self._line = self._line, None
         if line is None:
             return
@@ -135,24 +135,24 @@ class DriverProcess:
         self._left.append(line)
         with suppress(OSError):
             while await _received(line, LAST_WAIT_S):
-                pass  # it answers late
+                pass  # a late answer
         self._part()
 
     def _part(self) -> None:
-        """Release the children that are gone."""
+        """Forget the children that have ended."""
         self._left = [line for line in self._left if not _ended(line)]
 
     async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401 - JSON
-        """Return what a driver answers.
+        """Return a driver's answer to a verb.
 
-        `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
-        `read`: its knobs' values, its entries (knob, value, and the most that it may show now), those that
-        do not answer and why, and its driver's epoch; the entries named are read besides its own;
-        `plan`: for each knob of a setting, the value of each of its entries; None is its default;
-        `write`: nothing, once an entry is written;
-        `commit`: nothing, once what was written is in force;
-        `overruled`: whether the hardware shows that another program has set a knob since we did;
-        `keeps`: whether a hold may stay at the actuator's end.
+        - `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
+        - `read`: the knobs' values, the entries (knob, value, present maximum), the entries that do not
+          answer with the reason, and the epoch; the entries named in the call are read in addition;
+        - `plan`: for each knob of a setting, the value of each of its entries; None is the default;
+        - `write`: nothing, after an entry is written;
+        - `commit`: nothing, after the written values are in force;
+        - `overruled`: whether the hardware shows that another program set a knob after us;
+        - `keeps`: whether a hold may outlive the actuator.
         """
         problem, answer, allowed_s = "ended", dict[str, Any](), self._deadline_s
         try:
@@ -177,7 +177,7 @@ class DriverProcess:
         return answer["is"]
 
     async def _started(self, line: socket.socket, uuid: str) -> None:
-        """Return once the child has found the devices. Raises DeviceLost while it has not."""
+        """Return once the child has found the devices. Raises DeviceLost if it is late or has ended."""
         if self._ready:
             return
         try:
@@ -190,6 +190,7 @@ class DriverProcess:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver ended while it initialised")
 
     def _start(self) -> socket.socket:
+        """Fork a child and return the socket to it. Raises DeviceLost if too many children linger."""
         if self.lingering >= MOST_LINGERING:
             raise DeviceLost(f"{self.lingering} driver processes hang and cannot be killed")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -208,16 +209,16 @@ class DriverProcess:
         theirs.close()
         ours.setblocking(False)
         self._line, self._handle, self._ready = ours, -1, False
-        self._handle = os.pidfd_open(self._child)  # its number may be another's once it has ended
+        self._handle = os.pidfd_open(self._child)  # a pid may be reused after its end
         return ours
 
 
 async def _received(line: socket.socket, seconds: float) -> bytes:
-    """Return the next message, empty at the end. Raises TimeoutError, OSError."""
+    """Return the next message; empty at the end of the stream. Raises TimeoutError, OSError."""
     received = asyncio.get_running_loop().sock_recv(line, MESSAGE)
     try:
         return await asyncio.wait_for(received, seconds)
-    except asyncio.TimeoutError:  # no OSError before Python 3.11
+    except asyncio.TimeoutError:  # not an OSError before Python 3.11
         raise TimeoutError from None
 
 
@@ -225,7 +226,7 @@ def _ended(line: socket.socket) -> bool:
     """Return whether the process at the other end has ended, with all its system calls."""
     try:
         while line.recv(MESSAGE):
-            pass  # it answered late
+            pass  # a late answer
     except BlockingIOError:
         return False
     except OSError:
@@ -235,9 +236,9 @@ def _ended(line: socket.socket) -> bool:
 
 
 def _become_driver_process(line: int, parent: int) -> None:
-    """Keep nothing of the actuator's but the line to it, and end with it, whatever ends it."""
+    """Close all files of the actuator except the socket to it, and end when it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-        # Not ignored: a driver sees how a program ended that it started.
+        # Not ignored: a driver needs the exit codes of the programs that it starts.
         signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -247,6 +248,7 @@ def _become_driver_process(line: int, parent: int) -> None:
 
 
 def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Absent]]) -> None:
+    """Answer the actuator's messages until it closes the socket."""
     discovered = discover()
     drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in discovered}
     line.send(READY)
@@ -267,6 +269,7 @@ def _answered(
     uuid: str,
     *details: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
+    """Return the answer of one device's driver to a verb. Raises DeviceLost, or the driver's error."""
     if verb == "describe":
         return [about for driver in drivers.values() if (about := _described(driver))]
     driver = drivers.get(uuid)
@@ -286,9 +289,9 @@ def _answered(
 
 
 def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
-    """Return what a device is; nothing where it does not tell, which is logged.
+    """Return a device's description; empty, and logged, if its driver fails.
 
-    A knob without a value is left out: nothing could be granted of it.
+    A knob without values is left out, because no value of it could be granted.
     """
     if isinstance(driver, Mapping):
         return dict(driver)
@@ -304,7 +307,7 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
 
 
 def refusal(error: TuningError) -> dict[str, Any]:
-    """Return an error as it is sent over a line."""
+    """Return an error as an answer over a socket."""
     knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
     problem = {"code": error.code, "message": error.message, "hint": error.hint}
     return {"ok": False, **problem, **knob}

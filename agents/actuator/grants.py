@@ -1,4 +1,4 @@
-"""What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
+"""The grants in actuator.toml, read strictly: a knob or a value that it does not list is denied."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
 DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel", "unit")
-"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
+"""Driver names in actuator.toml: packages of agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
 TIMES = dict.fromkeys(
@@ -20,17 +20,17 @@ TIMES = dict.fromkeys(
 )
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
 CONFIG |= {"job": dict}
-"""What actuator.toml may hold, and of what kind it is."""
+"""The keys of actuator.toml and the type of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What may be written to the devices whose UUID matches a pattern, and where they go back to.
+    """The values that may be written to the devices whose UUID matches a pattern, and their fall-backs.
 
-    `grant` maps a knob to its least and greatest value, or to the words it may be. `original` is for
-    knobs that cannot be read; `failsafe` is written in place of the original where a device must never
-    be left at its original setting: it is a cap, and no grant may reach above it. `floor` is where a member
-    of a power budget falls back to; without it the device can be no member.
+    `grant` maps a knob to its least and greatest value, or to its permitted words. `original` is for knobs
+    that cannot be read. `failsafe` replaces the original on a device that must never be left at that; it
+    is a cap, and no grant may exceed it. A member of a power budget falls back to `floor`; a device
+    without one cannot be a member.
     """
 
     match: str
@@ -40,9 +40,9 @@ class Granted:
     floor: Mapping[str, int | float] = field(default_factory=dict)
 
     def values(self, about: Mapping[str, Any]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-        """Return the values that may be written to a device, knob by knob, and what cannot be granted.
+        """Return the values that may be written to a device, by knob, and the errors in its grants.
 
-        `about` is what its driver describes. What is wrong with one knob costs that knob alone.
+        `about` is the driver's description of the device. An error in one knob denies only that knob.
         """
         permitted: dict[str, tuple[Value, ...]] = {}
         errors: list[str] = []
@@ -59,7 +59,7 @@ class Granted:
         return permitted, errors
 
     def _wrong(self, knob: str, about: Mapping[str, Any]) -> str:
-        """Return why a knob cannot be granted as the file says; empty where it can."""
+        """Return the reason that a knob cannot be granted as configured; empty if it can."""
         bounds, span = self.grant.get(knob, ()), about["ranges"].get(knob, ())
         if not span:
             why = dict(about.get("without", ())).get(knob)
@@ -82,11 +82,11 @@ class Granted:
 class ActuatorConfig:
     """The actuator's configuration, with defaults. Times are in seconds.
 
-    `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
-    its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a
-    driver may take to answer, `min_restart_s` the least time between two settings that restart a service.
-    Members of `group` may connect. `jobs` is what a batch job may ask for within that; its lease ends where
-    nothing of it was seen for `job_absent_s`.
+    `lease_s` is the longest life of a trial without renewal, `agent_grace_s` that of a hold without its
+    agent, and `hold_s` that of a hold without a new request. A driver has `deadline_s` to answer. Two
+    settings that restart a service are at least `min_restart_s` apart. Members of `group` may connect.
+    `jobs` limits the requests of batch jobs; a job's lease ends after `job_absent_s` without a sign of the
+    job.
     """
 
     socket: str = "/run/jouletune/actuator.sock"
@@ -103,7 +103,7 @@ class ActuatorConfig:
     jobs: Granted = Granted(match="jobs")
 
     def granted(self, uuid: str) -> Granted:
-        """Return what is granted on a device: the first pattern that fits it, else nothing."""
+        """Return the grants of a device: those of the first matching pattern; empty if none matches."""
         fits = (d for d in self.devices if fnmatchcase(uuid, d.match))
         return next(fits, Granted(match=uuid))
 
@@ -112,7 +112,7 @@ def load_config(path: Path) -> ActuatorConfig:
     """Read actuator.toml: the fields of ActuatorConfig, and a `[[device]]` table per pattern.
 
     Raises:
-        ConfigError: the file cannot be read or parsed, or a key or a value does not fit.
+        ConfigError: the file cannot be read or parsed, or a key or a value is not valid.
     """
     table = read(path, CONFIG)
     for key in TIMES.keys() & table.keys():
@@ -129,6 +129,7 @@ def load_config(path: Path) -> ActuatorConfig:
 
 
 def _granted(where: str, given: object) -> Granted:
+    """Return the grants of one table; `where` names it in errors. Raises ConfigError."""
     table = checked(where, given, DEVICE)
     if not table.get("match"):
         raise ConfigError(f"{where} has no match", hint='add match = "GPU-*"')
@@ -148,7 +149,7 @@ def _granted(where: str, given: object) -> Granted:
     return Granted(**table, **budget)
 
 
-def within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds
-    """Return whether a value is one of the words in a span, or a number from its first to its last."""
+def within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - any value of a TOML file
+    """Return whether a value is one of the words of a span, or a number from its first to its last."""
     numbers = {type(value), type(span[0])} <= {int, float}
     return span[0] <= value <= span[-1] if numbers else str(value) in map(str, span)

@@ -21,26 +21,27 @@ T = TypeVar("T")
 
 COPIES = (".json", ".copy")
 DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError)
-"""What reading a damaged record may raise."""
+"""The errors that reading a damaged record may raise."""
 STAY = "stay=all"
-"""What is kept beside the devices' records: the order that all stay at their originals."""
+"""The name of the note beside the records: the order to keep all devices at their originals."""
 
 
 WRITING, PROBING, SET, CAPPED = "writing", "probing", "set", "capped"
-"""States of an entry. Our write is on its way: whatever it shows then is our doing. It showed `at`, below
-ours, which is written once more. It is what we wrote. The kernel caps it at `at`, below ours."""
+"""States of an entry. WRITING: our write is on its way, and any value shown is due to it. PROBING: the
+entry showed `at`, below our value, which is written once more. SET: our value is in force. CAPPED: the
+kernel caps it at `at`, below our value."""
 OFFLINE, THEIRS, RESTORED = "waiting: offline", "lowered by another", "restored"
-"""Its CPU or device is offline: it is restored once that is back. Another program set it to `at`, and it is
-left alone. It is back, and is kept for the next time, as a member's floor is."""
+"""OFFLINE: its CPU or device is offline; it is restored once that is back. THEIRS: another program set it
+to `at`, and it is left alone. RESTORED: it is at its target and kept for later, as a member's floor is."""
 
 
 @dataclass(slots=True)
 class JournalEntry:
-    """A file, or a driver's call, that our changes move.
+    """One file, or one driver call, that our changes affect.
 
-    `original` is its value before them, `wrote` what we wrote last; None is the driver's own default, for
-    what cannot be read. `back` is what it goes back to instead of its original, `lasts` whether its value
-    outlives a boot. `at` is what it showed in place of what we wrote.
+    `original` is the value before our changes, `wrote` our last value; None is the driver's own default,
+    for entries that cannot be read. `back` replaces the original as the target of a restore. `lasts`: the
+    value survives a reboot. `at` is the value shown instead of ours.
     """
 
     knob: str
@@ -53,22 +54,22 @@ class JournalEntry:
 
     @property
     def target(self) -> Value | None:
-        """What it goes back to; None is the driver's own default."""
+        """Return the value to restore; None is the driver's own default."""
         return self.original if self.back is None else self.back
 
     @property
     def at_rest(self) -> str:
-        """Its state once it shows what we wrote last."""
+        """Return the entry's state when it shows our last value."""
         return RESTORED if self.wrote == self.target else SET
 
 
 @dataclass(slots=True)
 class Record:
-    """What we do to one device, valid only in the boot and the load of the driver it was made in.
+    """Our changes to one device, valid for one boot and one load of the driver.
 
-    `setting` is what its knobs are set to, `originals` their former values, `held` whether a hold is set.
-    `driver` is the driver's name with its argument. `budget` has a member's floor, and its steps, whose
-    times are this boot's.
+    `setting` has the values that its knobs are set to, `originals` the former ones; `held` marks a hold.
+    `driver` is the driver's name with its argument. `budget` has a member's floor and its steps, whose
+    times are on this boot's clock.
     """
 
     device: str
@@ -85,9 +86,9 @@ class Record:
 class RestoreJournal:
     """Two files per device that is not at its original setting, each with a checksum and a number.
 
-    The whole one with the highest number counts. `marks` is a folder that the next boot empties: a file
-    there says that a device has a record. Its file calls are one each, so that what happens between any two
-    can be tested.
+    The intact copy with the highest number is valid. `marks` is a folder that is empty after a boot; a
+    file in it shows that a device had a record in this boot, so a deleted journal is noticed. Each file
+    operation is a separate method, so that tests can inject a fault between any two.
     """
 
     def __init__(self, folder: Path, marks: Path | None = None) -> None:
@@ -96,10 +97,10 @@ class RestoreJournal:
         self._unsure: set[str] = set()
 
     def get(self, device: str) -> Record | None:
-        """Return a device's record, None where it is at its original setting.
+        """Return a device's record; None if the device is at its original setting.
 
         Raises:
-            StoreError: there is one, and no copy of it is whole; or there was one in this boot.
+            StoreError: no copy of the record is intact, or the record of this boot was deleted.
         """
         name = file_name(device)
         record = self._newest(name, _record)
@@ -109,26 +110,26 @@ class RestoreJournal:
         return record
 
     def save(self, record: Record) -> None:
-        """Put a record on the disk, or drop an empty one; no power cut undoes what returned.
+        """Write a record to the disk, or remove an empty one; a later power cut does not undo it.
 
         Raises:
-            StoreError: the disk refuses; the device is not to be touched.
+            StoreError: the write failed; do not touch the device.
         """
         whole = record.entries or record.budget.floor
         self._put(file_name(record.device), asdict(record) if whole else None)
 
     def stay(self, by: str) -> None:
-        """Note who ordered that all devices stay at their originals; empty: the note is removed.
+        """Save the user that ordered all devices to stay at their originals; empty removes the note.
 
         Raises:
-            StoreError: the disk refuses.
+            StoreError: the write failed.
         """
         self._put(STAY, {"device": STAY, "by": by} if by else None)
 
     def stays(self) -> str:
-        """Return who ordered that all devices stay at their originals, empty without a note.
+        """Return the user that ordered all devices to stay at their originals; empty without a note.
 
-        A damaged note holds as well: what it represents is the safe side.
+        A damaged note counts as an order: that is the safe reading.
         """
         try:
             return self._newest(STAY, lambda table: str(table["by"])) or ""
@@ -136,15 +137,15 @@ class RestoreJournal:
             return f"unknown user: {error}"
 
     def kept(self, record: Record) -> bool:
-        """Return whether a record is on the disk as it was saved, as far as files' names tell."""
+        """Return whether a record's files exist and its last write succeeded; contents are not compared."""
         name = file_name(record.device)
         present = all(path.exists() for path in self._paths(name))
         return name not in self._unsure and (present or not record.entries)
 
     def missing(self, devices: Collection[str], boot: str) -> list[str]:
-        """Return the names of devices that have a record and are none of these.
+        """Return the file names of recorded devices that are not among `devices`.
 
-        Records of another boot are dropped where the hardware forgot what we did.
+        A record of another boot is removed if none of its values survives a reboot.
         """
         left: list[str] = []
         for name in sorted(self._recorded() - {*map(file_name, devices)}):
@@ -158,7 +159,7 @@ class RestoreJournal:
         return left
 
     def drivers(self) -> set[str]:
-        """Return the drivers that whole records name."""
+        """Return the drivers named in intact records."""
         names: set[str] = set()
         for name in self._recorded():
             with suppress(StoreError):
@@ -166,10 +167,11 @@ class RestoreJournal:
         return names
 
     def _recorded(self) -> set[str]:
+        """Return the file names of all devices that have a record."""
         return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
 
     def _newest(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        """Return what the newest whole copy holds. Raises StoreError where there are only others."""
+        """Return the newest intact copy, parsed; None without a file. Raises StoreError."""
         whole: dict[int, T] = {}
         damage: list[str] = []
         for path in self._paths(name):
@@ -195,6 +197,7 @@ class RestoreJournal:
         return whole[max(whole)] if whole else None
 
     def _put(self, name: str, table: Mapping[str, Any] | None) -> None:
+        """Write both copies of a table, or remove them if it is None. Raises StoreError."""
         self._number += 1
         self._unsure.add(name)
         text = json.dumps({"number": self._number, **(table or {})})
@@ -220,7 +223,7 @@ class RestoreJournal:
             self._mark(name, True)
 
     def _mark(self, name: str, there: bool) -> None:
-        """Note whether there is a record in this boot; a mark without one would be a false alarm."""
+        """Note whether a device has a record in this boot. A mark without a record is a false alarm."""
         with suppress(OSError):
             if self._marks and there:
                 self._marks.mkdir(0o700, parents=True, exist_ok=True)
@@ -229,6 +232,7 @@ class RestoreJournal:
                 (self._marks / name).unlink(missing_ok=True)
 
     def _paths(self, name: str) -> list[Path]:
+        """Return the paths of both copies."""
         return [self._folder / f"{name}{copy}" for copy in COPIES]
 
     def read(self, path: Path) -> bytes:
@@ -236,7 +240,7 @@ class RestoreJournal:
         return path.read_bytes()
 
     def write(self, path: Path, content: bytes) -> None:
-        """Fill a file; it is not yet on the disk."""
+        """Write a file's content; `sync` then forces it to the disk."""
         path.write_bytes(content)
 
     def sync(self, path: Path) -> None:
@@ -248,24 +252,27 @@ class RestoreJournal:
             os.close(handle)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Put one file instead of another."""
+        """Rename a file, replacing the one at `new`."""
         old.replace(new)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there; a folder in its place, too."""
+        """Remove a file or an empty folder, if it exists."""
         if path.is_dir():
             path.rmdir()
         path.unlink(missing_ok=True)
 
 
 def file_name(device: str) -> str:
-    """Return a device's name as a file's; never that of the note."""
+    """Return the file name for a device; it never equals the note's."""
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device)
 
 
 def _record(table: dict[str, Any]) -> Record:
+    """Return a record from its table, also from one that 0.2.0 wrote."""
     entries = {name: JournalEntry(**entry) for name, entry in table.pop("entries", {}).items()}
-    for knob, of in table.pop("knobs", {}).items():  # of 0.2.0, whose epoch of files said nothing
+    for knob, of in table.pop(
+        "knobs", {}
+    ).items():  # of 0.2.0, where files had the constant epoch "files"
         state = WRITING if of["pending"] or of["wrote"] is None else SET
         entries[knob] = JournalEntry(knob, of["found"], of["wrote"], state, of["back"], of["lasts"])
         table.setdefault("setting", {})[knob] = of["wrote"]
@@ -276,5 +283,5 @@ def _record(table: dict[str, Any]) -> Record:
 
 
 def _sum(text: str) -> str:
-    """Return what a file's text must still come to when it is read: one flipped bit may be a knob."""
+    """Return the SHA-256 of a record's text: one flipped bit could change a knob."""
     return hashlib.sha256(text.encode()).hexdigest()

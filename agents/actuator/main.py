@@ -1,9 +1,9 @@
 """The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift|leave [FOLDER]`.
 
-Agents ask for devices in JSON lines at a Unix socket. `restore` puts every device back, and with `--wait S`
-first waits up to S seconds for CPUs that are offline, `stay` keeps them
-there until `lift`, and `leave` takes them out of their budgets: these need the journal in FOLDER alone,
-else in $STATE_DIRECTORY, or as `serve` had it.
+`serve` answers agents, which send JSON lines to a Unix socket. `restore` restores every device; with
+`--wait S` it first waits up to S seconds for offline CPUs. `stay` keeps the devices at their originals
+until `lift`. `leave` takes them out of their budgets. These four need only the journal: in FOLDER, else in
+$STATE_DIRECTORY, else in the folder of the last `serve`.
 """
 
 import asyncio
@@ -35,25 +35,26 @@ from tuner.notify import notify
 log = logging.getLogger(__name__)
 
 VERBS = {"serve": (1, 2), **dict.fromkeys(("restore", "stay", "lift", "leave"), (0, 1))}
-"""Verb to how many arguments it takes."""
+"""The numbers of arguments that each verb accepts."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
-"""How many connections are served, and as many more for root alone."""
+"""The most connections that are served, and the additional ones for root alone."""
 WAITING = 3
-"""The exit code where all that is left are files that wait for their CPU."""
+"""The exit code if only files of offline CPUs are left to restore."""
 BEAT_S = 0.2
-"""We look so often whether to stop, and tell systemd that we live."""
+"""The period of our checks for a stop, and of systemd's watchdog pings, in seconds."""
 MISSING = "the device is missing and not restored; the actuator keeps searching for it"
 LIFT = "when it is done: `jouletune actuator restore --all --lift`"
 
 
 @dataclass(eq=False)
 class ActuatorService:
-    """All devices behind one door. A hanging device does not block requests for another.
+    """All devices behind one socket. A hanging device does not block requests for another.
 
-    `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `absent` what cannot be had, and why (discovery, a driver
-    or a device does not answer, another process has it), `stay` who keeps all devices at their originals.
+    `driver` makes a driver process; `claim` locks a device for this process. `missing` has the recorded
+    devices that do not answer. `absent` has the reason for each one that is unavailable: discovery, a
+    driver or the device does not answer, or another process has it. `stay` is the user that keeps all
+    devices at their originals.
     """
 
     config: ActuatorConfig
@@ -74,7 +75,7 @@ class ActuatorService:
         self.finder = self.driver()
 
     async def find(self) -> list[ManagedDevice]:
-        """Look for devices; return those that are not managed yet, each locked for this process."""
+        """Search for devices; return the new ones, each locked for this process."""
         listed, devices = [], list[ManagedDevice]()
         try:
             listed = await self.finder.ask("describe")
@@ -95,12 +96,12 @@ class ActuatorService:
         return devices
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
-        """Take devices up: from now on peers can ask for them."""
+        """Manage devices: from now on peers can request them."""
         self.devices |= {device.uuid: device for device in devices}
         self.missing = self.originals.missing(self.devices, self.boot)
 
     async def replay(self) -> dict[str, str]:
-        """Put every device back to what its journal says; return what did not go back, and why."""
+        """Restore every device from its journal; return those not restored, with the reasons."""
         await _each(device.replay() for device in self.devices.values())
         self.stay = self.originals.stays()
         for name, why in self._absent().items():
@@ -108,52 +109,52 @@ class ActuatorService:
         return self.wrong()
 
     async def leave(self) -> dict[str, str]:
-        """Take every device out of its budget; return what is not at its original then, and why."""
+        """Take every device out of its budget; return those not at their originals, with the reasons."""
         root = Peer(0, os.getpid(), 0)
         await _each(device.leave_budget(root) for device in self.devices.values())
         still = (u for u, s in self.devices.items() if s.restorer.record.budget.floor)
         return dict.fromkeys(still, "it is in its budget still") | self.wrong()
 
     def wrong(self) -> dict[str, str]:
-        """Return what is not as it should be, and why."""
+        """Return the devices that need attention, with the reasons."""
         wrong = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
         return wrong | self._absent()
 
     def waiting(self) -> dict[str, int]:
-        """Return how many files of each device are restored once their CPU is online, or a cap is over."""
+        """Return for each device the number of files that wait for their CPU, or for the end of a cap."""
         return {uuid: len(device.restorer.waiting) for uuid, device in self.devices.items()}
 
     async def grant(self) -> None:
-        """Grant what the configuration says; before this, nothing is."""
+        """Grant the configured knobs of every device; before this call no knob is granted."""
         await _each(device.grant() for device in self.devices.values())
 
     async def search(self, stop: Collection[int]) -> None:
-        """Look for devices for as long as one is missing, and restore those that appear."""
+        """Search repeatedly while a device is missing, and restore those that appear."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
         while not stop and self._absent():
             await asyncio.sleep(BEAT_S)
             if self.now() < at:
                 continue
             for device in await self.find():
-                await _each([device.replay()])  # before anybody may ask for it
+                await _each([device.replay()])  # before a peer can request it
                 await _each([device.grant()])
                 self.adopt([device])
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
 
     def status(self) -> str:
-        """Return in one line how the devices are."""
+        """Return the state of all devices in one line."""
         waits = {u: f", {n} files wait" if n else "" for u, n in self.waiting().items()}
         how = {u: s.level + waits[u] for u, s in self.devices.items()} | self.wrong()
         first = [f"{self.stay} keeps all devices at original settings"] if self.stay else []
         return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
-        """Return what is not there, and in what words."""
+        """Return the missing and unavailable devices, with the reasons."""
         return dict.fromkeys(self.missing, MISSING) | self.absent
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, one line in and one line out; at its end its trial is over."""
+        """Serve one connection, one line in and one line out; when it closes, its trial ends."""
         line = writer.get_extra_info("socket")
         peer = Peer(self.count + 1, *credentials(line)[:2])
         self.count, self.inside = self.count + 1, self.inside + 1
@@ -177,9 +178,11 @@ class ActuatorService:
             await _each(device.disconnected(peer) for device in self.devices.values())
 
     def _welcome(self, peer: Peer, groups: set[int]) -> bool:
+        """Return whether a peer may connect: root, or a member of the group."""
         return peer.root or self.gid in groups
 
     async def _answered(self, peer: Peer, request: bytes) -> bytes:
+        """Return the answer to a request as a line; an error is an answer, too."""
         try:
             return to_line({"ok": True, **await self.ask(peer, *parse(request))})
         except errors.TuningError as error:
@@ -190,7 +193,7 @@ class ActuatorService:
             return to_line(answer | {"code": "internal"})
 
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
+        """Run a peer's verb. Raises TuningError if it fails or is not permitted."""
         if verb == "capabilities":
             names = ("lease_s", "agent_grace_s", "min_restart_s")
             times = {name: getattr(self.config, name) for name in names}
@@ -210,7 +213,7 @@ class ActuatorService:
         return answer
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
-        """Put all devices back, to stay there or not; or let them be set again."""
+        """Restore all devices (`stay`: and keep them there), or let them be set again (`lift`)."""
         if not peer.root:
             raise errors.Unauthorised(f"only root may {verb}")
         if verb == "lift":
@@ -226,12 +229,12 @@ class ActuatorService:
 
 
 async def _each(work: Iterable[Awaitable[Any]]) -> None:
-    """Do all of it at the same time; an error of one stops no other and is logged."""
+    """Run all tasks at the same time; an error in one does not stop another."""
     await asyncio.gather(*work, return_exceptions=True)
 
 
 def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDriver | Absent]:
-    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
+    """Return the devices of these drivers, each `NAME` or `NAME:ARGUMENT`, and those that do not answer."""
     discovered: list[KnobDriver | Absent] = []
     for name in names:
         kind, _, argument = name.partition(":")
@@ -243,7 +246,7 @@ def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDrive
                 discovered.append(driver)
             silent = getattr(module, "unanswered", dict[str, str])()
             discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
-        except Exception as error:  # noqa: BLE001 - the other drivers report their devices all the same
+        except Exception as error:  # noqa: BLE001 - a failure of one driver must not hide another's devices
             log.error("event=no_devices driver=%s why=%r", name, error)
             why = f"the driver does not answer: {error}; the actuator keeps searching for devices"
             discovered.append({"uuid": name, "absent": why})
@@ -251,7 +254,7 @@ def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDrive
 
 
 def lock(path: Path) -> None:
-    """Have a file or a folder alone until this process ends; nothing is written to it.
+    """Lock a file or a folder until this process ends; nothing is written to it.
 
     Raises:
         Conflict: another actuator has it.
@@ -267,9 +270,9 @@ def lock(path: Path) -> None:
 
 
 def claim(about: Mapping[str, Any]) -> None:
-    """Have a device alone on this host, whatever state folder is used. Raises Conflict.
+    """Lock a device on this host, independent of the state folder. Raises Conflict.
 
-    Where no lock can be had, as on a read-only disk, the device is taken all the same.
+    If no lock file can be created, as on a read-only disk, the device is used without one.
     """
     name, argument = file_name(about["uuid"]), about["driver"].partition(":")[2]
     where = hashlib.sha256(os.path.realpath(argument).encode()).hexdigest()[:12]
@@ -282,12 +285,12 @@ def claim(about: Mapping[str, Any]) -> None:
 
 
 def run_folder() -> Path:
-    """Return the folder of what lives until the next boot: $JOULETUNE_RUN, else the usual one."""
+    """Return the folder for files that last until the next boot: $JOULETUNE_RUN, else /run/jouletune."""
     return Path(os.environ.get("JOULETUNE_RUN", "/run/jouletune"))
 
 
 def state_folder(argument: str = "") -> Path:
-    """Return where the journal is: as given, else from systemd, else where the last `serve` had it."""
+    """Return the journal's folder: the argument, else systemd's, else that of the last `serve`."""
     folder = argument or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     with suppress(OSError):
         folder = folder or (run_folder() / "state").read_text()
@@ -297,12 +300,12 @@ def state_folder(argument: str = "") -> Path:
 async def run(
     verb: str, config: ActuatorConfig, folder: Path, stop: Collection[int], wait_s: float = 0.0
 ) -> int:
-    """Replay the journal; to serve, also serve agents until stopping; then put everything back.
+    """Replay the journal; for `serve`, then serve agents until stopped; at the end restore all devices.
 
-    Returns 1 where the replay left something altered, WAITING where only a CPU was offline for longer than
-    `wait_s`, else 0. Raises StoreError: the folder cannot be used.
+    Returns 1 if the replay left a device altered, WAITING if only CPUs stayed offline for more than
+    `wait_s` seconds, else 0. Raises StoreError if the folder cannot be used.
     """
-    now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
+    now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # includes suspended time
     originals, serves = RestoreJournal(folder, run_folder() / "journal"), verb == "serve"
     names = originals.drivers() | {*(config.drivers if serves else ())}
     names |= {*DRIVERS} if "" in names and not serves else set()
@@ -343,14 +346,14 @@ async def run(
 
 
 async def _ping_watchdog(actuator: ActuatorService) -> None:
-    """Tell systemd again and again that we live, also while drivers initialise and devices go back."""
+    """Ping systemd's watchdog and update the status, also while drivers start and devices are restored."""
     while True:
         notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
         await asyncio.sleep(BEAT_S)
 
 
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
-    """Serve agents until stopping. One task per device minds its time, whatever the others do."""
+    """Serve agents until stopped. One task per device ends its leases, independent of the other devices."""
     notify("READY=1")
     tasks = {"search": asyncio.create_task(actuator.search(stop))}
     while not stop:
@@ -363,9 +366,9 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
         await asyncio.sleep(BEAT_S)
         for task in tasks.values():
             if task.done():
-                task.result()  # what broke ends the process, and its unit restores
+                task.result()  # an error ends the process, and its unit restores
     await asyncio.gather(*tasks.values())
-    server.close()  # and do not wait: agents stay connected for as long as they like
+    server.close()  # no wait for connections: agents keep theirs open
 
 
 async def listen(actuator: ActuatorService, path: Path) -> asyncio.Server:
@@ -380,7 +383,7 @@ async def listen(actuator: ActuatorService, path: Path) -> asyncio.Server:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command. 0: done; 1: something is not as it should be; 2: bad input; 3: a CPU is offline."""
+    """Run one command. 0: done; 1: a device needs attention; 2: bad input; 3: a CPU is offline."""
     verb, *rest = arguments or [""]
     wait_s = 0.0
     if rest[:1] == ["--wait"] and verb == "restore" and rest[1:2] and rest[1].isdecimal():
@@ -401,7 +404,7 @@ def main(arguments: Sequence[str]) -> int:
             config = load_config(Path(rest[0]))
             if len(rest) == 1 and not os.environ.get("STATE_DIRECTORY"):
                 folder = Path(config.state_dir)
-        except errors.ConfigError as error:  # what is altered goes back all the same
+        except errors.ConfigError as error:  # altered devices must be restored even so
             verb, wrong = "restore", str(error)
     elif folder.is_file():
         wrong = f"{folder} is not a folder; give the folder of the journal, or no folder"
@@ -418,7 +421,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _gid(group: str) -> int:
-    """Return a group's id, -1 where there is no such group."""
+    """Return a group's id; -1, and a warning in the log, if it does not exist."""
     with suppress(KeyError):
         return grp.getgrnam(group).gr_gid
     log.warning("event=no_group group=%s", group)

@@ -1,4 +1,4 @@
-"""Requests to the root process, parsed strictly, and their sender as the kernel reports it."""
+"""Requests to the root process, parsed strictly, and the sender's credentials from the kernel."""
 
 import ctypes
 import json
@@ -13,10 +13,10 @@ from tuner.toml import NUMBER, checked
 
 LONGEST_S = 1e9
 LONGEST_LINE = 1 << 16
-"""A request is no longer than this, in bytes."""
+"""The longest request, in bytes."""
 IDS = struct.Struct("3i")
 SO_PEERGROUPS, MOST_GROUPS = 59, 65536
-"""The socket option, and NGROUPS_MAX of the kernel."""
+"""The socket option, and the kernel's NGROUPS_MAX."""
 
 ONE = {"device": str}
 LEASE = {**ONE, "lease_s": NUMBER}
@@ -30,16 +30,16 @@ VERBS: Mapping[str, Mapping[str, Any]] = {
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
     "cap": {**ONE, "group": str, "revision": int, "steps": list},
 }
-"""Verb to its fields, all of them demanded but `trial`, and of what kind each is."""
+"""The fields of each verb and their types. All are required except `trial`."""
 STEP = {"in_s": NUMBER, "cap_w": NUMBER, "at_most": dict}
-"""The fields of a step of `cap`, all of them demanded: from when on which knobs are at most at what."""
+"""The required fields of a step of `cap`: the seconds until it begins, its watts, and a maximum by knob."""
 
 
 def parse(request: bytes) -> tuple[str, dict[str, Any]]:
     """Return a request's verb and its fields.
 
     Raises:
-        InvalidInput: it is not a JSON object, or not exactly what the verb demands.
+        InvalidInput: the request is not a JSON object, or its fields are not exactly those of the verb.
     """
     try:
         table = json.loads(request, parse_constant=_finite, parse_float=_finite)
@@ -69,15 +69,15 @@ def _finite(text: str) -> float:
 
 
 def credentials(line: socket.socket) -> tuple[int, int, int]:
-    """Return the process, the user and the group at the other end, as they were when it connected."""
+    """Return the process, user and group of the peer as they were when it connected."""
     return IDS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, IDS.size))
 
 
 def groups(line: socket.socket) -> set[int]:
-    """Return all groups that the process at the other end is in; Python's own call gives 256 at most.
+    """Return all groups of the peer's process; Python's own call returns at most 256.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report them.
     """
     group_ids, size = (ctypes.c_int * MOST_GROUPS)(), ctypes.c_uint(4 * MOST_GROUPS)
     libc, option = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
@@ -87,5 +87,5 @@ def groups(line: socket.socket) -> set[int]:
 
 
 def to_line(answer: Mapping[str, Any]) -> bytes:
-    """Return an answer as it is sent."""
+    """Return an answer as one line of JSON."""
     return json.dumps(answer).encode() + b"\n"

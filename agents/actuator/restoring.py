@@ -1,9 +1,9 @@
-"""What root has changed on one device: journalled before it is written, and restored, entry by entry.
+"""Root's changes to one device: journalled before they are written, and restored entry by entry.
 
-An entry is a file, or a driver's call. Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of
-the kernel: `scaling_max_freq` and `max_freq` show the lowest of all limits, so also those of heat and
-firmware, not the one that was written; the files of a policy without an online CPU answer EBUSY, and their
-limits come back with the CPU. It is one file, so an audit finds every restore in one place.
+An entry is a file, or a driver call. Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of
+the kernel. `scaling_max_freq` and `max_freq` show the lowest of all limits, including those of heat and
+firmware, not the written one. The files of a policy without an online CPU answer EBUSY, and their limits
+come back with the CPU. All restores are in this one file so that an audit finds them.
 """
 
 import errno
@@ -38,15 +38,15 @@ from tuner.errors import ActuationError, Conflict, DeviceLost, StoreError, Tunin
 log = logging.getLogger(__name__)
 
 KnobValues = Mapping[str, Any]
-"""Knob to value; None is at its original setting."""
+"""Knob to value; None is the knob's original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""The first wait before what failed is tried again; it doubles up to the longest."""
+"""The first wait before a failed restore is tried again, in seconds; it doubles up to the longest."""
 LOOK_S = 3.0
-"""How often what waits is looked at, and a member's floor: a driver may be loaded again."""
+"""The period of checks of waiting entries and a member's floor, in seconds: the driver may be reloaded."""
 LEAST_SLEEP_S, SLEPT = 0.1, " slept "
-"""Two clocks that are read one after the other may differ by less."""
+"""A difference between two clocks below this, in seconds, is only the time between their reads."""
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
-"""What the kernel answers to a write where firmware has locked a limit."""
+"""The kernel's answers to a write if firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 FLOOR = "set [device.budget] floor in actuator.toml to granted values below its original"
 PARTS = "its parts are not in force together; leave one of them out"
@@ -54,18 +54,18 @@ LATE = "a hung write may still take effect; the device is restored again after t
 
 
 class Forgotten(ActuationError, code="actuation"):
-    """The driver was restarted and forgot what a trial had set."""
+    """The driver was restarted and has lost a trial's setting."""
 
 
 def suspended_s() -> float:
-    """Return for how long this machine has slept since it was started, in seconds."""
+    """Return the time that this machine has been suspended since it booted, in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class DeviceReading(NamedTuple):
-    """What a device shows: values by knob; by entry its knob, its value and the most it may show now.
+    """The values of a device: `values` by knob; by entry its knob, value and present maximum.
 
-    What is offline is in none of them, what does not answer in `silent`, with the reason.
+    An offline entry is in neither. An entry that does not answer is in `silent`, with the reason.
     """
 
     values: Mapping[str, Value | None] = {}
@@ -74,25 +74,29 @@ class DeviceReading(NamedTuple):
     epoch: str = ""
 
     def differs(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry surely shows neither a value nor, where it can be less now, the most."""
+        """Return whether an entry shows another value.
+
+        An unknown value does not differ. Nor does a present maximum that is below the value.
+        """
         _, shown, most = self.entries[name]
         if None in (shown, value) or shown == value:
             return False
         return not (_below(most, value) and str(shown) == str(most))
 
     def shows(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry surely shows a value."""
+        """Return whether an entry shows a value, or its present maximum below that; False if unknown."""
         seen = name in self.entries and None not in (value, self.entries[name][1])
         return seen and not self.differs(name, value)
 
 
 @dataclass(eq=False)
 class Restorer:
-    """One device's entries. Changes are kept in memory; the disk is for who comes after a crash.
+    """The entries of one device. Changes are kept in memory; the disk serves the restore after a crash.
 
-    `boot` names this start of the machine. `paused` says why nothing is written until an operator restores
-    the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown. What is restored is never checked against what is offered.
+    `boot` identifies this boot of the machine. Each of these is a reason, or empty: `paused` that nothing
+    is written until an operator restores the device, `trouble` that it is not back at its original,
+    `unknown` that a damaged journal has lost the original values. A restored value need not be among the
+    offered ones.
     """
 
     about: Mapping[str, Any]
@@ -120,38 +124,39 @@ class Restorer:
 
     @property
     def wrong(self) -> str:
-        """What is not as it should be."""
+        """Return the reason that the device needs attention; empty if it does not."""
         return self.paused or self.trouble or self.unknown
 
     @property
     def waiting(self) -> dict[str, str]:
-        """The entries that go back once their CPU is online, or a cap is over, and their state."""
+        """Return the entries to restore once their CPU is online or a cap is over, each with its state."""
         entries = self.record.entries.items()
         capped = {n for n, e in entries if (e.state, e.at_rest) == (CAPPED, RESTORED)}
         return {n: e.state for n, e in entries if e.state == OFFLINE or n in capped}
 
     @property
     def throttled(self) -> str:
-        """Which ceilings the kernel holds below what was requested."""
+        """Return the ceilings that the kernel caps below the requested value, as a text."""
         capped = (e for e in self.record.entries.values() if e.state == CAPPED)
         return ", ".join(sorted({f"a cap holds {e.knob} at {e.at!r}" for e in capped}))
 
     @property
     def stuck(self) -> bool:
-        """Whether an entry is neither back nor waits for that."""
+        """Return whether an entry is neither restored nor waiting."""
         return any(e.state in (WRITING, PROBING, SET) for e in self.record.entries.values())
 
-    # What the device shows
+    # Readings
 
     async def recall(self) -> None:
-        """Take from the journal what is to be restored.
+        """Load the entries to restore from the journal.
 
-        Where no copy is whole, or it was deleted, that is what actuator.toml names of this device: to the
-        floor, the fail-safe, to what it says of the original, else to the driver's default.
+        If no copy is intact, or the record was deleted, the entries are the knobs that actuator.toml names
+        for this device. Each goes to the floor, else the fail-safe, else the configured original, else the
+        driver's default.
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
-        except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
+        except Exception as error:  # noqa: BLE001 - any failure to read means damage
             backs = {**self.terms.original, **self.terms.failsafe, **self.terms.floor}
             ours = sorted({*self.terms.grant, *backs} & self.about["ranges"].keys())
             for knob in ours:
@@ -163,14 +168,16 @@ class Restorer:
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> DeviceReading:
-        """Return what the device shows, asked twice: one wrong answer shall change nothing.
+        """Return a reading of the device, confirmed by a second one.
+
+        One wrong answer of a driver must not change anything.
 
         Raises:
-            ActuationError: it is unknown; Forgotten where the driver was restarted in a trial.
+            ActuationError: the reads fail or differ; Forgotten if the driver was restarted in a trial.
         """
         names = [*self.record.entries]
         reads = [await self.driver.ask("read", self.uuid, names) for _ in range(2)]
-        if reads[0] != reads[1]:  # a cap moves at any moment
+        if reads[0] != reads[1]:  # a cap may change between two reads
             reads = [reads[1], await self.driver.ask("read", self.uuid, names)]
         if reads[0] != reads[1]:
             raise ActuationError(f"two reads of {self.uuid} differ: {reads[0]}, then {reads[1]}")
@@ -183,9 +190,10 @@ class Restorer:
         return reading
 
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
-        """Drop what a new load of the driver, or a resume, has changed: it is no longer ours.
+        """Drop the entries that a reload of the driver (`reset`) or a resume has changed: they are lost.
 
-        What is offline comes back after a resume, not after a `reset`. A member's floor is written again.
+        An offline entry is kept after a resume, but not after a reset. A member's floor is kept and
+        written again. Raises Forgotten if a trial was in force.
         """
         kept = dict[str, JournalEntry]()
         for name, entry in self.record.entries.items():
@@ -203,7 +211,7 @@ class Restorer:
 
     @property
     def stirred(self) -> bool:
-        """Whether CPUs came or went, or the machine slept, since this was last asked."""
+        """Return whether CPUs came or went, or the machine slept, since the previous call."""
         before, self.seen = self.seen, [str(round(self.suspended_s() / LEAST_SLEEP_S))]
         for path in self.about.get("watched") or ():
             with suppress(OSError):
@@ -211,7 +219,7 @@ class Restorer:
         return bool(self.record.entries and before) and before != self.seen
 
     async def look(self) -> DeviceReading:
-        """Read the device. Raises ActuationError where another program has changed it."""
+        """Return a reading of the device. Raises ActuationError if another program has changed it."""
         reading = await self.shown()
         await self._judge(reading, ending=False)
         if any(entry.state == THEIRS for entry in self.record.entries.values()):
@@ -219,14 +227,15 @@ class Restorer:
         return reading
 
     async def _judge(self, reading: DeviceReading, *, ending: bool) -> None:
-        """Say of every entry what its value means; pause the device where another program set one.
+        """Update the state of each entry from a reading; pause the device if another program changed one.
 
-        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also what
-        the entry was before and what it goes back to. What is below a ceiling that we wrote may be a cap.
+        An entry is unchanged if it shows the value that we wrote last. While a restore is `ending` the
+        setting, perhaps after a crash halfway, its original and its target count as ours, too. A value
+        below a ceiling that we wrote may be a cap: see `_probe`.
         """
         new, low = dict[str, JournalEntry](), dict[str, Any]()
         movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
-        # A kill as boost was restored leaves the ceilings open.
+        # A kill between the restores of boost and of the ceilings leaves those open.
         opened = {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else ()
         for name, entry in self.record.entries.items():
             _, shown, _ = reading.entries.get(name, ("", None, None))
@@ -235,7 +244,7 @@ class Restorer:
             elif name not in reading.entries:
                 offline = name not in reading.silent and entry.state != OFFLINE
                 new |= {name: replace(entry, state=OFFLINE)} if offline else {}
-            elif entry.state == OFFLINE:  # it is back, perhaps as it was left
+            elif entry.state == OFFLINE:  # it is back, perhaps with its former value
                 new[name] = replace(entry, state=WRITING)
             elif entry.state == WRITING or None in (shown, entry.wrote):
                 continue
@@ -257,7 +266,7 @@ class Restorer:
             await self._probe(low, ending)
 
     def _theirs(self, entry: JournalEntry, value: Value | None) -> JournalEntry:
-        """Pause the device: another program set an entry to a value. Return the entry, left to it."""
+        """Pause the device, as another program set an entry to `value`. Return the entry's new state."""
         why = f"another program set {entry.knob} to {value!r} instead of {entry.wrote!r}"
         if not self.paused:
             self.paused = f"{why}; stop it; then {RESTORE} {self.uuid}`"
@@ -265,12 +274,13 @@ class Restorer:
         return replace(entry, state=THEIRS, at=value)
 
     async def _probe(self, low: Mapping[str, Any], ending: bool) -> None:
-        """Write once more what shows less than we wrote, and see whether that takes effect.
+        """Write entries that show less than our value once more, to learn the cause.
 
-        Where it does, another program had lowered it: its value goes back at once, and was journalled
-        before, so that a kill in between undoes nothing of it. Else the kernel caps it. An entry that is
-        first met below its default shows either a request, which is its original, or a cap: then what was
-        requested is hidden, and it goes back to where it throttles nothing.
+        If the write takes effect, another program had lowered the entry. Its value, journalled before the
+        write so that a kill cannot lose it, is restored at once. If not, the kernel caps the entry. An
+        entry that is first read below its default shows either its requested value, which is its original,
+        or a cap. A cap hides the requested value, so the entry then goes back to a value that throttles
+        nothing.
         """
         before = {name: self.record.entries[name] for name in low}
         probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
@@ -292,20 +302,21 @@ class Restorer:
         log.warning("event=below device=%s capped=%r", self.uuid, self.throttled)
         self._keep(entries, ending=True)
 
-    # What we do to it
+    # Changes, restores and budgets
 
     @property
     def held(self) -> KnobValues:
-        """The hold of a past actuator that is in force; empty where it is not, or not sure."""
+        """Return an earlier actuator's hold that is surely in force in this boot; empty if none is."""
         same = self.record.held and self.record.boot == self.boot and self.about.get("restarts")
         sure = all(entry.state == SET for entry in self.record.entries.values())
         return dict(self.record.setting) if same and sure else {}
 
     async def change(self, setting: KnobValues, held: bool = False, again: bool = True) -> None:
-        """Journal, write, verify. A failure leaves the rest to the caller.
+        """Journal a setting, write it and verify it. On failure the caller restores.
 
-        `again`: what cannot be read is written whatever we wrote last, for it may be lost; and a service is
-        not restarted too soon after the last time. Raises Conflict where it would be.
+        With `again`, a knob that cannot be read is written even if it has our last value, which may be
+        lost. Also with `again`, it raises Conflict if a service would restart less than `min_restart_s`
+        after its last restart.
         """
         reading = await self.look()
         if missing := ", ".join(setting.keys() - reading.values.keys()):
@@ -352,7 +363,7 @@ class Restorer:
         try:
             own = {n: v for n, v in keeps.items() if entries[n].knob in reading.values}
             await self._write(targets, own, reading, stop=True)
-        except errors.KnobRefused as error:  # it never took: there is nothing to restore
+        except errors.KnobRefused as error:  # it had no effect: there is nothing to restore
             left = record.entries.items()
             self._keep({n: e for n, e in left if n in before or e.knob != error.knob})
             raise
@@ -362,27 +373,31 @@ class Restorer:
         self._keep(self._outstanding())
 
     def _back(self, knob: str, reading: DeviceReading) -> Value | None:
-        """Return where a knob goes back to instead of its original; None: to that."""
+        """Return the value to restore in place of a knob's original; None restores the original."""
         set_here = self.terms.original.get(knob) if reading.values.get(knob) is None else None
         return self.terms.failsafe.get(knob, set_here)
 
     async def _plans(self, setting: KnobValues) -> dict[str, dict[str, Any]]:
-        """Return the values of the entries of each knob that is set to a value."""
+        """Return the values of the entries of each knob in a setting, without those set to None."""
         requested = {knob: value for knob, value in setting.items() if value is not None}
         plans = await self.driver.ask("plan", self.uuid, requested) if requested else {}
         return {knob: dict(plan) for knob, plan in plans.items()}
 
     def _differ(self, knob: str, plan: KnobValues, reading: DeviceReading) -> bool:
-        """Return whether a knob has an entry, or is to get one: a cap may show what is not requested."""
+        """Return whether a knob must get entries: its values differ, it has some, or it is a ceiling.
+
+        A ceiling gets one always, because a cap may hide the requested value.
+        """
         if knob in self.ceilings or any(e.knob == knob for e in self.record.entries.values()):
             return True
         shown = {name: value for name, value in plan.items() if name in reading.entries}
         return any(reading.entries[n][1] is None or reading.differs(n, v) for n, v in shown.items())
 
     async def _met(self, knobs: Iterable[str], reading: DeviceReading) -> dict[str, JournalEntry]:
-        """Return all entries, with those of these knobs that are not yet among them as they are now.
+        """Return all entries, with new ones for those of `knobs` that have none yet.
 
-        A ceiling that is below its default is journalled and written once: see `_probe`.
+        A new entry's original is its present value. A ceiling below its default is journalled and written
+        once: see `_probe`.
         """
         names = {n: k for n, (k, *_) in reading.entries.items() if k in knobs}
         new = {n: k for n, k in names.items() if n not in self.record.entries}
@@ -398,7 +413,7 @@ class Restorer:
             self.record.originals.setdefault(knob, reading.values.get(knob))
             back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
             if top is not None and not reading.differs(name, top):
-                original = top  # what was requested is hidden, as while boost is off
+                original = top  # the requested value is hidden, as while boost is off
             entries[name] = entry = JournalEntry(knob, original, shown, SET, back, lasts)
             if back is None and _below(shown, top) and reading.differs(name, top):
                 entry.wrote, entry.state, low[name] = top, PROBING, shown
@@ -410,44 +425,43 @@ class Restorer:
     async def _write(
         self, targets: KnobValues, lazily: KnobValues, reading: DeviceReading, *, stop: bool
     ) -> list[str]:
-        """Write entries: those that move others first, and what gives the device more room before the rest.
+        """Write entries: those that move others first, then those that widen limits, then the rest.
 
-        `lazily` are written where they show another value, as what a change may have moved: what refuses
-        follows it. Without `stop` a refusal is returned in words and stops no other.
+        `lazily` has entries that a change may have moved: one is written only if it shows another value,
+        and its refusal is tolerated. Without `stop`, a refusal stops no other write. Returns the refusals
+        as texts.
         """
         refused, knobs = list[str](), {n: self.record.entries[n].knob for n in (*targets, *lazily)}
         movers = {n: v for n, v in targets.items() if knobs[n] in self.moves}
         others = {**lazily, **{n: v for n, v in targets.items() if n not in movers}}
         for group in (movers, others):
             if group is others and movers and others:
-                with suppress(ActuationError):  # it is read once more at the end
+                with suppress(ActuationError):  # `_verify` reads again
                     reading = await self.shown()
             for name, value in _widening_first(group, reading):
                 if name in lazily and reading.shows(name, value):
                     continue
                 try:
-                    self.record.entries[
-                        name
-                    ].state = WRITING  # what it shows from now on is our doing
+                    self.record.entries[name].state = WRITING  # from now on its value is due to us
                     await self.driver.ask("write", self.uuid, name, value)
-                except Exception as error:  # the other entries go back all the same
+                except Exception as error:  # an error must not stop the other restores
                     if stop and name not in lazily:
                         raise
                     refused.append(f"{name}: {_in_words(error)}")
         return refused
 
     async def _verify(self, targets: KnobValues, follow: Iterable[str] = ()) -> list[str]:
-        """Note the state of what was written; return in words what surely is not as it should be.
+        """Update the states of written entries; return as texts those that show a wrong value.
 
-        Before, what was written is put in force where that takes a restart. What is to `follow` a change is
-        as it is now; a cap, or a CPU that is offline, is no failure.
+        A restarting service first puts the written values in force. An entry in `follow` is accepted as it
+        is now. A cap, or a CPU that is offline, is not a failure.
         """
         if self.about.get("restarts"):
             await self.driver.ask("commit", self.uuid)
         reading, wrong, entries = await self.shown(), list[str](), {**self.record.entries}
         seen = {n: reading.entries[n][1] for n in follow if n in reading.entries}
         for name, value in {**seen, **targets}.items():
-            if name not in entries:  # a new load of the driver forgot it
+            if name not in entries:  # a reload of the driver has lost it
                 continue
             entry = replace(entries[name], wrote=value, at=None)
             entry.state = entry.at_rest
@@ -469,7 +483,7 @@ class Restorer:
         return wrong
 
     def _outstanding(self) -> dict[str, JournalEntry]:
-        """Return the entries without those that are back, which no budget caps and nothing moves again."""
+        """Return the entries to keep: not restored, in a budget, or moved by a knob not yet restored."""
         entries = self.record.entries
         altered = {entry.knob for entry in entries.values() if entry.state != RESTORED}
         stay = {k for knob in altered for k in self.moves.get(knob, ())} | {
@@ -478,10 +492,10 @@ class Restorer:
         return {n: e for n, e in entries.items() if e.state != RESTORED or e.knob in stay}
 
     async def leave(self, knob: str, why: str) -> None:
-        """Pause, and leave a knob as it is where the hardware shows that another program sets it.
+        """Pause the device, and leave a knob alone if the hardware shows that another program sets it.
 
         Raises:
-            StoreError, ActuationError: it goes back with the others.
+            StoreError, ActuationError: the knob is restored with the others.
         """
         self.paused = f"{why}; stop it, then {RESTORE} {self.uuid}`"
         log.error("event=paused device=%s why=%r", self.uuid, self.paused)
@@ -490,9 +504,9 @@ class Restorer:
             self._keep({n: e for n, e in self.record.entries.items() if e.knob != knob})
 
     async def probe(self, knob: str) -> str:
-        """Return why a knob is locked, empty where it is not: what it shows is written once more.
+        """Return the reason that a knob is locked, empty if it is not, by writing its present value.
 
-        Nothing is written while the device is not at its original, or before that is journalled.
+        The write is journalled first, and is left out while the device is not at its original.
         """
         if self.record.entries:
             return ""
@@ -510,34 +524,34 @@ class Restorer:
         return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
-        """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""
+        """Write the journal again if it is not as we wrote it. Raises StoreError."""
         if not self.originals.kept(self.record):
             self.originals.save(self.record)
 
     @property
     def due(self) -> bool:
-        """Whether it is time to restore again what did not go back; what is paused is root's."""
+        """Return whether to retry a failed restore now; a pause without one is left to root."""
         pauses = self.paused and not (self.trouble or self.waiting)
         return bool(self.record.entries) and self.now() >= self.retry_at and not pauses
 
     @property
     def floor(self) -> dict[str, Any]:
-        """Return where a member falls back to; empty where it can be none."""
+        """Return the floor of a member of a budget; empty if the device cannot be a member."""
         floor = self.terms.floor
         return dict(floor) if all(v in self.granted.get(k, ()) for k, v in floor.items()) else {}
 
     def _member(self, entry: JournalEntry) -> bool:
-        """Return whether a budget caps an entry."""
+        """Return whether a budget caps the entry."""
         return entry.knob in self.record.budget.floor
 
     def clipped(self, setting: KnobValues) -> dict[str, Any]:
-        """Return a setting within the cap in force."""
+        """Return a setting, lowered to the cap in force."""
         most = self.record.budget.at_most(self.now(), self.granted)
         over = {k: m for k, m in most.items() if k in setting and not _below(setting[k] or m, m)}
         return {**setting, **over}
 
     async def clip(self) -> None:
-        """Lower what is above the cap in force. Raises TuningError where it cannot be."""
+        """Lower the values above the cap in force. Raises TuningError."""
         members = self.record.budget.floor
         last = {k: v for k, v in self.record.setting.items() if k in members}
         if over := {k: v for k, v in self.clipped(last).items() if v != last[k]}:
@@ -545,11 +559,11 @@ class Restorer:
             await self.change(over, self.record.held)
 
     async def cap(self, member: Membership) -> None:
-        """Keep to a budget from now on: journalled first, then lowered. `member` has no floor yet.
+        """Keep to a budget from now on: journal it, then lower the values. `member` has no floor yet.
 
         Raises:
-            Conflict, OutOfRange: it has no floor, or that is above its original; nothing is changed.
-            StoreError, ActuationError: it may be set as before; end that.
+            Conflict, OutOfRange: the device has no floor, or one above its original; nothing is changed.
+            StoreError, ActuationError: the old values may be in force; end the trial and the hold.
         """
         member.floor, joined = self.floor, bool(self.record.budget.floor)
         if not member.floor:
@@ -572,14 +586,18 @@ class Restorer:
         backs = {
             n: replace(e, back=floors[n], lasts=True) for n, e in entries.items() if n in floors
         }
-        # A lower cap needs no disk: `keep` ends what is in force while that is full.
+        # A lower cap needs no disk: on a full one, `keep` ends the trial and the hold.
         self._save(replace(self.record, entries={**entries, **backs}, budget=member), ending=joined)
         free = member.floor.keys() - self.record.setting.keys()
         await self.change(dict.fromkeys(free), self.record.held)
         await self.clip()
 
     async def quit(self) -> None:
-        """Leave the budget: its knobs go back to their originals. Raises StoreError, ActuationError."""
+        """Leave the budget: the knobs' targets are their originals again.
+
+        Raises:
+            StoreError, ActuationError: the device is still a member.
+        """
         reading, entries = await self.shown(), {**self.record.entries}
         plans = await self._plans(
             {knob: self._back(knob, reading) for knob in self.record.budget.floor}
@@ -595,7 +613,7 @@ class Restorer:
         self._save(replace(self.record, entries=entries, budget=Membership()))
 
     def settle(self) -> None:
-        """End a pause: what the device shows now is its original. Raises StoreError."""
+        """End a pause: the values that the device shows now are its original. Raises StoreError."""
         if self.paused and not self.trouble:
             stay = {
                 n: e
@@ -606,12 +624,12 @@ class Restorer:
         self.paused = self.unknown = ""
 
     async def restore(self) -> None:
-        """Put every entry back, each for itself; what fails, however, is tried again later."""
+        """Restore every entry separately; a failure is retried later."""
         self.record.setting, self.record.held, failures = {}, False, list[str]()
         if not self.record.entries:
             return
         late, before = self.driver.lingering, {**self.record.entries}
-        if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
+        if self.record.boot != self.boot:  # a reboot clears all values but the lasting ones
             budget = replace(self.record.budget, revision=0, steps=())
             lasting = {n: replace(e, state=WRITING) for n, e in before.items() if e.lasts}
             self.record = replace(
@@ -619,15 +637,15 @@ class Restorer:
             )
         try:
             failures = await self._restore_entries() if self.record.entries else []
-            if late and not failures:  # what is done late is our doing
+            if late and not failures:  # a late effect is due to us
                 entries = self.record.entries.items()
                 self.record.entries = {n: replace(e, state=WRITING) for n, e in entries}
                 failures = [LATE]
-            if failures:  # what is on its way is so after a crash, too
+            if failures:  # after a crash these are still on their way
                 self.originals.save(self.record)
             elif self._outstanding() != before:
                 self._keep(self._outstanding())
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
+        except Exception as error:  # noqa: BLE001 - any failure is tried again
             failures.append(_in_words(error))
         previous, self.trouble = self.trouble, "; ".join(failures)
         if not failures:
@@ -635,27 +653,27 @@ class Restorer:
             return
         if previous != self.trouble:
             log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-        await self.driver.renew()  # the next try asks a fresh process
+        await self.driver.renew()  # the next try uses a new process
         self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
         self.retry_at = self.now() + self.retry_s
         self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
     async def _restore_entries(self) -> list[str]:
-        """Restore our changes; return in words what did not go. Raises ActuationError."""
+        """Restore our changes; return the failures as texts. Raises ActuationError."""
         failures, reading = list[str](), DeviceReading()
         await self._expand()
         try:
             reading = await self.shown()
-            # What restarts drops only what we set: whatever it shows, nothing of another's is undone.
+            # A restart drops only our values, so it cannot undo another program's.
             if not self.about.get("restarts"):
                 await self._judge(reading, ending=True)
         except DeviceLost:
             raise
-        except ActuationError as error:  # what cannot be read can still be written
+        except ActuationError as error:  # an unreadable entry can still be written
             failures.append(str(error))
         targets, lazily = dict[str, Any](), dict[str, Any]()
         for name, entry in self.record.entries.items():
-            # A cap may show what is not asked for: a ceiling is written whatever it shows.
+            # A cap may hide the requested value: a ceiling is always written.
             blind = entry.knob in self.ceilings and entry.state != RESTORED
             moves = entry.knob in self.moves and not reading.shows(name, entry.target)
             if entry.state not in (THEIRS, OFFLINE) and name not in self.waiting:
@@ -664,7 +682,7 @@ class Restorer:
         return failures or await self._verify({**targets, **lazily})
 
     async def _expand(self) -> None:
-        """Make entries of files of those that name a knob: they are of 0.2.0, or of a lost journal."""
+        """Replace entries that name a whole knob, of 0.2.0 or of a lost journal, by those of its files."""
         named = [
             e for n, e in self.record.entries.items() if n == e.knob and self.about.get("files")
         ]
@@ -680,13 +698,17 @@ class Restorer:
                 )
 
     def _save(self, record: Record, ending: bool = False) -> None:
-        """Have a record on the disk, then in memory; an `ending` needs no disk. Raises StoreError."""
+        """Write a record to the disk, then keep it in memory; `ending` tolerates a failed write.
+
+        Raises:
+            StoreError: the write failed, unless `ending`.
+        """
         with suppress(*([StoreError] if ending else [])):
             self.originals.save(record)
         self.record = record
 
     def _keep(self, entries: Mapping[str, JournalEntry], ending: bool = False) -> None:
-        """Have these entries, and none else, in the record; see `_save`."""
+        """Replace the record's entries by these; see `_save`."""
         if not entries:
             log.info("event=original device=%s", self.uuid)
         knobs = {entry.knob for entry in entries.values()}
@@ -694,7 +716,7 @@ class Restorer:
         self._save(replace(self.record, entries={**entries}, originals=originals), ending)
 
     def in_force(self, knob: str, reading: DeviceReading) -> Any:  # noqa: ANN401 - None or a value
-        """Return what a knob is set to: what we set where its entries are as we wrote them, or capped."""
+        """Return a knob's value: ours if its entries are as we wrote them or capped, else the reading."""
         value = self.record.setting.get(knob)
         names = [name for name, (of, *_) in reading.entries.items() if of == knob]
         for name in names:
@@ -709,16 +731,16 @@ class Restorer:
         return reading.values.get(knob) if value is None or not names else value
 
     def whole(self, setting: KnobValues) -> KnobValues:
-        """Return a setting with every other knob that we wrote at its original setting."""
+        """Return a setting with every other knob that we wrote set to its original (None)."""
         return {**dict.fromkeys(e.knob for e in self.record.entries.values()), **setting}
 
     def original_values(self, reading: DeviceReading) -> KnobValues:
-        """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
+        """Return the original values of all knobs: the fail-safe, else the journal's, else the reading."""
         return {**reading.values, **self.record.originals, **self.terms.failsafe}
 
 
 def _widening_first(targets: KnobValues, reading: DeviceReading) -> list[tuple[str, Any]]:
-    """Return entries in the order to write them: what gives the device more room comes first."""
+    """Return entries in the order to write them: those that widen the device's limits come first."""
 
     def narrows(item: tuple[str, Any]) -> bool:
         before, target = reading.entries.get(item[0], ("", None))[1], item[1]
@@ -728,7 +750,7 @@ def _widening_first(targets: KnobValues, reading: DeviceReading) -> list[tuple[s
 
 
 def _below(less: Value | float | None, more: Value | None) -> bool:
-    """Return whether all numbers of one are at most all of the other; a word is not."""
+    """Return whether each number of one is at most each number of the other; False for words."""
     try:
         return max(map(float, str(less).split())) <= min(map(float, str(more).split()))
     except ValueError:
@@ -736,5 +758,5 @@ def _below(less: Value | float | None, more: Value | None) -> bool:
 
 
 def _in_words(error: Exception) -> str:
-    """Return an error in words; an unexpected one with its type."""
+    """Return an error as a text; an unexpected one with its type."""
     return str(error) if isinstance(error, TuningError) else repr(error)

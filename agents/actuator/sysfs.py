@@ -2,12 +2,14 @@
 
 Sources: the kernel's Documentation/admin-guide/pm/cpufreq.rst; drivers/cpufreq/cpufreq.c (show, store: a
 policy without an online CPU answers EBUSY and keeps its limits; cpufreq_set_policy: since Linux 5.16 a
-ceiling becomes the next lower clock of a policy's own table); arch/x86/events/intel/core.c for the lists of
-a hybrid's cores. Ours: a clock knob is a ceiling over all clock domains of like cores, of which each keeps
-to what it can do, so that what idles still slows down by itself; its ladder is all their tables, or steps
-of 100 MHz where a driver has a range in place of a table; cores are like while the next weaker one has at
-least 85 % of a core's `cpu_capacity`, else of its greatest clock, where no list tells a hybrid's small
-cores.
+ceiling becomes the next lower clock of a policy's own table); arch/x86/events/intel/core.c for the lists
+of a hybrid's cores.
+
+Our choices: a clock knob is a ceiling over all clock domains of like cores. Each domain stays within its
+own range, so that idle cores still slow down. The knob's values are the union of the domains' tables, or
+steps of 100 MHz if a driver has a range instead of a table. Cores are alike while the next weaker one has
+at least 85 % of a core's `cpu_capacity`, else of its highest clock; a list of a hybrid's small cores takes
+precedence.
 """
 
 import errno
@@ -29,11 +31,11 @@ SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
 TABLE = "scaling_available_frequencies"
 KHZ, STEP_KHZ = 1000, 100_000
 LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
-"""A number in a file with more digits, or a ladder with more steps, is none."""
+"""A number with more digits, or a range with more steps, is ignored."""
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
 AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
-"""What a file answers to a reader while the CPU or the device behind it is offline."""
+"""The errors of a read while the CPU or the device behind a file is offline."""
 EXCLUDED = (
     "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
 )
@@ -41,15 +43,15 @@ REFUSED = "check that no minimum is above it, and that the actuator's unit has t
 
 
 class Away(ActuationError, code="actuation"):
-    """A file's CPU or device is offline; it may come back as it was left."""
+    """A file's CPU or device is offline; it may come back with its former value."""
 
 
 @dataclass(slots=True)
 class FileKnob:
-    """One knob: files that are written alike, and the values offered, ascending.
+    """One knob: files that are written alike, and the offered values, ascending.
 
-    `unit` is how many of the files' units make one of the knob's; 0: it is a word, which `texts` may have
-    another text for. Every method raises ActuationError.
+    `unit` is the number of file units in one unit of the knob. With 0 the values are words, and `texts`
+    maps those that the files spell differently. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
@@ -58,7 +60,7 @@ class FileKnob:
     texts: Mapping[Value, str] = field(default_factory=dict)
 
     def read(self) -> Value | None:
-        """Return what the files that answer make of the knob; a text of all values where they differ."""
+        """Return the knob's value from the files that are online; if they differ, a text of all values."""
         shown: list[Any] = []
         with_values: list[Path] = []
         for file in self.files:
@@ -74,10 +76,11 @@ class FileKnob:
         return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
     def plan(self, value: Value | None) -> dict[str, Any]:
-        """Return what is written to each file for a value.
+        """Return the text to write to each file for a value.
 
-        None: no throttling, which is the word `performance`, or the greatest value. Of a value offered a
-        file gets the next lower clock of its own table. A text of several values is one for each file.
+        None removes the throttling: it is the word `performance` if offered, else the greatest value. For
+        an offered value, each file gets the next lower clock of its policy's table. A text of several
+        values has one for each file.
         """
         if value is None:
             value = "performance" if "performance" in self.values else self.values[-1]
@@ -92,15 +95,15 @@ class FileKnob:
 
     @property
     def names(self) -> list[str]:
-        """The entries that the knob is made of: its files' paths."""
+        """Return the names of the knob's entries: the paths of its files."""
         return [*map(str, self.files)]
 
     def tell(self, name: str) -> tuple[Value | None, int | None]:
-        """Return what a file says, and the most that it may say now."""
+        """Return a file's text, and the greatest value that it may show at present."""
         return content(Path(name)), most_of(Path(name))
 
     def put(self, name: str, value: Value | None) -> None:
-        """Write one file."""
+        """Write one file; None removes the throttling."""
         text = str(self.plan(None)[name] if value is None else value)
         try:
             Path(name).write_text(text)
@@ -115,22 +118,23 @@ class FileKnob:
             self.put(name, text)
 
     def _rung(self, file: Path, number: int) -> int:
-        """Return the clock of a file's own table that a value offered comes to."""
+        """Return the clock that a file shows for an offered value: the next lower one in its table."""
         offered = {round(float(v) * self.unit) for v in self.values}
         table = numbers(file.with_name(TABLE)) if number in offered else []
         return max((rung for rung in table if rung <= number), default=number)
 
     def _most(self, file: Path, number: int) -> int:
+        """Return the clock that a file shows for a number, limited by its CPU's highest clock."""
         return self._rung(file, min([number, *numbers(file.with_name(TOP))]))
 
 
 @dataclass(eq=False)
 class FileKnobs:
-    """A device whose knobs are files; a KnobDriver whose entries are the files, by their paths.
+    """A device whose knobs are files; a KnobDriver whose entries are the files, named by path.
 
-    `find` returns the knobs that there are now, `offered` are those of the start: a file that appears later
-    belongs to the knob with like files. `without` says why the device has not the others, `probed` are
-    those that firmware may have locked, `moves` those that change others.
+    `find` returns the present knobs, `offered` has those of the start: a file that appears later joins the
+    knob that already has one of its group. `without` has the reason for each knob left out, `probed` the
+    knobs that firmware may have locked, `moves` the knobs that change others.
     """
 
     uuid: str
@@ -146,18 +150,18 @@ class FileKnobs:
 
     @property
     def epoch(self) -> str:
-        """The kernel's number of the first clock policy: another one once the driver was loaded anew."""
+        """Return the inode number of the first clock policy: it changes when the driver is loaded again."""
         first = min(self.root.glob(POLICIES), key=lambda p: int(p.name[6:]), default=None)
         return str(first.stat().st_ino) if first else "no policy"
 
     @property
     def watched(self) -> list[str]:
-        """The file that tells which CPUs are online."""
+        """Return the file that lists the online CPUs."""
         return [str(self.root / CPUS / "online")]
 
     @property
     def ceilings(self) -> list[str]:
-        """The knobs whose files a cap of the kernel lowers."""
+        """Return the knobs whose files a cap of the kernel lowers."""
         return [name for name, knob in self.offered.items() if knob.files[0].name in CEILINGS]
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
@@ -165,7 +169,7 @@ class FileKnobs:
         return {name: knob.values for name, knob in self.offered.items()}
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return each knob's value in force; None where the hardware does not tell it."""
+        """Return each knob's value in force; None if it cannot be read."""
         shown: dict[str, Value | None] = {}
         for name, knob in self.offered.items():
             shown[name] = None
@@ -174,9 +178,9 @@ class FileKnobs:
         return shown
 
     def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return each file's knob, text and greatest text, and which do not answer, and why.
+        """Return each file's knob, text and greatest text, and the reason of each failed read.
 
-        What is offline is in neither. `names` are read, whatever knob they are of.
+        An offline file is in neither. The files in `names` are read even if no knob has them.
         """
         self._grow()
         answers, silent = dict[str, Any](), dict[str, str]()
@@ -193,20 +197,20 @@ class FileKnobs:
         return answers, silent
 
     def plan(self, knob: str, value: Value | None) -> dict[str, Any]:
-        """Return what is written to which file for a knob's value; None: no throttling."""
+        """Return the text to write to each file for a knob's value; None removes the throttling."""
         return self.offered[knob].plan(value)
 
     def put(self, name: str, value: Value | None) -> None:
-        """Write one file, of a knob or of a journal; None: no throttling."""
+        """Write one file, of a knob or from the journal; None removes the throttling."""
         knobs = (knob for knob in self.offered.values() if name in knob.names)
         next(knobs, FileKnob([Path(name)], ())).put(name, value)
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, to one that `read` returned before, or to no throttling."""
+        """Set a knob to a supported value or an earlier result of `read`; None removes the throttling."""
         self.offered[knob].write(value)
 
     def _grow(self) -> None:
-        """Take up files that were not there before, as of a CPU that comes online."""
+        """Add files that have appeared since the start, as of a CPU that came online."""
         listed = {file for knob in self.offered.values() for file in knob.files}
         ours = {file.name for file in listed}
         there = (
@@ -228,9 +232,9 @@ def devices(
     find: Callable[[], Mapping[str, FileKnob | str]],
     **more: Any,  # noqa: ANN401
 ) -> list[FileKnobs]:
-    """Return the device that has the knobs found; none where none of them can be used.
+    """Return the device with the knobs found; empty without knobs and without reasons for their absence.
 
-    A text says why there is no knob; one that cannot be read is left out.
+    `find` returns a text for a missing knob: the reason. A knob that cannot be read is left out.
     """
     offered, without = dict[str, FileKnob](), dict[str, str]()
     for name, knob in find().items():
@@ -248,7 +252,7 @@ def devices(
 
 
 def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
-    """Return what a file says, without the NUL of a device tree. Raises ActuationError, Away."""
+    """Return a file's content, without the NUL of a device tree. Raises ActuationError, Away."""
     try:
         return kind(file.read_text().strip("\0\n "))
     except (OSError, ValueError) as error:
@@ -257,48 +261,48 @@ def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
 
 
 def most_of(file: Path) -> int | None:
-    """Return the most that a policy's ceiling says now: boost moves it. None for any other file."""
+    """Return the present maximum of a policy's ceiling, which boost changes; None for any other file."""
     tops = numbers(file.with_name(TOP)) if file.name in CEILINGS else []
     return tops[-1] if tops else None
 
 
 def words(*files: Path) -> set[str]:
-    """Return the words in files; none where one of them does not answer."""
+    """Return the words in files; empty if one of them cannot be read."""
     with suppress(ActuationError):
         return {word for file in files for word in content(file).split()}
     return set()
 
 
 def numbers(*files: Path) -> list[int]:
-    """Return the whole numbers in files, ascending; none where one of them does not answer."""
+    """Return the whole numbers in files, ascending; empty if one of them cannot be read."""
     numerals = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
     return sorted({int(word) for word in numerals})
 
 
 def scaled(number: int, unit: int) -> int | float:
-    """Return a number in a greater unit, whole where it is, or greater than any that is measured."""
+    """Return a number in a greater unit: an integer if exact or too long to be measured, else a float."""
     return number / unit if number % unit and number < 10**MOST_DIGITS else number // unit
 
 
 def ceiling(files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int) -> FileKnob:
-    """Return the knob over files that limit a clock; `floor` is the file beside that limits it from below.
+    """Return the knob over files that limit a clock; `floor` names the file of the lower limit beside each.
 
-    What is under a floor that is set is not offered: the kernel would refuse it.
+    Values below the lower limit in force are not offered, because the kernel would refuse them.
     """
     least = max(numbers(*(file.with_name(floor) for file in files)), default=0)
     return FileKnob(files, tuple(scaled(n, unit) for n in ladder if n >= least), unit)
 
 
 def span(ends: Sequence[int], step: int = STEP_KHZ) -> list[int]:
-    """Return the ladder from the first to the last of these numbers, nothing where that is no ladder."""
+    """Return the ladder between the first and the last of these numbers; empty if it has too many steps."""
     short = ends and ends[-1] - ends[0] <= MOST_RUNGS * step
     return [*range(ends[0], ends[-1], step), ends[-1]] if short else []
 
 
 def cpu_clocks(root: Path) -> dict[str, FileKnob]:
-    """Return the knob over the clocks of all CPUs, or one for each kind, named after its first policy.
+    """Return one knob over the clocks of all CPUs, or one per kind of core, named after its first policy.
 
-    A policy that does not answer has no CPU at work, and is left alone.
+    A policy that cannot be read has no online CPU, and is left alone.
     """
     small = ",".join(words(*root.glob(SMALL_CORES)))
     spans = [(int(a), int(b or a)) for a, b in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", small)]
