@@ -1,1 +1,1 @@
-"""Requests sent, and what a service reports about those it got."""
+"""Load generation, and the metrics that a service reports about the requests it received."""

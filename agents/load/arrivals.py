@@ -1,4 +1,4 @@
-"""Arrivals that were once seen: a CSV file with a column `arrival_s`, in seconds."""
+"""Traces of recorded arrivals: a CSV file with a column `arrival_s`, in seconds."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tuner.core import InvalidInput
 
 COLUMN = "arrival_s"
 LEAST, MOST = 2, 1_000_000
-"""Two arrivals have a gap; a million are a window of hours."""
+"""The bounds of a trace's length: a gap needs two arrivals, and a million arrivals fill hours."""
 
 
 def read_arrivals(path: Path) -> tuple[float, ...]:
-    """Return the seconds of a trace's arrivals, the first one's being 0.
+    """Return the times of a trace's arrivals in seconds after the first one.
 
-    Other columns are left alone.
+    Other columns are ignored.
 
     Raises:
-        InvalidInput: there is no such file or column, too few or too many rows, or a moment that is none
-            or lies before the one above it.
+        InvalidInput: the file or the column is missing, there are too few or too many rows, or a time
+            is not a finite number or is earlier than the one before it.
     """
     hint = f"write a CSV file with a column {COLUMN}, seconds that never decrease"
     try:

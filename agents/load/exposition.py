@@ -1,4 +1,4 @@
-"""The one reader of Prometheus text: what a served program tells about itself."""
+"""The reader of the Prometheus text format, in which services report their metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 ACCEPT = "text/plain;version=0.0.4, */*;q=0.1"
-"""Without it some programs answer in OpenMetrics, with exemplars (Quarkus, client_java)."""
+"""Without this header some programs (Quarkus, client_java) answer in OpenMetrics, with exemplars."""
 EXEMPLAR = re.compile(r" # \{.*$")
 SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
 
@@ -26,7 +26,7 @@ Labels = Mapping[str, str]
 
 
 class Samples(list["Sample"]):
-    """The samples of some metrics at `where`, and the types that the text declares of all its metrics."""
+    """The samples of some metrics from `where`, and the types that the text declares for all metrics."""
 
     def __init__(self, samples: Iterable[Sample], types: Mapping[str, str], where: str) -> None:
         super().__init__(samples)
@@ -34,13 +34,13 @@ class Samples(list["Sample"]):
 
 
 def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
-    """Return the samples of some metrics at a URL, as they stand.
+    """Return the current samples of the named metrics from a URL.
 
     `names` are the metrics' names without the suffixes of histograms and counters. Only their lines
-    are parsed: an exposition may be half a megabyte.
+    are parsed, because an exposition may have half a megabyte.
 
     Raises:
-        MeasurementError: no response, or not in the format.
+        MeasurementError: no successful response, or not in the Prometheus text format.
     """
     try:
         response = client.get(url, timeout=ANSWER_S, headers={"Accept": ACCEPT})
@@ -51,7 +51,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
 
 
 def parse(text: str, names: Collection[str], where: str) -> Samples:
-    """Return the samples of some metrics in a text. Raises MeasurementError."""
+    """Return the samples of the named metrics in a text. Raises MeasurementError: it cannot be parsed."""
     sample_names = {name + suffix for name in names for suffix in SUFFIXES}
     lines = [EXEMPLAR.sub("", ln) for ln in text.splitlines() if _name(ln) in sample_names]
     try:
@@ -63,18 +63,19 @@ def parse(text: str, names: Collection[str], where: str) -> Samples:
 
 
 def declared(text: str, kind: str) -> list[str]:
-    """Return the names that a text gives a type: `histogram`, `counter`."""
+    """Return the names of the metrics for which a text declares a type, like `histogram` or `counter`."""
     return re.findall(rf"^# TYPE (\S+) {kind}\s*$", text, re.MULTILINE)
 
 
 def counter(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
-    """Return one counter's sum over the series whose labels are to be kept; 0 where none is yet.
+    """Return a counter's sum over the series whose labels pass `keep`.
 
-    It is what has the name, or the name and `_total` (as OpenMetrics writes it), never both: one text has
-    a gauge `x` beside a counter `x_total` (client_golang 829), another a counter of either name.
+    The sum is 0 for a counter that is declared but has no series yet. The counter has the given name, or
+    that name with `_total` as in OpenMetrics, never both: one service has a gauge `x` beside a counter
+    `x_total` (client_golang 829), another two counters of these names.
 
     Raises:
-        MeasurementError: the text has no such counter, or a value is none that a count can have.
+        MeasurementError: the text has no such counter, or the sum is negative or not finite.
     """
     named = {s.name for s in samples}
     called = [n for n in (name, f"{name}_total") if n in named and samples.types.get(n) != "gauge"]
@@ -90,10 +91,10 @@ def counter(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> floa
 
 
 def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
-    """Return one gauge's sum over the series whose labels are to be kept, by its exact name.
+    """Return the sum of the gauge with this exact name over the series whose labels pass `keep`.
 
     Raises:
-        MeasurementError: the text has no such series, or a value is negative or no number.
+        MeasurementError: the text has no such series, or the sum is negative or not finite.
     """
     values = [s.value for s in samples if s.name == name and keep(s.labels)]
     if not values:
@@ -105,6 +106,7 @@ def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
 
 
 def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
+    """Return the error for an absent metric, with the available names of its kind."""
     names = [n for n, metric_kind in samples.types.items() if metric_kind == kind]
     return MeasurementError(
         f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(names) or 'none'}"
@@ -113,9 +115,9 @@ def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many observations fell into each bucket, and beyond the one before it.
+    """A histogram with the number of observations in each bucket; `counts` are not cumulative.
 
-    `edges` are the upper edges, ascending, the last infinite.
+    `edges` are the upper edges of the buckets, ascending; the last one is infinite.
     """
 
     edges: tuple[float, ...]
@@ -123,14 +125,14 @@ class Histogram:
 
     @property
     def n(self) -> int:
-        """All observations."""
+        """The number of all observations."""
         return sum(self.counts)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """Return what came after an earlier reading; a bucket that it did not have was at 0.
+        """Return the observations since an earlier reading, in which an absent low bucket counts as 0.
 
         Raises:
-            MeasurementError: a count went down, or a bucket is gone: the program was restarted.
+            MeasurementError: a count decreased or a bucket disappeared, so the program was restarted.
         """
         new = len(self.edges) - len(earlier.edges)
         then = (*[0] * new, *earlier.counts)
@@ -141,15 +143,15 @@ class Histogram:
         return Histogram(self.edges, tuple(now - before for before, now in steps))
 
     def quantile(self, quantile: float) -> Estimate:
-        """Estimate a quantile, with bounds as wide as the buckets. Raises MeasurementError."""
+        """Estimate a quantile, with the edges of its bucket as bounds. Raises MeasurementError."""
         return bucketed_quantile(self.edges, self.counts, quantile)
 
 
 def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], bool]) -> Histogram:
-    """Return one histogram over all the series whose labels are to be kept; empty where none is.
+    """Return the sum of a histogram over the series whose labels pass `keep`; empty if there are none.
 
     Raises:
-        MeasurementError: the series have different buckets, or are no histogram's.
+        MeasurementError: the series have different buckets, or their buckets are not cumulative.
     """
     series: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for sample in samples:
@@ -159,7 +161,7 @@ def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], boo
     if not series:
         return Histogram((), ())
     edges = tuple(sorted({edge for one in series.values() for edge in one}))
-    # Some exporters omit the buckets below the first observation (nginx-lua-prometheus): those are at 0.
+    # Some exporters (nginx-lua-prometheus) omit the buckets below the first observation; these count as 0.
     if (
         any(tuple(sorted(one)) != edges[-len(one) :] for one in series.values())
         or edges[-1] != math.inf
@@ -173,6 +175,7 @@ def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], boo
 
 
 def _edge(sample: Sample, name: str) -> float:
+    """Return a bucket's upper edge. Raises MeasurementError: it has none."""
     try:
         edge = float(sample.labels["le"])
     except (LookupError, ValueError):

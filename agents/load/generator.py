@@ -1,7 +1,7 @@
-"""The one load generator: closed and open loop, against anything that can be sent one request.
+"""The load generator, with closed and open loops, for any service with a `LoadCaller`.
 
-It runs inside the agent and shares the machine with what it measures, so a request must cost little:
-callers are threads that block on a socket (`agents.load.http_caller`).
+It runs inside the agent, on the machine that it measures, so a request must use little CPU time: callers
+are threads that block on a socket (`agents.load.http_caller`).
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ from typing import Protocol
 from tuner.core import CYCLE, HIGH, LOW, Clock, Context, InvalidInput, Signal
 
 STEP_S = 0.05
-"""The longest sleep of a caller, so that a stop is noticed soon."""
+"""The longest sleep of a caller in seconds; it bounds the time until a stop is noticed."""
 
 PAUSE_S = 0.05
-"""What a closed-loop caller waits after a failure, so that a dead server is not hammered."""
+"""The wait of a closed-loop caller after a failure in seconds; it limits the load on a dead server."""
 
 OPEN_LOOP_CALLERS = 64
-"""How many requests of an asked arrival rate may be under way at once: more than any queue we plan for."""
+"""The most requests in progress at a requested arrival rate; more than any queue for which we plan."""
 
 REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
-"""What our load can be requested: a number of callers, or a rate of arrivals."""
+"""The signals by which a load can be requested: the number of callers, or the rate of arrivals."""
 
 CROSSING = {f"{REQUESTS.name}{LOW}", f"{REQUESTS.name}{HIGH}", CYCLE}
-"""What a load that goes up and down is requested by."""
+"""The keys of a context that requests a load which rises and falls."""
 
 UNSENT = "not sent: all callers were busy"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadShape:
-    """How requests are sent.
+    """The pattern by which requests are sent.
 
-    Closed loop (no rate): each of `callers` sends its next request when the last is answered. Open
-    loop: Poisson arrivals at `rate_per_s`, or those of a trace at `arrivals_s`, which begins again after
-    its mean gap; at most `callers` are under way at once. With `low` callers a closed loop goes from these
-    to `callers` and back, by doubling and halving, in `cycle_s`.
+    Closed loop (no rate): each of `callers` sends its next request when the last one is answered. Open
+    loop: Poisson arrivals at `rate_per_s`, or the arrivals of a trace at `arrivals_s`, which is repeated
+    after its mean gap; at most `callers` requests are in progress. With `low` > 0 the number of callers of
+    a closed loop rises from `low` to `callers` by doubling and falls back by halving, once per `cycle_s`
+    seconds.
 
     Raises:
-        InvalidInput: no callers, or a rate that is not positive and finite, or a rate and a trace; a round
-            of no time, or not from fewer callers to more.
+        InvalidInput: there are no callers; the rate is not positive and finite, or is given with a trace;
+            a cycle takes no time, or `low` is not below `callers`.
     """
 
     callers: int = 4
@@ -57,7 +58,7 @@ class LoadShape:
 
     @classmethod
     def from_context(cls, context: Context) -> LoadShape:
-        """Return the load that a context asks for. Raises InvalidInput where it asks for no load."""
+        """Return the load that a context requests. Raises InvalidInput: it requests no load."""
         rest = dict(context)
         if rest.keys() == CROSSING:
             low, high = (round(rest[f"{REQUESTS.name}{end}"]) for end in (LOW, HIGH))
@@ -88,22 +89,25 @@ class LoadShape:
 
     @property
     def closed(self) -> bool:
-        """Whether a caller waits for its last answer, and nothing else."""
+        """Whether each caller sends its next request as soon as its last one is answered."""
         return self.rate_per_s is None and not self.arrivals_s
 
     @property
     def round_s(self) -> float:
-        """The length of a trace with its last gap, after which it begins again."""
+        """The seconds after which a trace is repeated: its duration and one mean gap."""
         return self.arrivals_s[-1] * len(self.arrivals_s) / (len(self.arrivals_s) - 1)
 
     @property
     def context(self) -> Context:
-        """The load that is sent whatever the setting; an open loop's rate is measured."""
+        """The load that does not depend on the setting: the callers of a steady closed loop.
+
+        Empty for other loads; the rate of an open loop is measured.
+        """
         steady = self.closed and not self.low
         return {REQUESTS.name: float(self.callers)} if steady else {}
 
     def active(self, seconds: float) -> int:
-        """Return how many callers send so long after the start."""
+        """Return the number of callers that send `seconds` after the start."""
         if not self.low:
             return self.callers
         doublings = math.ceil(math.log2(self.callers / self.low))
@@ -122,10 +126,12 @@ class LoadShape:
 
 
 def sent(context: Context, signal: str) -> dict[str, float]:
-    """Return a load by a signal as our callers have it: what counts the requests counts callers.
+    """Return a requested load with `signal` renamed to `requests_in_system`.
+
+    The signal is the service's count of its requests, which is the number of our callers.
 
     Raises:
-        InvalidInput: it names the callers, too.
+        InvalidInput: the request names both the signal and `requests_in_system`.
     """
     targets = {
         REQUESTS.name + name.removeprefix(signal) if signal and name.startswith(signal) else name: n
@@ -137,26 +143,26 @@ def sent(context: Context, signal: str) -> dict[str, float]:
 
 
 class LoadCaller(Protocol):
-    """One connection to what is loaded; used by one thread, closed by another."""
+    """A connection to the loaded service; one thread uses it, and another may close it."""
 
     def send(self) -> str:
-        """Send one request, wait for its answer, and return what went wrong: empty if nothing."""
+        """Send one request, wait for its answer, and return the error; empty on success."""
         ...
 
     def close(self) -> None:
-        """Release the connection; a request under way ends at once, as a failure."""
+        """Close the connection; a request in progress fails at once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a load has shown so far.
+    """The results of a load so far.
 
-    `seconds` runs from the start to the reading or the stop. `arrived_at_s` is when each request was
-    due, `completed_at_s` when each good one was answered (seconds since the start), `latencies_s`
-    how long those took from the moment they were **due**, so that a stall counts against every
-    request it delayed (the "coordinated omission" of Gil Tene's wrk2). All are in order of
-    completion or dispatch. `failures` counts by reason.
+    `seconds` is the time from the start to the reading or the stop. `arrived_at_s` has the time at which
+    each request was due, and `completed_at_s` the time at which each successful one was answered, both in
+    seconds since the start. `latencies_s` has the time from due to answered, so that a stall counts for
+    every request that it delayed (the "coordinated omission" of Gil Tene's wrk2). Arrivals are in order of
+    dispatch, the others in order of completion. `failures` counts failed requests by reason.
     """
 
     seconds: float
@@ -167,15 +173,15 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """Requests that were not answered well."""
+        """The number of failed requests."""
         return sum(self.failures.values())
 
 
 class LoadRun:
-    """One bounded run of load; it can be read while it continues, and stopped.
+    """One bounded run of load, which can be read while it runs, and stopped.
 
-    `connect` gives each caller its own connection. The arrivals of an open loop depend on the seed
-    alone. The run ends by itself after `max_requests` or `max_s` seconds.
+    `connect` makes a separate connection for each caller. The arrivals of an open loop depend only on
+    its rate and the seed. The run ends without a stop after `max_requests` requests or `max_s` seconds.
     """
 
     def __init__(
@@ -226,16 +232,16 @@ class LoadRun:
             )
 
     def wait(self) -> Tally:
-        """Return the tally once the run has reached one of its bounds."""
+        """Wait until the run reaches one of its bounds; return the tally."""
         for thread in self._threads:
             thread.join()
         return self.stop()
 
     def stop(self, grace_s: float = 2.0) -> Tally:
-        """Send no more, give what is under way `grace_s` to be answered, and return the tally.
+        """Stop the run, wait up to `grace_s` seconds for requests in progress, and return the tally.
 
-        What is not answered by then is cut off and counted as failed, and so is what was due before
-        the stop but found no free caller. Stopping twice returns the same.
+        Requests without an answer by then are cut off and count as failed. So do requests that were due
+        before the stop but for which no caller was free. A second call returns the same tally.
         """
         with self._lock:
             if self._ended_at is None:
@@ -252,6 +258,7 @@ class LoadRun:
         return self.read()
 
     def _work(self, number: int, caller: LoadCaller) -> None:
+        """Send requests as one caller until the run ends, and record each result."""
         while self._takes_part(number) and (due := self._next()) is not None:
             wrong = caller.send()
             now = self._clock.monotonic()
@@ -266,7 +273,7 @@ class LoadRun:
                 self._reach(now + PAUSE_S)
 
     def _takes_part(self, number: int) -> bool:
-        """Wait until this caller is one of those that send; False where the run was stopped before."""
+        """Wait until this caller is among the active ones; return False if the run was stopped before."""
         while number >= self._shape.active(self._clock.monotonic() - self._began):
             if self._stopping.is_set():
                 return False
@@ -274,9 +281,9 @@ class LoadRun:
         return True
 
     def _next(self) -> float | None:
-        """Return when the next request was due, once it is; None where there is none any more.
+        """Wait until the next request is due; return its due time, or None if the run has ended.
 
-        One caller waits for that moment, the others for their turn: many idle ones cost nothing.
+        Only one caller waits for that time. The others wait for a lock, so idle callers use no CPU time.
         """
         with self._turn:
             due = self._take()
@@ -288,7 +295,7 @@ class LoadRun:
             return due
 
     def _take(self) -> float | None:
-        """Return when the next request is due, None where there is none."""
+        """Take the next request; return its due time, or None if the run has ended."""
         with self._lock:
             if self._stopping.is_set() or self._taken >= self._max_requests:
                 return None
@@ -300,6 +307,7 @@ class LoadRun:
             return due
 
     def _next_due(self, now: float) -> float:
+        """Return the due time of the next request, by trace or rate; in a closed loop, `now`."""
         shape = self._shape
         if shape.arrivals_s:
             rounds, n = divmod(self._taken, len(shape.arrivals_s))
@@ -308,7 +316,7 @@ class LoadRun:
         return now if rate is None else self._due + self._rng.expovariate(rate)
 
     def _reach(self, moment: float) -> bool:
-        """Sleep until `moment`; False where the run was stopped before it."""
+        """Sleep until `moment`; return False if the run was stopped before."""
         while (left := moment - self._clock.monotonic()) > 0.0:
             if self._stopping.is_set():
                 return False
@@ -316,10 +324,10 @@ class LoadRun:
         return True
 
     def _count_unsent(self, until: float) -> None:
-        """Count the arrivals of an open loop that were due but that no caller was free to take."""
+        """Count as failed the open-loop arrivals that were due but for which no caller was free."""
         if self._shape.closed:
             return
-        # A free caller is about to take what is due just now: that is the stop's doing.
+        # With a free caller, requests due within its last sleep are unsent only because of the stop.
         spared_s = STEP_S if self._busy < len(self._callers) else 0.0
         until = min(until, self._began + self._max_s) - spared_s
         while self._taken < self._max_requests and (due := self._next_due(until)) <= until:

@@ -1,4 +1,4 @@
-"""The meter of a service that our load generator sends requests to."""
+"""The meter of a service to which our load generator sends requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agents.load.stats import shown_by
 from tuner.core import Clock, Context, OwnRequests, Reading, Window
 
 Totals = Callable[[], Mapping[str, float]]
-"""What a service has added up since a window was opened; raises MeasurementError."""
+"""Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
 
 
 class LoadMeter:
     """Measures a service under our load; every window sends the same seeded arrivals.
 
-    `connect` gives each caller its own connection. `counting` begins to count what the service itself
-    tells (`cpu_s`; `items` and `batches`, where it does), for one window. `counted` names its counter of
-    items, empty where it has none.
+    `connect` makes a separate connection for each caller. `counting` starts to count the totals that the
+    service reports during one window: `cpu_s`, and `items` and `batches` if available. `counted` is the
+    name of the service's counter of items; empty if it has none.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class LoadMeter:
 
     @property
     def context(self) -> Context:
-        """The load that is sent, as far as it does not depend on the setting."""
+        """The part of the load that does not depend on the setting."""
         return self._shape.context
 
     def offering(self, context: Context) -> LoadMeter:
-        """Return this meter at another load. Raises InvalidInput where none is requested."""
+        """Return this meter with another load. Raises InvalidInput: the context requests no load."""
         shape = LoadShape.from_context(context)
         other = LoadMeter(
             self._connect, shape, self._counting, self._clock, self._seed, self._counted
@@ -53,23 +53,23 @@ class LoadMeter:
         return other
 
     def start(self) -> Window:
-        """Start the load. Raises MeasurementError where the service does not tell its totals."""
+        """Start the load. Raises MeasurementError: the service does not report its totals."""
         totals = self._counting()
         run = LoadRun(self._connect, self._shape, clock=self._clock, seed=self._seed)
         self._runs.add(run)
         return LoadWindow(run, totals, self._counted, self._shape.callers)
 
     def close(self) -> None:
-        """End the load of every window that is still open."""
+        """Stop the load of all open windows."""
         for run in list(self._runs):
             run.stop(grace_s=0.0)
 
 
 class LoadWindow:
-    """An open window: the load is on until it is stopped.
+    """An open window, whose load runs until the window is stopped.
 
-    Latencies and failures are what our callers saw. Items are the service's own count where it reports
-    one, so that what is per item is right even where another program sends requests too.
+    Latencies and failures are measured by our callers. Items are counted by the service if it reports
+    them, so that values per item are right even if another program sends requests, too.
     """
 
     def __init__(self, run: LoadRun, totals: Totals, counted: str = "", callers: int = 0) -> None:
@@ -79,11 +79,11 @@ class LoadWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the window's metrics so far. Raises MeasurementError."""
         return self._reading(self._run.read()) if self._final is None else self._final
 
     def stop(self) -> Reading:
-        """End the load and return what it showed. Raises MeasurementError."""
+        """Stop the load and return the window's metrics. Raises MeasurementError."""
         if self._final is None:
             self._final = self._reading(self._run.stop())
         return self._final

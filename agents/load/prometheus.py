@@ -27,17 +27,17 @@ ARRIVALS = Metric("arrival_rate_per_s", scope=Scope.SERVICE)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A service's totals since its start: latencies of good answers in ms, and failures."""
+    """A service's totals since its start: latencies of successful answers in ms, and failures."""
 
     good: Histogram
     failed: int
 
 
 class PrometheusMeter:
-    """Measures whatever requests arrive, by the service's own figures; sends none.
+    """Measures the requests of any sender by the metrics that the service reports; sends none.
 
-    `figures` reads them, and `report_s` is how far they lie back at most. `counting` begins to count
-    further data of the service (`cpu_s`), for one window.
+    `figures` reads these metrics, and `report_s` is their largest age in seconds. `counting` starts to
+    count further totals of the service (`cpu_s`) for one window.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class PrometheusMeter:
         self._report_s = report_s
 
     def start(self) -> Window:
-        """Open a window. Raises MeasurementError."""
+        """Open a window. Raises MeasurementError: the service does not report its totals."""
         return PrometheusWindow(self._figures, self._counting(), self._clock, self._report_s)
 
 
 class PrometheusWindow:
-    """A service's totals since the start of the window.
+    """An open window over a service's totals.
 
-    Figures may be passed on in lumps, `report_s` apart: the rates are taken between readings at
-    which something had arrived, not from the window's own beginning.
+    The service may update its metrics only every `report_s` seconds. Rates are therefore taken between
+    readings at which the counts had changed, not from the start of the window.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class PrometheusWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the window's metrics so far. Raises MeasurementError."""
         return self._look() if self._final is None else self._final
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Raises MeasurementError."""
+        """Close the window and return its metrics. Raises MeasurementError."""
         self._final = self.read()
         return self._final
 
@@ -98,7 +98,7 @@ class PrometheusWindow:
         return Reading(totals, tails | self._rates(now_s))
 
     def _rates(self, now_s: float) -> dict[str, Estimate]:
-        """Return how many were answered and came per second; too few to tell: nothing."""
+        """Return the rates of answers and of arrivals per second; empty before any request."""
         if not self._arrivals or now_s <= self._began:
             return {}
         rates = {}
@@ -109,7 +109,10 @@ class PrometheusWindow:
         return rates
 
     def _rate(self, count: float, seconds: float) -> Estimate:
-        """Return a rate over a whole window, as uncertain as what may be held back at its ends."""
+        """Return the mean rate over a window of `seconds`.
+
+        Its bounds allow for the requests of up to `report_s` seconds that are not reported yet.
+        """
         mean = count / seconds
         doubt = mean * min(1.0, self._report_s / seconds)
         return Estimate(mean, doubt / 2.0, 1, mean - doubt, mean + doubt, scope=Scope.SERVICE)

@@ -1,4 +1,4 @@
-"""What a load has shown, as metrics with their doubt."""
+"""Metrics of a load, with their standard errors and bounds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from agents.load.generator import Tally
 from tuner.core import Estimate, Scope, quantile_estimate
 
 BATCHES = 20
-"""Parts that a window is cut into for the standard errors of its means."""
+"""The number of batches of a window for the standard errors of its means."""
 LEAST_PER_BATCH = 2
 
 
 def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
-    """Return latencies and rates; what too few requests show is absent.
+    """Return the latencies and rates of a load; metrics with too few requests are absent.
 
-    The `together` items of a batch share its time, so they are one observation of a tail. Means and
-    rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
-    §9.5.3), because the latencies of neighbours in a queue depend on each other.
+    The service processes `together` items in one batch. They share its time, so they count as one
+    observation of a tail. Means and rates have the standard error of batch means (Law, Simulation
+    Modeling and Analysis, §9.5.3), because latencies of neighbours in a queue are correlated.
     """
     latencies_ms = [1000.0 * s for s in tally.latencies_s]
     if not latencies_ms:
@@ -39,13 +39,16 @@ def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
             ("arrival_rate_per_s", tally.arrived_at_s),
         ):
             within = [(moment, 1) for moment in moments if moment < tally.seconds]
-            if within:  # a service that stalled may answer all of them after the end
+            if within:  # after a stall all answers may come after the end
                 shown[name] = rate_of(within, tally.seconds)
     return shown
 
 
 def rate_of(events: Sequence[tuple[float, int]], seconds: float) -> Estimate:
-    """Return the rate of events, each a time in s and a number; those after the end do not count."""
+    """Return the rate of events per second; each has a time in s and a number.
+
+    Events at or after `seconds` do not count.
+    """
     width = seconds / BATCHES
     counts: Counter[int] = Counter()
     for moment, number in events:
@@ -56,6 +59,6 @@ def rate_of(events: Sequence[tuple[float, int]], seconds: float) -> Estimate:
 
 
 def _of_batches(values: Sequence[float], n: int) -> Estimate:
-    """Return the mean of equal batches over `n` observations."""
+    """Return the mean of equal batches and its standard error, over `n` observations."""
     stderr = statistics.stdev(values) / math.sqrt(len(values))
     return Estimate.of_mean(statistics.fmean(values), stderr, n, scope=Scope.SERVICE)

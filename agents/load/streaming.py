@@ -1,9 +1,10 @@
-"""Streamed answers of an OpenAI API (`/v1/completions`): time to the first token, time per further token.
+"""Streamed answers of an OpenAI API (`/v1/completions`): time to first token, time per output token.
 
-The load shares the machine with the server, so a piece of an answer is searched for marks; its JSON is not
-parsed. Definitions are those of `vllm bench serve`: TTFT runs from the request to the first piece, TPOT is
-the time from the first to the last piece per token after the first. Ours: pieces before the first text, as
-with a role alone, do not count as the first, unless the answer has no text at all.
+The load shares the machine with the server, so an answer's pieces are searched by pattern instead of
+parsed as JSON. The definitions are those of `vllm bench serve`: TTFT is the time from the request to the
+first piece; TPOT is the time from the first to the last piece, per token after the first. With one
+difference: a piece without text, like one with only a role, is not the first, unless the answer has no
+text at all.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from tuner.core import (
 
 EVENT = re.compile(rb"data: ?\{")
 FAILED = re.compile(rb'data: ?\{"error":.*?"message":\s*"((?:[^"\\]|\\.)*)"')
-"""An error within an answer of status 200 (guidellm 743, llama.cpp 14566)."""
+"""An error in a response with status 200 (guidellm 743, llama.cpp 14566)."""
 FAILED_STREAM = "an error in the stream"
 USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
 TEXT = re.compile(rb'"(?:text|content|reasoning_content|reasoning)":\s*"[^"]')
-"""Text of an answer, or of the reasoning before it."""
+"""The text of an answer, or of the reasoning before it."""
 LONGEST_USAGE = 2000
-"""Bytes of the last pieces that are searched for the number of tokens."""
+"""The bytes at an answer's end that are searched for its number of tokens."""
 NO_USAGE = "an answer without its number of tokens"
 NEXT_STEPS = {
     "HTTP 400": "shorten prompt and output of the load: they may exceed the model's context",
@@ -55,28 +56,29 @@ NEXT_STEPS = {
     "HTTP 503": "wait until the model is loaded, or lower the rate or the callers of the load",
     NO_USAGE: "take a version of the server that reports `usage` in its streams",
 }
-"""What to do where the answers of a load have such an error."""
+"""The next step for each error of a load's answers."""
 MOST_REFUSED = 0.01
-"""A window with more refusals than this share of its requests, and than two, is no measurement; ours."""
+"""A window is invalid if more than two requests, and more than this share, were refused; our choice."""
 PAUSE_S = 1.0
-"""A request after so long without any other is a first one: it may wait for the model to be loaded."""
+"""Idle seconds after which a request counts as a first one: the server may have to load the model again."""
 FIRST = "first_request_ms"
 LIMITS = ("ttft_ms", "tpot_ms")
-"""What can make a request count as good."""
+"""The metrics whose limits decide whether a request counts as good."""
 
 TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
 FIRST_MS = Quantity("ms", Better.LESS, Kind.TIME)
 GOODPUT = Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST)
 
 Connect = Callable[[Callable[[bytes], None] | None], HttpCaller]
-"""Makes a caller that passes on the pieces of its answers."""
+"""Creates a caller that passes the pieces of its answers to a function."""
 
 
 @dataclass(slots=True)
 class StreamTimes:
-    """What the callers of one window saw; `pieces` counts those of answers that did not end.
+    """The times that the callers of one window measured.
 
-    `quiet_since_s` is when the last request ended, `inside` how many are under way.
+    `quiet_since_s` is the time at which the last request ended, `inside` the number of requests in
+    progress, and `pieces` the number of pieces of answers that are in progress or failed.
     """
 
     quiet_since_s: float
@@ -85,20 +87,20 @@ class StreamTimes:
     first_ms: list[float] = field(default_factory=list)
     per_token_ms: list[float] = field(default_factory=list)
     ended: list[tuple[float, bool]] = field(default_factory=list)
-    """Per answer: the clock's time in s, and whether it kept the limits."""
+    """Per answer: the time of its last piece in s, and whether it kept the limits."""
     ended_tokens: int = 0
     pieces: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def tokens(self) -> int:
-        """All tokens so far; of an answer that has no end yet, its pieces."""
+        """All tokens so far; an answer that is in progress or failed counts one token per piece."""
         with self.lock:
             return self.ended_tokens + self.pieces
 
 
 class StreamCaller:
-    """Send one request after another over a kept connection, and time the pieces of each answer."""
+    """Sends one request after another over a kept connection, and times the pieces of each answer."""
 
     def __init__(
         self, connect: Connect, times: StreamTimes, clock: Clock, limits: Mapping[str, float]
@@ -110,7 +112,7 @@ class StreamCaller:
         self._text = False
 
     def send(self) -> str:
-        """Send one request, read its stream to the end, and return the error, or an empty text."""
+        """Send one request, read its stream to the end, and return the error; empty on success."""
         self._events, self._tail, self._text = 0, b"", False
         began_s = self._clock.monotonic()
         times = self._times
@@ -125,7 +127,7 @@ class StreamCaller:
         usage = USAGE.findall(self._tail)
         tokens = int(usage[-1]) if usage else 0
         if wrong or not tokens or not self._events:
-            return wrong or NO_USAGE  # its pieces stay counted: they were decoded
+            return wrong or NO_USAGE  # its pieces stay counted, because the server decoded them
         with times.lock:
             times.pieces -= self._events
             shown = {"ttft_ms": 1000.0 * (self._first_s - began_s)}
@@ -141,7 +143,7 @@ class StreamCaller:
         return ""
 
     def _look(self, piece: bytes) -> None:
-        """Note the time of a piece with an event or the first text; each may be split between pieces."""
+        """Record the time of a piece with an event or the first text; either may span two pieces."""
         whole, seen = self._tail + piece, len(self._tail)
         events = sum(match.end() > seen for match in EVENT.finditer(whole, max(0, seen - 6)))
         self._tail = whole[-LONGEST_USAGE:]
@@ -161,7 +163,7 @@ class StreamCaller:
 class StreamMeter(LoadMeter):
     """Measures a service under our load of streamed answers; its items are output tokens.
 
-    `limits` (`ttft_ms`, `tpot_ms`) say which requests count into `goodput_per_s`.
+    A request counts for `goodput_per_s` if it keeps the `limits` (`ttft_ms`, `tpot_ms`).
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class StreamMeter(LoadMeter):
         self._stream, self._limits = connect, limits
 
     def offering(self, context: Context) -> StreamMeter:
-        """Return this meter at another load. Raises InvalidInput where none is requested."""
+        """Return this meter with another load. Raises InvalidInput: the context requests no load."""
         shape = LoadShape.from_context(context)
         other = StreamMeter(
             self._stream,
@@ -193,7 +195,7 @@ class StreamMeter(LoadMeter):
         return other
 
     def start(self) -> Window:
-        """Start the load. Raises MeasurementError where the service does not tell its totals."""
+        """Start the load. Raises MeasurementError: the service does not report its totals."""
         totals, times = self._counting(), StreamTimes(self._clock.monotonic())
 
         def counted() -> Mapping[str, float]:
@@ -229,7 +231,7 @@ class StreamWindow:
         self._began_s, self._limits = began_s, limits
 
     def read(self) -> Reading:
-        """Return the metrics so far. Raises MeasurementError."""
+        """Return the window's metrics so far. Raises MeasurementError."""
         return self._with(self._window.read())
 
     def stop(self) -> Reading:
@@ -244,6 +246,7 @@ class StreamWindow:
         return reading
 
     def _with(self, reading: Reading) -> Reading:
+        """Return a reading with the metrics of streamed answers instead of the rate of requests."""
         times, tally = self._times, self._run.read()
         seconds = tally.seconds
         _demand_few_refusals(tally)
@@ -255,7 +258,9 @@ class StreamWindow:
                 list(times.after_pause_ms),
             )
         estimates = dict(reading.estimates)
-        estimates.pop("throughput_per_s", None)  # of requests; the agent derives that of tokens
+        estimates.pop(
+            "throughput_per_s", None
+        )  # it is per request; the agent derives the rate of tokens
         for name, values in (("ttft", first), ("tpot", per_token)):
             if values:
                 estimates[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
@@ -267,24 +272,24 @@ class StreamWindow:
             )
         if ended and seconds > 0.0 and self._limits:
             good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
-            if any(moment < seconds for moment, _ in good):  # else they ended after the reading
+            if any(moment < seconds for moment, _ in good):  # otherwise all ended after the reading
                 estimates["goodput_per_s"] = rate_of(good, seconds)
         return replace(reading, estimates=estimates)
 
 
 def stream_error(answer: bytes) -> str:
-    """Return the error that an answer of status 200 ends with; empty for none."""
+    """Return the error in an answer with status 200; empty if it has none."""
     failed = FAILED.search(answer)
     return f"{FAILED_STREAM}: {failed[1].decode(errors='replace')[:200]}" if failed else ""
 
 
 def next_step(wrong: str) -> str:
-    """Return what to do where the answers of a load have an error."""
+    """Return the next step for an error of a load's answers."""
     return NEXT_STEPS.get(wrong, "check the server's log")
 
 
 def _demand_few_refusals(tally: Tally) -> None:
-    """Raise MeasurementError where the server refuses requests, or does not count their tokens."""
+    """Raise MeasurementError if the server refused too many requests or did not report their tokens."""
     counted = (NO_USAGE, FAILED_STREAM, "HTTP ")
     refused = {why: n for why, n in tally.failures.items() if why.startswith(counted)}
     count, answered = sum(refused.values()), len(tally.completed_at_s)
@@ -297,7 +302,10 @@ def _demand_few_refusals(tally: Tally) -> None:
 
 
 def stream_metrics(goodput: bool, closed: bool) -> tuple[Metric, ...]:
-    """Return the metrics of a window of streamed answers; a closed loop has no pauses."""
+    """Return the metrics of a window of streamed answers.
+
+    A closed loop has no pauses, so it has no time of a first request after a pause.
+    """
     tails = [f"{name}_{quantile}_ms" for name in ("ttft", "tpot") for quantile in ("p50", "p99")]
     return (
         *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
