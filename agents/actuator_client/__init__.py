@@ -1,1 +1,1 @@
-"""The actuator as an agent sees it: one device's knobs and caps behind a Unix socket."""
+"""The actuator's client in the agent: one device's knobs and caps over a Unix socket."""

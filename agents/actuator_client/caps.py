@@ -1,4 +1,4 @@
-"""A device's membership of a power budget as its agent sees it: caps over time, kept by the actuator."""
+"""The agent's view of a device's membership of a power budget: caps over time that the actuator keeps."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class ActuatorLine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostCaps:
-    """What a host keeps of a budget: its group, empty for no member, and its steps on the host's clock.
+    """A host's record of a budget: its group, and its steps on the host's clock.
 
-    `wrong` says why its caps cannot be kept (empty: they can).
+    `group` is empty outside any budget. `wrong` is the reason that the caps cannot be kept, empty if they
+    can.
     """
 
     group: str = ""
@@ -30,9 +31,9 @@ class HostCaps:
 
 
 class DeviceCaps:
-    """One device's cap knobs and its caps, of what its actuator says. `knobs` is empty without a floor.
+    """One device's cap knobs and caps, from the actuator's answers. `knobs` is empty without a floor.
 
-    `kept` is what the actuator had when it was last heard; used by several threads.
+    `kept` has the caps in the actuator's last answer. Several threads may use it.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class DeviceCaps:
         self.heed(about)
 
     def multiply(self, name: str, parts: int) -> None:
-        """Count a power limit for each of several parts that it limits alike, as CPU packages."""
+        """Multiply a power limit's watts by the number of parts that each have it, such as CPU packages."""
         self.knobs = tuple(
             replace(k, floor_w=parts * k.floor_w, default_w=parts * k.default_w)
             if k.name == name and k.floor_w and k.default_w
@@ -61,19 +62,19 @@ class DeviceCaps:
         )
 
     def bound(self, watts: float) -> None:
-        """Count clock ceilings with at most a limit in watts that the driver keeps at any clock."""
+        """Set the highest watts of the clock ceilings to a limit that the driver enforces at any clock."""
         self.knobs = tuple(
             replace(k, default_w=watts) if k.floor_w is None else k for k in self.knobs
         )
 
     def look(self) -> HostCaps:
-        """Return what the actuator keeps now. Raises ActuationError."""
+        """Return the caps that the actuator keeps now. Raises ActuationError."""
         if self.knobs:
             self.heed(self._line.ask("read", device=self._uuid))
         return self.kept
 
     def cap(self, group: str, schedule: CapSchedule) -> None:
-        """Have the actuator keep these steps, whose times are seconds from now.
+        """Send steps for the actuator to keep; their times are in seconds from now.
 
         Raises Conflict, OutOfRange, ActuationError, StoreError.
         """
@@ -90,22 +91,22 @@ class DeviceCaps:
         self.heed(self._line.ask("cap", device=self._uuid, **fields))
 
     def fall(self) -> None:
-        """Have the floor in all steps that are left; each counts as before. Raises as `cap` does."""
+        """Lower the knobs to their floors in all remaining steps; the watts stay. Raises as `cap` does."""
         left = self.kept.schedule.shifted(-self._clock.monotonic())
         floor, now = {knob.name: knob.floor for knob in self.knobs}, left.step(0.0)
         steps = tuple(replace(s, at_most=floor) for s in left.steps if s is now or s.at_s > 0.0)
         self.cap(self.kept.group, replace(left, steps=steps))
 
     def leave(self) -> None:
-        """Have the actuator take the device out of its budget. Raises ActuationError, StoreError."""
+        """Take the device out of its budget. Raises ActuationError, StoreError."""
         self.heed(self._line.ask("leave_budget", device=self._uuid))
 
     def step(self) -> CapStep | None:
-        """Return the step in force, None before the first and for no member."""
+        """Return the step in force; None before the first one, and outside any budget."""
         return self.kept.schedule.step(self._clock.monotonic()) if self.kept.group else None
 
     def at_most(self) -> dict[str, float]:
-        """Return the caps in force, by knob, at least the floors; empty for no member."""
+        """Return the caps in force, by knob, at least the floors; empty outside any budget."""
         if not self.kept.group:
             return {}
         step = self.step()
@@ -113,7 +114,7 @@ class DeviceCaps:
         return {knob.name: max(knob.floor, most.get(knob.name, knob.floor)) for knob in self.knobs}
 
     def clipped(self, setting: Setting) -> dict[str, Value]:
-        """Return a setting within the caps in force: the highest offered value that is not above either."""
+        """Return a setting lowered to the caps in force: the next lower offered value of each knob."""
         values: dict[str, Value] = dict(setting)
         for knob, most in self.at_most().items():
             if knob in setting:
@@ -123,11 +124,11 @@ class DeviceCaps:
 
     @property
     def resting(self) -> dict[str, Value]:
-        """What a member is at while nothing is tried or held: its original within the caps in force."""
+        """Return the setting without a trial or a hold: the original, lowered to the caps in force."""
         return self.clipped(self._default)
 
     def heed(self, answer: Mapping[str, Any]) -> None:
-        """Note what the actuator says of the device."""
+        """Update the caps from an answer of the actuator."""
         budget, now = answer.get("budget") or {}, self._clock.monotonic()
         steps = [
             CapStep(now + step["in_s"], step["cap_w"], step["at_most"])
@@ -141,7 +142,7 @@ class DeviceCaps:
 
 
 def _cap_knob(about: Mapping[str, Any], space: Space, name: str, floor: float) -> CapKnob:
-    """Return a cap knob; of one that is no power limit the watts are unknown."""
+    """Return a cap knob; its watts are unknown unless it is a power limit."""
     knob = space.knob(name)
     default = dict(about.get("defaults") or ()).get(name, about["ranges"][name][-1])
     most = max(float(default), float(knob.default))

@@ -1,4 +1,4 @@
-"""The actuator as an agent sees it: one device's knobs behind a Unix socket."""
+"""One device of the actuator as an agent uses it: knobs over a Unix socket."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
-"""The file beside the socket by which agents learn to release the devices' drivers."""
+"""The file beside the socket that asks agents to release the devices' drivers."""
 REST_S = 86400.0
 LONGEST_TRIAL_S = 3600.0
-"""A trial without activity for this long is no longer renewed: its agent's loop is stuck."""
+"""A trial without activity for this many seconds is not renewed: its agent's loop hangs."""
 TRIALS_HAVE_NAMES = 3
-"""The first protocol of the actuator that takes a trial's name."""
+"""The first protocol version of the actuator that accepts a trial's name."""
 TRIAL: ContextVar[str] = ContextVar("trial", default="")
-"""What the trial that a thread is at is called, empty where it is at none."""
+"""The name of the trial that this thread runs; empty outside a trial."""
 
 NOT_GRANTED = "not granted in actuator.toml, or the driver refused it; see the actuator's log"
 
 
 @contextmanager
 def named(trial: str) -> Iterator[None]:
-    """Have the actuator log what this thread sets within the block under a trial's name."""
+    """Have the actuator log this thread's changes within the block under a trial's name."""
     before = TRIAL.set(trial)
     try:
         yield
@@ -56,9 +56,9 @@ def named(trial: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class HeldSetting:
-    """What the actuator was instructed to hold, and until when on the host's clock.
+    """The setting that the actuator holds for us, and its end on the host's clock.
 
-    `rest` is that of a member of a budget while nothing is tried or held.
+    `rest` marks the resting setting of a member of a budget, without a trial or a hold.
     """
 
     setting: Mapping[str, Value | None]
@@ -69,12 +69,12 @@ class HeldSetting:
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
-    `cannot` says why it has no knobs where the device did not answer, else it is empty; `without` why the
-    driver leaves out each knob that it cannot set; `throttled` what a
-    cap of the kernel held below what we set when we last renewed it; `applied` is our last setting in
-    force, empty while there is none. For a knob that cannot be read, or that had a value for each of its
-    clock domains, the space's default represents its original: it travels as null, and the actuator
-    restores it.
+    - `cannot` is the reason that it has no knobs, empty if the device answered; - `without` has the
+    driver's reason for each knob that it leaves out; - `throttled` has the kernel's caps below our values
+    at the last renewal; - `applied` is our last setting in force, empty if none is.
+
+    Some knobs cannot be read, or had different values in their clock domains. For those the space's
+    default represents the original: it is sent as null, and the actuator restores the original.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RemoteKnobs:
         self._keeper: threading.Thread | None = None
 
     def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError."""
+        """Return the setting in force. Raises ActuationError."""
         values = self._line.ask("read", device=self.uuid)["values"]
         default = self.space.default
         unoffered = {None, *self._unoffered.values()}
@@ -127,7 +127,7 @@ class RemoteKnobs:
 
     @property
     def waiting(self) -> int:
-        """How many files are restored once their CPU is online; 0 where the actuator does not tell."""
+        """Return the number of files to restore once their CPU is online; 0 without an answer."""
         with suppress(TuningError):
             return len(self._line.ask("read", device=self.uuid).get("waiting", ()))
         return 0
@@ -138,7 +138,7 @@ class RemoteKnobs:
         Raises:
             UnknownKnob, OutOfRange: the setting is not in the space, or not granted.
             DeviceBusy: another agent has the device.
-            ActuationError: it is not in force; the device fell back to its hold or original.
+            ActuationError: the setting is not in force; the device fell back to its hold or original.
         """
         for name, value in setting.items():
             self.space.knob(name).index(value)
@@ -160,14 +160,14 @@ class RemoteKnobs:
         self._keep()
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
+        """Hold a setting, also for the actuator's grace after this agent ends. Raises ActuationError."""
         self._space_restarts(setting)
         with self._lock:
             self._hold(setting, valid_for_s)
         self._keep()
 
     def _space_restarts(self, setting: Setting) -> None:
-        """Wait where a change would restart a service too soon after the last one: it would be refused."""
+        """Wait until another restart of the service is permitted; an earlier one would be refused."""
         if self._min_restart_s and setting != self.applied:
             self._closed.wait(
                 max(0.0, self._restarted_at + self._min_restart_s - self._clock.monotonic())
@@ -175,9 +175,10 @@ class RemoteKnobs:
             self._restarted_at = self._clock.monotonic()
 
     def rest(self) -> Setting | None:
-        """Have a member at its original within its caps while nothing is tried or held, also without us.
+        """Keep a member at its original within its caps unless a trial or a hold is in force.
 
-        Returns what is in force by that, None where another setting is. Raises ActuationError.
+        The actuator holds it, so it outlives this agent. Returns the setting in force, None if it is
+        another one. Raises ActuationError.
         """
         with self._lock:
             if self._trial_from is not None or (self._held is not None and not self._held.rest):
@@ -206,7 +207,7 @@ class RemoteKnobs:
             self._line.ask("release", device=self.uuid)
 
     def again(self) -> None:
-        """Have what is in force written once more: a lock may be lost. Raises ActuationError."""
+        """Write the setting in force once more: a clock lock may be lost. Raises ActuationError."""
         with self._lock:
             if self._held is not None and self._trial_from is None:
                 self._ask_hold(self._held)
@@ -214,26 +215,26 @@ class RemoteKnobs:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(self._tried))
 
     def leave(self, knob: str, why: str) -> None:
-        """Leave a knob to another program that sets it; the device is paused. Raises ActuationError."""
+        """Leave a knob to the other program that sets it; the device is paused. Raises ActuationError."""
         with self._lock:
             self._trial_from, self._held = None, None
             self._line.ask("leave", device=self.uuid, knob=knob, why=why)
 
     def conflict(self) -> str:
-        """Return what the actuator has against what is in force, empty where it has nothing."""
+        """Return the actuator's error about the setting in force; empty if it has none."""
         self.beat()
         with self._lock:
             return self._wrong
 
     def close(self) -> None:
-        """End the connection: a trial ends at once, a hold after the actuator's grace."""
+        """Close the connection: a trial ends at once, a hold after the actuator's grace."""
         self._closed.set()
         if self._keeper is not None:
             self._keeper.join()
         self._line.close()
 
     def beat(self) -> None:
-        """Keep alive what is in force; a hold that the actuator lost is put in force again."""
+        """Renew the trial or the hold; a hold that the actuator lost is put in force again."""
         with self._lock:
             now = self._clock.monotonic()
             if self._trial_from is not None and now - self._trial_from > LONGEST_TRIAL_S:
@@ -255,6 +256,7 @@ class RemoteKnobs:
                         self._ask_hold(self._held)
 
     def _ask_hold(self, held: HeldSetting) -> HeldSetting:
+        """Send a hold to the actuator for its remaining time, and return it."""
         self._line.ask(
             "hold",
             device=self.uuid,
@@ -264,22 +266,25 @@ class RemoteKnobs:
         return held
 
     def _keep(self) -> None:
+        """Start the thread that renews, once."""
         if self._keeper is None:
             self._keeper = threading.Thread(target=self._work, name="actuator", daemon=True)
             self._keeper.start()
 
     def _work(self) -> None:
+        """Renew until closed."""
         while not self._closed.wait(self._beat_s):
             self.beat()
 
     def _wire(self, setting: Setting) -> dict[str, Value | None]:
+        """Return a setting as sent: None for a default that replaces an original outside the space."""
         default, capped = self.space.default, self.caps.at_most()
         free = {k for k in self._unoffered if k in setting and k not in capped}
         return {k: None if k in free and v == default[k] else v for k, v in setting.items()}
 
 
 def actuator_socket(root: Path) -> Path:
-    """Return where the actuator listens: $JOULETUNE_ACTUATOR, else its usual place under `root`."""
+    """Return the actuator's socket: $JOULETUNE_ACTUATOR, else its usual path under `root`."""
     return Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
 
 
@@ -291,11 +296,11 @@ def open_remote(
     roles: Mapping[str, Role] = MappingProxyType({}),
     ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> RemoteKnobs:
-    """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
+    """Open a device of the actuator that listens at `path`; `choose` may exclude values from trials.
 
-    `ceilings` has the knobs of which nothing higher takes effect: they end there, and an original value
-    above counts as that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does
-    what `cpu.max_mhz` does.
+    A knob in `ceilings` ends at that value, because no higher one takes effect; a higher original counts
+    as that value. `roles` has the knobs' roles, which root does not need; `cpu.max_mhz.4` has the role of
+    `cpu.max_mhz`.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -320,7 +325,7 @@ def reached(
     roles: Mapping[str, Role],
     ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
-    """Return a device behind the actuator, None where it is not there, and which names it cannot set."""
+    """Return a device of the actuator, None if absent, and the reason for each name that it cannot set."""
     try:
         remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:

@@ -1,4 +1,4 @@
-"""The connection to the actuator: JSON lines at a Unix socket; loads nothing of the vocabulary."""
+"""The connection to the actuator: JSON lines over a Unix socket, without imports of tuner.core."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner.error_codes import error_of
 from tuner.errors import ActuationError, KnobRefused, Unauthorised
 
 PATIENCE_S = 150.0
-"""The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
+"""The longest wait for an answer, in seconds: a driver's start, and several deadlines of the actuator."""
 
 
 class ActuatorClient:
-    """A connection to the actuator, made again where it broke; used by several threads.
+    """A connection to the actuator that is opened again after a failure. Several threads may use it.
 
-    Requests may be repeated: after a broken connection the device is no longer leased.
+    A request may be repeated: after a broken connection the device is no longer leased.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,15 +31,15 @@ class ActuatorClient:
         """Return the actuator's answer.
 
         Raises:
-            ActuationError: it does not answer, or what it refused.
-            TuningError: what else it refused, as the kind it reported.
+            ActuationError: the actuator does not answer, or its refusal has no other kind.
+            TuningError: another refusal, of the kind in the answer.
         """
         request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
         with self._lock:
             answer = self._answer(request, again=self._socket is not None)
         if not answer.pop("ok", False):
             kind = error_of(str(answer.get("code"))) or ActuationError
-            if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
+            if issubclass(kind, Unauthorised):  # from the tuner, that error ends the agent
                 kind = ActuationError
             refusal = kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
             if isinstance(refusal, KnobRefused):
@@ -53,7 +53,7 @@ class ActuatorClient:
             self._drop()
 
     def _answer(self, request: bytes, *, again: bool) -> dict[str, Any]:
-        """Return the answer, asked for once more where an old connection broke. Raises ActuationError."""
+        """Return the answer; repeat the request once if an old connection broke. Raises ActuationError."""
         try:
             return self._exchange(request)
         except OSError as error:
@@ -63,6 +63,7 @@ class ActuatorClient:
             raise self._absent(error) from error
 
     def _exchange(self, request: bytes) -> dict[str, Any]:
+        """Send a request and return the answer, connecting first if needed. Raises OSError."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(PATIENCE_S)

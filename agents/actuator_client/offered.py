@@ -1,4 +1,4 @@
-"""The knobs that an actuator grants, as a space to tune in."""
+"""The search space of the knobs that an actuator grants."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from tuner.core import Cost, Knob, Part, Role, Value
 
 RESTART = Cost(seconds=10.0, restart=True)
-"""Ours, until a change was measured."""
+"""Our assumption until a change has been measured."""
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
-"""Returns which of a knob's granted values are worth trying; the last argument is its default."""
+"""Return the granted values of a knob that are worth a trial; the last argument is its default."""
 
 
 def kind_of(knob: str) -> str:
-    """Return what a knob of one of several clock domains is called: `cpu.max_mhz.4` is `cpu.max_mhz`."""
+    """Return a knob's name without its clock domain: `cpu.max_mhz` for `cpu.max_mhz.4`."""
     return knob.rstrip(".0123456789")
 
 
@@ -25,9 +25,9 @@ def granted_knobs(
     roles: Mapping[str, Role],
     ceilings: Mapping[str, float],
 ) -> Iterator[Knob]:
-    """Yield the knobs that are granted, each with its original value as its default.
+    """Yield the granted knobs, each with its original value as the default.
 
-    Where that is unknown, it is what the configuration says, or the device's highest.
+    An unknown original is replaced by the configured or the driver's default, else by the highest value.
     """
     for name, shown in originals.items():
         defaults = {**dict(about.get("defaults") or ()), **about["original"]}
@@ -44,7 +44,7 @@ def granted_knobs(
 
 
 def _one_of(shown: Value, offered: Sequence[Value]) -> Value:
-    """Return the original values of a knob; of a text of several numbers, the first."""
+    """Return a knob's original value; for a text of several numbers, the first."""
     if not isinstance(shown, str) or isinstance(offered[0], str):
         return shown
     first = float(shown.split()[0])
