@@ -1,1 +1,1 @@
-"""A batch job's wish for a setting: leased for the job, restored after it."""
+"""A batch job's requested setting: leased for the job, restored after it."""

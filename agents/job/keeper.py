@@ -1,4 +1,4 @@
-"""Keeps a job's lease at the actuator, as a process of its own, until the job or its time is over."""
+"""The process that keeps a job's lease at the actuator until the job or its time ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agents.job.slurm import SlurmJob, seen
 from tuner.errors import TuningError
 
 BEAT_S = 2.0
-"""Between two renewals; the actuator restores a lease that is not renewed within its agent_grace_s."""
+"""Seconds between two renewals; the actuator restores a lease not renewed within its agent_grace_s."""
 COUNTER_STEP_S = 0.1
-"""How often NVML's energy counter moves: agents/devices/nvidia/energy.py."""
+"""The update period of NVML's energy counter, in seconds: agents/devices/nvidia/energy.py."""
 LEASED = b"leased"
 MOST_LOST = 100
 ENDINGS = {signal.SIGTERM: "the epilog", signal.SIGUSR1: "the next job on its GPU"}
@@ -28,7 +28,10 @@ ENDINGS = {signal.SIGTERM: "the epilog", signal.SIGUSR1: "the next job on its GP
 
 @dataclass
 class CountedEnergy:
-    """A GPU's energy since the first look, by its counter; `refused` says why there is none."""
+    """A GPU's energy since the first reading of its counter.
+
+    `refused` is the reason that it is not reported, empty if it is.
+    """
 
     gpu: Gpu
     first: int = -1
@@ -38,7 +41,7 @@ class CountedEnergy:
     refused: str = ""
 
     def look(self) -> None:
-        """Read the counter; one that falls was reset, and counts no more."""
+        """Read the counter. A fall means a reset, and the energy is then not reported."""
         try:
             shown = counter_mj(self.gpu)
         except TuningError as error:
@@ -51,7 +54,7 @@ class CountedEnergy:
         self.last, self.seconds = shown, time.monotonic() - self.began
 
     def reported(self) -> dict[str, object]:
-        """Return joules with their standard error, or why there are none."""
+        """Return the joules with their standard error, or the reason that they are missing."""
         if self.refused or self.seconds <= 0.0:
             return {"refused": self.refused or "the job had ended before the counter moved"}
         joules = (self.last - self.first) / 1000.0
@@ -65,7 +68,7 @@ class CountedEnergy:
 
 @dataclass
 class JobLease:
-    """The setting of one job on its own GPUs."""
+    """One job's setting on its GPUs."""
 
     job: SlurmJob
     wish: Mapping[str, float]
@@ -76,7 +79,7 @@ class JobLease:
     lost: list[str] = field(default_factory=list)
 
     def take(self, line: ActuatorClient) -> None:
-        """Have the wish in force on every GPU, or on none. Raises TuningError."""
+        """Put the job's setting in force on every GPU, or on none. Raises TuningError."""
         try:
             for uuid in self.uuids:
                 self._hold(line, uuid)
@@ -85,7 +88,7 @@ class JobLease:
             raise
 
     def give_back(self, line: ActuatorClient) -> None:
-        """Restore every GPU that is ours still; what the actuator took back it has restored itself."""
+        """Restore every GPU still leased; the actuator has already restored those whose lease it ended."""
         for uuid in sorted(self.ours):
             try:
                 line.ask("release", device=uuid)
@@ -94,7 +97,7 @@ class JobLease:
         self.ours.clear()
 
     def renew(self, line: ActuatorClient) -> None:
-        """Keep it alive; one that the actuator ended is asked for once more."""
+        """Renew the lease of each GPU; request one that the actuator has ended once more."""
         for uuid in self.uuids:
             try:
                 line.ask("renew", device=uuid, lease_s=1.0)
@@ -105,16 +108,17 @@ class JobLease:
                     self._hold(line, uuid)
 
     def _hold(self, line: ActuatorClient, uuid: str) -> None:
+        """Hold the job's setting on a GPU. Raises TuningError."""
         line.ask("hold", device=uuid, setting=dict(self.wish), valid_for_s=self.config.hold_s)
         self.ours.add(uuid)
 
     def _lose(self, why: str) -> None:
-        """Note what went wrong, each once."""
+        """Note an error, each text once."""
         if why not in self.lost and len(self.lost) < MOST_LOST:
             self.lost.append(why)
 
     def wait(self, line: ActuatorClient, counted: Sequence[CountedEnergy]) -> str:
-        """Return what ended the lease, once something has."""
+        """Renew until the lease must end, and return the cause."""
         began = shown_at = time.monotonic()
         while (ended := signal.sigtimedwait(ENDINGS, BEAT_S)) is None:
             self.renew(line)
@@ -130,9 +134,9 @@ class JobLease:
 
 
 def keep(lease: JobLease, records: JobRecords, answer: int) -> None:
-    """Be the process of a lease: take it, write to `answer` whether that worked, and end with it."""
+    """Run the process of a lease: take it, write the result to `answer`, and keep it until it ends."""
     job, held = lease.job, records.lock(lease.job.key, lease.job.gpus)
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # until the driver has answered
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # an end waits until the driver has answered
     counted = [CountedEnergy(Gpu(uuid)) for uuid in lease.uuids]
     try:
         with closing(ActuatorClient(Path(lease.config.socket))) as line:
@@ -158,7 +162,7 @@ def keep(lease: JobLease, records: JobRecords, answer: int) -> None:
 def _report(
     lease: JobLease, ended_by: str, counted: Sequence[CountedEnergy], records: JobRecords
 ) -> None:
-    """Note how the lease ended, and the energy of each GPU in it."""
+    """Record the end of the lease, and each GPU's energy during it."""
     for energy in counted:
         energy.look()
     energies = dict(zip(lease.uuids, (energy.reported() for energy in counted), strict=True))

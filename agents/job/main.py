@@ -1,7 +1,7 @@
-"""`agents.job.main begin|end [FILE [FOLDER]]`: from Slurm's Prolog and Epilog. Always ends with 0.
+"""`agents.job.main begin|end [FILE [FOLDER]]`: from Slurm's Prolog and Epilog. Always exits with 0.
 
-Any other exit status of a Prolog or Epilog drains the node. A wish that is refused, or fails, is logged and
-noted in the job's record; the job starts at the original settings.
+Any other exit status of a Prolog or Epilog drains the node. A request that is refused or fails is logged
+and noted in the job's record; the job then starts at the original settings.
 """
 
 import logging
@@ -21,14 +21,14 @@ from tuner.errors import ActuationError, TuningError
 log = logging.getLogger("jouletune-job")
 
 BEGIN_S = 5.0
-"""How long a Prolog waits for the actuator: Slurm gives a batch job BatchStartTimeout, by default 10 s."""
+"""The Prolog's wait for the actuator, in seconds: Slurm's BatchStartTimeout is 10 s by default."""
 DEFAULTS = ("end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs")
 
 
 def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: Path) -> None:
-    """Have the job's wish in force on its GPUs; note in its record what became of it.
+    """Put the job's requested setting in force on its GPUs, and record the result.
 
-    What an earlier job left on these GPUs ends first, as its epilog never came.
+    A lease that an earlier job left on these GPUs ends first: its epilog did not run.
 
     Raises:
         InvalidInput: the environment has no job.
@@ -54,7 +54,7 @@ def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: P
 
 
 def end(environ: Mapping[str, str], records: JobRecords) -> None:
-    """End the job's lease; return once its GPUs are restored. Raises InvalidInput: there is no job."""
+    """End the job's lease; return once its GPUs are restored. Raises InvalidInput without a job."""
     records.end(job_of(environ).key, signal.SIGTERM)
 
 
@@ -65,7 +65,7 @@ def _lease(
     records: JobRecords,
     root: Path,
 ) -> None:
-    """Start the process that keeps the lease, and wait for its answer. Raises TuningError: refused."""
+    """Start the process that keeps the lease, and wait for its answer. Raises TuningError if refused."""
     uuids = uuids_of(job, root)
     heard, answer = os.pipe()
     child = os.fork()
@@ -90,7 +90,7 @@ def _lease(
 
 
 def _apart(heard: int) -> None:
-    """Become a process that outlives the Prolog, and that slurmd neither waits for nor ends."""
+    """Detach this process: it outlives the Prolog, and slurmd neither waits for it nor ends it."""
     os.close(heard)
     os.setsid()
     if os.fork():
@@ -102,7 +102,7 @@ def _apart(heard: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; always 0."""
+    """Run one command; always return 0."""
     logging.basicConfig(level=logging.INFO, format="jouletune: %(levelname)s %(message)s")
     os.umask(0o022)
     try:

@@ -1,4 +1,4 @@
-"""What is kept of a job on its node's disk: a JSON file to read, and a lock while its lease lives."""
+"""A job's record on its node's disk: a JSON file to read, and a lock during its lease."""
 
 import fcntl
 import json
@@ -15,14 +15,14 @@ from tuner import files
 
 MOST_RECORDS = 2000
 ENDING_S = 20.0
-"""How long an ending lease is waited for: the driver restores within the actuator's deadlines."""
+"""The wait for a lease to end, in seconds: the driver restores within the actuator's deadlines."""
 
 
 class JobRecords:
-    """The records of a node's jobs in one folder, by the jobs' keys."""
+    """The records of a node's jobs in one folder, by job key."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them in that folder, made if it is not there. Raises OSError."""
+        """Use a folder, created if it is missing. Raises OSError."""
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.folder = folder
 
@@ -34,13 +34,13 @@ class JobRecords:
         files.write(path, json.dumps(record | fields, indent=1) + "\n", 0o644)
 
     def prune(self) -> None:
-        """Drop the oldest records."""
+        """Remove the oldest records above the limit."""
         dated = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for path in dated[:-MOST_RECORDS]:
             path.unlink(missing_ok=True)
 
     def lock(self, key: str, gpus: tuple[int, ...]) -> int:
-        """Return the lock of this process on a job's lease. Raises OSError where another has it."""
+        """Return this process's lock on a job's lease. Raises OSError if another process has it."""
         held = os.open(self._lock(key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(held, 0)
@@ -48,12 +48,12 @@ class JobRecords:
         return held
 
     def unlock(self, key: str, held: int) -> None:
-        """Take a lock away."""
+        """Remove a lock."""
         self._lock(key).unlink(missing_ok=True)
         os.close(held)
 
     def end(self, key: str, by: signal.Signals, wait_s: float = ENDING_S) -> bool:
-        """End a job's lease and wait until its GPUs are restored; return whether there was one."""
+        """End a job's lease and wait until its GPUs are restored; return whether it had one."""
         path, until = self._lock(key), time.monotonic() + wait_s
         lease = _leased(path)
         if lease is not None:
@@ -63,7 +63,7 @@ class JobRecords:
         return lease is not None
 
     def leases_on(self, gpus: tuple[int, ...]) -> Iterator[str]:
-        """Yield the keys of the leases that live on any of some GPUs, by their gres ids."""
+        """Yield the keys of live leases on any of these GPUs, given by gres id."""
         for path in self.folder.glob("*.lock"):
             lease = _leased(path)
             if lease is not None and {*lease["gpus"]} & {*gpus}:
@@ -74,7 +74,7 @@ class JobRecords:
 
 
 def _leased(path: Path) -> Mapping[str, Any] | None:
-    """Return what a living lease has in its lock, None where none lives: its process has the lock."""
+    """Return the content of a live lease's lock; None if no process holds it."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -91,5 +91,5 @@ def _leased(path: Path) -> Mapping[str, Any] | None:
 
 
 def utc_now() -> str:
-    """Return the time as it is shown."""
+    """Return the present UTC time as ISO 8601, in whole seconds."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,7 +1,8 @@
-"""A Slurm job as its Prolog sees it, and the GPUs behind its gres ids.
+"""A Slurm job from its Prolog's environment, and the GPUs of its gres ids.
 
-Sources: Slurm's "Prolog and Epilog Guide", gres.conf(5), cgroups of slurmstepd. That `SLURM_JOB_GPUS`
-numbers the files of gres.conf from 0, whatever their names, and that a shard shows no GPU: seen on 22.05.8.
+Sources: Slurm's "Prolog and Epilog Guide", gres.conf(5), cgroups of slurmstepd. Observed on 22.05.8:
+`SLURM_JOB_GPUS` numbers the files of gres.conf from 0, independent of their names, and a shard lists no
+GPU.
 """
 
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from tuner.errors import ConfigError, InvalidInput, NotFound
 
 ALLOC = {"alloc", "contain", "x11"}
-"""Each of these PrologFlags runs the Prolog as the job is allocated; the last two imply the first."""
+"""With any of these PrologFlags the Prolog runs at the job's allocation; the last two imply the first."""
 SPANS = r"\d{1,4}(?:-\d{1,4})?"
 LISTED = re.compile(rf"([^\[]*)\[({SPANS}(?:,{SPANS})*)\]([^\[]*)", re.ASCII)
 PROC = "proc/driver/nvidia/gpus"
@@ -22,7 +23,7 @@ MOST_GPUS = 256
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One job, or component of a heterogeneous job, on this node; `key` names one start of it."""
+    """One job, or one component of a heterogeneous job, on this node; `key` identifies one start of it."""
 
     id: int
     restart: int
@@ -35,12 +36,12 @@ class SlurmJob:
 
     @property
     def key(self) -> str:
-        """The job's id and how often it was restarted: a requeued job has a lease of its own."""
+        """Return the job's id and its restart count: a requeued job gets a new lease."""
         return f"{self.id}-{self.restart}"
 
 
 def job_of(environ: Mapping[str, str]) -> SlurmJob:
-    """Return the job of a Prolog's or Epilog's environment. Raises InvalidInput where there is none."""
+    """Return the job of a Prolog's or Epilog's environment. Raises InvalidInput if it has none."""
 
     def number(name: str, default: str = "") -> int:
         text = environ.get(name, default)
@@ -66,7 +67,7 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
 
 
 def seen(job: SlurmJob, root: Path) -> bool:
-    """Return whether the job shows on this node: a cgroup of version 2 or 1, or a step's socket."""
+    """Return whether the job is visible on this node: a cgroup of version 2 or 1, or a step's socket."""
     cgroups, spool = root / "sys/fs/cgroup", root / _spool(job).lstrip("/")
     v2, v1 = f"system.slice/*slurmstepd.scope/job_{job.id}", f"*/slurm*/uid_{job.uid}/job_{job.id}"
     shown = ((cgroups, v2), (cgroups, v1), (spool, f"*_{job.id}.*"))
@@ -74,7 +75,7 @@ def seen(job: SlurmJob, root: Path) -> bool:
 
 
 def _spool(job: SlurmJob) -> str:
-    """Return slurmd's folder, where each step has its socket."""
+    """Return slurmd's folder, which has each step's socket."""
     with suppress(ConfigError):
         for folder in _values(job.config, "SlurmdSpoolDir"):
             return folder.replace("%n", job.node).replace("%h", job.node)
@@ -82,7 +83,7 @@ def _spool(job: SlurmJob) -> str:
 
 
 def require_alloc(config: Path) -> None:
-    """Raise ConfigError where the Prolog would run at the job's first step only, or not be seen to."""
+    """Raise ConfigError unless slurm.conf itself makes the Prolog run at the job's allocation."""
     flags = {f.lower() for v in _values(config, "PrologFlags") for f in v.split(",")}
     if not flags & ALLOC:
         hint = "set PrologFlags=Alloc in that file itself, not in one that it includes"
@@ -93,9 +94,9 @@ def uuids_of(job: SlurmJob, root: Path) -> list[str]:
     """Return the UUIDs of the job's own GPUs.
 
     Raises:
-        InvalidInput: it has none, or shares one by MPS or in shards.
-        ConfigError: gres.conf does not tell which file an id is.
-        NotFound: there is no such GPU.
+        InvalidInput: the job has no GPU, or shares one by MPS or in shards.
+        ConfigError: gres.conf does not determine the file of an id.
+        NotFound: the host has no such GPU.
     """
     if job.mps:
         raise InvalidInput("the job shares a GPU by MPS", hint="ask for whole GPUs: --gres=gpu:1")
@@ -114,8 +115,11 @@ def uuids_of(job: SlurmJob, root: Path) -> list[str]:
 def _minors(gres: Path, root: Path) -> list[int]:
     """Return the device minor of each gres id of a GPU.
 
-    Ids number the files of gres.conf, or what AutoDetect finds. Where that could be in another order than
-    the minors, by a sort or by the bus, it is refused.
+    Ids number the files of gres.conf, or the GPUs that AutoDetect lists.
+
+    Raises:
+        ConfigError: the file has MultipleFiles= or NodeName=, or its order may not be that of the minors,
+            because of a sort or of the bus.
     """
     every = _lines(gres)
     lines = [line for line in every if re.search(r"(?i)(^|\s)Name=gpu\b", line)]
@@ -147,7 +151,7 @@ def _expanded(text: str) -> Iterator[str]:
 
 
 def _by_minor(root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the minor number and the UUID of each GPU that NVIDIA's driver shows."""
+    """Yield the minor number and the UUID of each GPU that NVIDIA's driver lists."""
     for file in sorted((root / PROC).glob("*/information")):
         text = file.read_text(errors="replace")
         minor = re.search(r"^Device Minor:\s*(\d+)$", text, re.MULTILINE)
@@ -157,6 +161,7 @@ def _by_minor(root: Path) -> Iterator[tuple[int, str]]:
 
 
 def _lines(path: Path) -> list[str]:
+    """Return a Slurm file's lines, without comments and continuations. Raises ConfigError."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
@@ -167,4 +172,5 @@ def _lines(path: Path) -> list[str]:
 
 
 def _values(path: Path, key: str) -> list[str]:
+    """Return the values of a key of a Slurm file. Raises ConfigError."""
     return [m[1] for line in _lines(path) if (m := re.fullmatch(rf"(?i){key}\s*=\s*(\S+)", line))]

@@ -1,4 +1,4 @@
-"""A job's wish in its comment, which is any user's text, and what root lets a job have of it."""
+"""The setting that a job requests in its comment, an untrusted text, and root's limits for jobs."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ FORM = f"write --comment={PREFIX}gpu.power_limit_w=250; several knobs are separa
 
 
 def wish_of(comment: str) -> dict[str, float]:
-    """Return the values that a comment asks for by knob; none where it is not addressed to us.
+    """Return the values that a comment requests, by knob; empty if it is not addressed to jouletune.
 
     Raises:
-        InvalidInput: it is, and is not exactly of the form.
+        InvalidInput: it is addressed to jouletune, but not of the form.
     """
     if not comment.startswith(PREFIX):
         return {}
@@ -40,7 +40,7 @@ def wish_of(comment: str) -> dict[str, float]:
 
 
 def require_granted(wish: Mapping[str, float], jobs: Granted) -> None:
-    """Raise UnknownKnob or OutOfRange where a wish is not within what jobs are granted."""
+    """Raise UnknownKnob or OutOfRange if a request is not within the grants of jobs."""
     for knob, value in wish.items():
         span = jobs.grant.get(knob, ())
         if not span:
