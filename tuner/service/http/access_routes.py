@@ -1,4 +1,4 @@
-"""Which callers a route is for, and the route by which an agent gets a token."""
+"""The roles that may call a route, and the route by which an agent gets a token."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ NEXT_STEP = {
 
 
 def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
-    """Return a dependency that gives the caller and refuses all roles but these and the admin's."""
+    """Return a dependency that returns the caller, and refuses every role but these and the admin's."""
 
     async def check(request: Request) -> Caller:
+        """Return the caller. Raises Forbidden: its role may not call the route."""
         caller: Caller = request.state.caller
         if caller.role not in (AccessRole.ADMIN, *roles):
             raise Forbidden(
@@ -40,19 +41,19 @@ def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
 
 
 Who = Annotated[str, AfterValidator(bounded)]
-"""Who says to have changed something; what counts is the token's name."""
+"""The author that a message names; the author stored is the name of the caller's token."""
 FOR_VIEWERS = Depends(only(AccessRole.VIEWER, AccessRole.OPERATOR))
 AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
 EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
 
 
 def enrol_routes(access: Access) -> APIRouter:
-    """Return the route by which an agent gets a token of its own."""
+    """Return the route by which an agent gets its own token."""
     router = APIRouter(route_class=ThreadedRoute)
 
     @router.post("/enrol")
     def enrol(message: Enrolment, caller: EnrollingCaller) -> Enrolled:
-        """Become an agent."""
+        """Give a new agent its own token, in exchange for an enrolment token."""
         check_protocol(message.protocol)
         return access.enrol(caller, message)
 

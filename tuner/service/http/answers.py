@@ -1,6 +1,6 @@
-"""Messages as HTTP answers, each rendered by its own configuration, which keeps infinite bounds.
+"""Messages as HTTP responses, each serialised by its own configuration, which keeps infinite bounds.
 
-As a member of a union or a list it would be rendered by theirs.
+A union or a list would serialise its members by the configuration of the union or list.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pydantic import ConfigDict, TypeAdapter
 from tuner.wire import Message
 
 PLAIN: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="strings"))
-"""What is no message of ours: values of the vocabulary."""
+"""Serialises values that are not messages of `tuner.wire`, such as values of `tuner.core`."""
 
 
 def rendered(answer: object, status: int = 200) -> Response:
-    """Return results as a response: a message, values, or nothing."""
+    """Return a response with a message, with values, or without a body."""
     if isinstance(answer, Response):
         return answer
     if answer is None:
@@ -26,6 +26,7 @@ def rendered(answer: object, status: int = 200) -> Response:
 
 
 def _json(answer: object) -> str | bytes:
+    """Return the JSON of a message, a list of messages, or values of `tuner.core`."""
     if isinstance(answer, Message):
         return answer.model_dump_json()
     if isinstance(answer, list) and all(isinstance(one, Message) for one in answer):

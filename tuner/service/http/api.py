@@ -1,4 +1,4 @@
-"""The tuner over HTTP: parse, call, render. Everything but health needs a bearer token."""
+"""The tuner over HTTP: parse, call, render. Every route but health needs a bearer token."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ REFUSALS: dict[int | str, str] = {
     503: "The database does not answer, or the tuner is overloaded.",
 }
 MOST_RUNNING = 20_000
-"""Connections that requests are answered on, where unknown how many there may be."""
+"""The default for the most connections that are answered at once."""
 OPENAPI = "/v1/openapi.json"
 LOOK_AGAIN_S = 5.0
-"""News wakes waiting requests; a change by time alone (a lease ends) is seen this late."""
+"""News wakes waiting requests; a change by time alone (a lease ends) is seen within this time."""
 
 
 def create_app(
@@ -93,13 +93,13 @@ def create_app(
     most_running: int = MOST_RUNNING,
     pages: Callable[[Sessions], ASGIApp] | None = None,
 ) -> ASGIApp:
-    """Return the application. `token` is the admin's, `hosts` are the names it answers to.
+    """Return the application. `token` is the admin's, `hosts` are the names that the tuner answers to.
 
-    `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
-    certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
-    without it there is no such route. `counts` hears of refusals that are not stored. Of `most_running`
-    connections that requests are answered on, one token takes half and event streams a quarter.
-    Once `leaving` says that the server is about to end, waiting requests are answered.
+    `pages` makes the pages for browsers, outside `/v1/`. With `client_certs` an agent needs a certificate
+    that the server's TLS has checked. `metrics` answers Prometheus at `/metrics`; without it there is no
+    such route. `counts` counts refusals that are not stored. Of the `most_running` connections that are
+    answered, one token may use half, and event streams a quarter. Once `leaving` returns true, because
+    the server is about to end, waiting requests are answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
     feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
@@ -138,6 +138,7 @@ def create_app(
     presence = operations.loop.presence
 
     def sent_away() -> Busy:
+        """Count a refused agent and return the refusal."""
         presence.sent_away()
         return queue.busy()
 
@@ -148,12 +149,12 @@ def create_app(
         app.include_router(router)
     if metrics is not None:
         app.include_router(metrics_routes(metrics))
-    # Outside FastAPI's own layers too: of those none is kept for a request that waits.
+    # Outside FastAPI's layers, too, so that none of them is kept in memory for a waiting request.
     return SendAway(LongPoll(app, waiting), queue, presence.sent_away)
 
 
 def _describe(app: FastAPI) -> None:
-    """Answer with the API's description, and with a page of it."""
+    """Add the routes of the API's description and of a page that shows it."""
 
     @functools.cache
     def text() -> bytes:
@@ -169,19 +170,19 @@ def _describe(app: FastAPI) -> None:
 
 
 class BesideApi:
-    """Passes whatever is not of the API, nor Prometheus', on to the pages. Plain ASGI."""
+    """Passes requests outside the API and `/metrics` to the pages. Plain ASGI."""
 
     def __init__(self, app: ASGIApp, pages: ASGIApp) -> None:
         self._app, self._pages = app, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Pass a request to the API or to the pages."""
         api = scope["type"] != "http" or f"{scope['path']}/".startswith((API, f"{METRICS}/"))
         await (self._app if api else self._pages)(scope, receive, send)
 
 
 def _install_errors(app: FastAPI) -> None:
-    """Answer every error of the family with its code, and malformed input with where it is wrong."""
+    """Answer every `TuningError` with its code, and malformed input with the place of the fault."""
 
     @app.exception_handler(TuningError)
     def family(_: Request, error: TuningError) -> JSONResponse:
@@ -211,15 +212,15 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
 
     readiness = Readiness(operations.loop.store.check_writable)
 
-    # Neither needs a worker thread: those may all wait for the database.
+    # Async, so that /health answers even while all worker threads wait for the database.
     @router.get("/health")
     async def health() -> dict[str, str | int]:
-        """Say that the process lives, and what it speaks."""
+        """Report that the process is alive, with its release and its protocol version."""
         return {"status": "ok", "version": version, "protocol": PROTOCOL}
 
     @router.get("/ready")
     async def ready() -> dict[str, str | bool]:
-        """Say that the database takes writes, and whether every device is stopped."""
+        """Report that the database takes writes, and whether every device is stopped."""
         await readiness.prove()
         stop = await run_in_threadpool(operations.stop_state)
         return {"status": "ready", "stopped": stop.in_force}
@@ -228,6 +229,7 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
 
 
 def _spoken(message: Message) -> None:
+    """Refuse a message of a protocol version that is not served. Raises ProtocolMismatch."""
     check_protocol(message.protocol)
 
 
@@ -237,7 +239,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:
-        """Introduce a device."""
+        """Register a device."""
         _spoken(message)
         if message.device.id != device:
             raise InvalidInput(
@@ -247,7 +249,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
     @router.post("/devices/{device}/next", response_model=Order)
     def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
-        """Ask what to do now; wait for news as long as the caller likes."""
+        """Return the next order; wait up to `wait_s` for news."""
         _spoken(message)
         access.require_own(caller, device)
         mark = loop.news.mark(device)
@@ -263,7 +265,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     def budget(
         device: str, message: BudgetReport, request: Request, caller: AgentCaller
     ) -> Response:
-        """Report the caps of a device that can be a member of a budget; wait for other ones."""
+        """Report the caps of a device that can join a budget; wait for other caps."""
         _spoken(message)
         access.require_own(caller, device)
         mark = loop.news.mark(device)
@@ -274,35 +276,35 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
     @router.post("/trials/renew", response_model=Registered)
     def renew(message: Renewal, caller: AgentCaller) -> Response:
-        """Keep a lease alive."""
+        """Renew a lease."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.renew(message))
 
     @router.post("/trials/report", response_model=Receipt)
     def report(message: TrialReport, caller: AgentCaller) -> Response:
-        """Tell how an attempt ended."""
+        """Report the outcome of an attempt at a trial."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.trial_reports.record(message))
 
     @router.post("/trials/step", response_model=Receipt)
     def step(message: StepReport, caller: AgentCaller) -> Response:
-        """Tell of a step of a continuous study that the agent made by itself."""
+        """Report a step of a continuous study that the agent made on its own."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.trial_reports.own_step(message))
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:
-        """Tell that an operator reverts a device on its host."""
+        """Report that an operator reverted a device on its host."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(operations.reverted(message))
 
     @router.post("/holds/report", response_model=Receipt)
     async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
-        """Tell what a hold shows, or that it ended."""
+        """Report a window of a hold, or its end."""
         _spoken(message)
         return _one(await held.report(caller, message))
 
@@ -310,7 +312,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
 
 def _is_news(answer: Order, poll: Poll) -> bool:
-    """Return whether an answer differs from what the agent is doing already."""
+    """Return whether an answer differs from the agent's present state."""
     if isinstance(answer, HoldOrder):
         return (answer.study, answer.revision) != (poll.holding, poll.revision)
     if isinstance(answer, Release):

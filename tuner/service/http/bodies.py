@@ -1,4 +1,4 @@
-"""What a request's body may be; it is read in the event loop and understood in a worker thread."""
+"""Request bodies: limits of size, reading in the event loop, and parsing in a worker thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from tuner.core import InvalidInput, TooLarge
 
 OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
 OPEN_FOLDER = "/assets/"
-"""What is answered without a token."""
+"""Paths below it, and `OPEN_PATHS`, are answered without a token."""
 OPEN_BYTES = 16 * 1024
 DEVICE_BYTES = 1024 * 1024
-"""A device's description may list the combinations of a measured table."""
+"""The description of a device may list the combinations of a measured table."""
 MESSAGE_BYTES = 256 * 1024
 
 MOST_NESTED, MOST_PARTS = 25_000, 250_000
-"""Lists and mappings of a message, and items of all of them: making them takes the interpreter's lock."""
+"""The most lists and mappings in a message, and the most items in all of them.
+
+The parser holds the interpreter's lock while it creates them.
+"""
 
 Refusal = RequestValidationError | InvalidInput
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -37,7 +40,7 @@ def is_open(path: str) -> bool:
 
 
 def most_bytes(scope: Scope) -> int:
-    """Return how many bytes the body of a request may have."""
+    """Return the most bytes that the body of a request may have."""
     path: str = scope["path"]
     if is_open(path):
         return OPEN_BYTES
@@ -46,10 +49,10 @@ def most_bytes(scope: Scope) -> int:
 
 
 async def received(receive: Receive, most: int) -> tuple[Receive, int]:
-    """Wait for the whole of a request; return what receives it once more and what follows, and its size.
+    """Receive a whole request; return a `receive` that repeats it and then continues, and its size.
 
     Raises:
-        TooLarge: it has more bytes than that; the rest is left unread.
+        TooLarge: it has more than `most` bytes; the rest is left unread.
     """
     messages: list[Message] = []
     size = 0
@@ -67,20 +70,20 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
 
 
 def too_large(most: int) -> TooLarge:
-    """Return the refusal of a body that is larger."""
+    """Return the refusal of a body with more than `most` bytes."""
     return TooLarge(
         f"the body has more than {most} bytes", hint="send fewer items, or split the request"
     )
 
 
 class ThreadedRoute(APIRoute):
-    """A route whose JSON body is parsed and checked in a worker thread, not in the event loop.
+    """A route whose JSON body is parsed and validated in a worker thread, not in the event loop.
 
-    FastAPI takes a body that is a model already as it is.
+    FastAPI accepts a body that is already a model.
     """
 
     def get_route_handler(self) -> Handler:
-        """Return what answers a request."""
+        """Return the handler of a request."""
         answer, model = super().get_route_handler(), _model_of(self.endpoint)
         if model is None:
             return answer
@@ -100,20 +103,20 @@ class ThreadedRoute(APIRoute):
 
 
 class _Parsed(Request):
-    """A request whose body is a model already."""
+    """A request whose body is already a model, or a refusal."""
 
     parsed: BaseModel | Refusal | None = None
 
     async def json(self) -> Any:  # noqa: ANN401  Starlette's own
-        """Return the model; in place of what is none a number, which no route takes.
+        """Return the model; in place of a refusal return 0, which no route accepts.
 
-        So a caller who may not ask hears that first.
+        FastAPI then checks the caller's role before it refuses the body.
         """
         return 0 if isinstance(self.parsed, Refusal) else self.parsed
 
 
 def _model_of(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
-    """Return the model that an endpoint takes as its body, None where it takes none."""
+    """Return the model that an endpoint takes as its body; None without a body."""
     hints = get_type_hints(endpoint)
     hints.pop("return", None)
     models = [t for t in hints.values() if isinstance(t, type) and issubclass(t, BaseModel)]
@@ -121,7 +124,7 @@ def _model_of(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
 
 
 def _is_json(request: Request) -> bool:
-    """Return whether the body says that it is JSON, as FastAPI reads it."""
+    """Return whether the content type of the body is JSON, by FastAPI's rule."""
     message = email.message.Message()
     message["content-type"] = request.headers.get("content-type", "")
     subtype = message.get_content_subtype()
@@ -131,6 +134,7 @@ def _is_json(request: Request) -> bool:
 
 
 def _parse(model: type[BaseModel], body: bytes) -> BaseModel | Refusal:
+    """Return the model of a body, or the refusal of a body that does not fit."""
     try:
         return _checked(model, body)
     except InvalidInput as error:
@@ -142,6 +146,7 @@ def _parse(model: type[BaseModel], body: bytes) -> BaseModel | Refusal:
 
 
 def _checked(model: type[BaseModel], body: bytes) -> BaseModel:
+    """Return the model of a body. Raises InvalidInput, ValidationError."""
     if sum(map(body.count, (b"[", b"{"))) > MOST_NESTED or body.count(b",") > MOST_PARTS:
         raise InvalidInput("the message has too many parts", hint="send fewer, or shorter lists")
     try:
@@ -149,7 +154,7 @@ def _checked(model: type[BaseModel], body: bytes) -> BaseModel:
     except ValidationError as error:
         if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
             raise
-        # Half of a pair of surrogates is JSON to Python: the model says that it is no text.
+        # Python's JSON accepts half of a surrogate pair; the model then refuses it as text.
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):

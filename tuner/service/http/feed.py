@@ -1,8 +1,8 @@
-"""The operator's log as it grows, for any number of followers: server-sent events.
+"""The operator's log as server-sent events, for any number of followers.
 
-The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A follower is
-a place in one list of the latest entries, not a queue of its own: a client that does not read takes no
-memory, and continues from the database where the list has moved on meanwhile.
+The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A follower
+is a place in one shared list of the latest entries, without a queue per follower: a client that does not
+read takes no memory, and continues from the database if its entries have left the list.
 """
 
 from __future__ import annotations
@@ -28,23 +28,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEPT = 1_000
-"""The given number of the latest entries are kept for followers that are a little behind."""
+"""The number of latest entries that are kept for followers that lag a little."""
 PAGE = 200
 SILENT_S = 15.0
-"""After so long without an event a comment is sent: proxies drop connections that say nothing."""
+"""After this many seconds without an event a comment is sent: proxies drop silent connections."""
 AGAIN_S = 2.0
 CHANGED = "changed"
-"""A study moved, or a trial of it began or ended: its reader requests it again. It has no id."""
+"""The kind of an event without an id: a study changed, or one of its trials began or ended.
+
+A reader then requests the study again.
+"""
 NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
 STREAM_AGAIN_S = 30.0
 MOST_STREAMS, MOST_OF_CALLER = 512, 32
 RETRY_MS = 2_000
-"""When a browser that was dropped comes again."""
+"""The time after which a disconnected browser reconnects, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One entry of the feed as it is sent. `id` is the event's; 0 where nothing is to be caught up."""
+    """One entry of the feed as it is sent.
+
+    `id` is the event's; 0 for a changed study, which is not sent again after a lost connection.
+    """
 
     id: int
     study: str
@@ -54,20 +60,21 @@ class FeedEntry:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What a follower wants: of one study or device, or all."""
+    """The events that a follower receives: those of a study, of a device, or all."""
 
     study: str | None = None
     device: str | None = None
 
     def takes(self, entry: FeedEntry) -> bool:
-        """Return whether an entry is wanted."""
+        """Return whether an entry passes the filter."""
         return self.study in (None, entry.study) and self.device in (None, entry.device)
 
 
 class StreamPlaces:
-    """How many streams may be open, so that connections are left to health and agents. Of one event loop.
+    """A bound on open streams, which leaves connections to health checks and agents.
 
-    One caller has a quarter of them at most, and never more than `MOST_OF_CALLER`.
+    One caller has a quarter of the places at most, and never more than `MOST_OF_CALLER`. For use in one
+    event loop.
     """
 
     def __init__(self, most: int) -> None:
@@ -77,7 +84,7 @@ class StreamPlaces:
 
     @contextmanager
     def taken(self, caller: str) -> Iterator[None]:
-        """Have a place as long as the context lasts. Raises RateLimited: there is none."""
+        """Take a place for the length of the context. Raises RateLimited: no place is free."""
         if self._taken[caller] >= self._per_caller:
             raise RateLimited(
                 f"the token {caller} has {self._per_caller} event streams open",
@@ -100,16 +107,16 @@ class StreamPlaces:
 
 
 class Feed:
-    """What followers get: every event once, by its id; and now and then that a study has changed.
+    """Sends followers every event once, by its id, and notices that a study has changed.
 
-    `over` says that the server is about to end. To be used in one event loop, but for `on_notice`.
+    `over` returns whether the server is about to end. For use in one event loop, except `on_notice`.
     """
 
     def __init__(self, events: Events, now: Now, over: Callable[[], bool]) -> None:
         self._events, self._now, self._over = events, now, over
         self._entries: deque[FeedEntry] = deque(maxlen=KEPT)
         self._count = 0
-        """How many entries there ever were: the place of an entry is its number among them."""
+        """The number of entries ever added; the place of an entry is its number among them."""
         self._read_to = 0
         self._changed: set[str] = set()
         self._new, self._begun = asyncio.Event(), asyncio.Event()
@@ -118,23 +125,24 @@ class Feed:
         self._reading: asyncio.Task[None] | None = None
 
     def on_notice(self, notice: Notice) -> None:
-        """Look for what is new, if anybody follows. From any thread."""
+        """Read new events if there is a follower. Safe from any thread."""
         running = self._running
         if running is not None and not running.is_closed():
             running.call_soon_threadsafe(self._note, notice)
 
     def _note(self, notice: Notice) -> None:
+        """Note a changed study, and wake the reader of the log."""
         if notice.topic is Topic.ORDERS and notice.study:
             self._changed.add(notice.study)
         self._new.set()
 
     def wake(self) -> None:
-        """Have every follower look."""
+        """Wake every follower."""
         for follower in self._followers:
             follower.set()
 
     async def follow(self, event_filter: EventFilter, after: int | None) -> AsyncIterator[bytes]:
-        """Give what comes after an event, or else from now on, until the server ends."""
+        """Yield the entries after an event, or from now on, until the server ends."""
         new = asyncio.Event()
         self._followers.add(new)
         try:
@@ -149,7 +157,7 @@ class Feed:
                         self._events.after, at, PAGE, event_filter.study, event_filter.device
                     )
                     last = page[-1].id if page else at
-                    # At once: the list moves on while the follower takes its time over the page.
+                    # Before the page is sent: the list moves on while a slow follower reads the page.
                     place = None if len(page) == PAGE else self._place_after(last)
                     for event in page:
                         yield _entry(event).text
@@ -174,11 +182,12 @@ class Feed:
         return next(later, self._count)
 
     def _from(self, place: int) -> list[FeedEntry]:
+        """Return the kept entries from a place on, at most `PAGE`."""
         skipped = place - (self._count - len(self._entries))
         return list(islice(self._entries, skipped, skipped + PAGE))
 
     def _start(self) -> asyncio.Event:
-        """Begin to read the log, with its first follower; return the event that is set when it is read."""
+        """Start to read the log for the first follower; return the event that is set once it has begun."""
         if self._reading is None:
             self._running = asyncio.get_running_loop()
             self._new, self._begun = asyncio.Event(), asyncio.Event()
@@ -187,12 +196,13 @@ class Feed:
         return self._begun
 
     def _stop_if_idle(self) -> None:
+        """Stop reading the log after the last follower has left."""
         if not self._followers and self._reading is not None:
             self._reading.cancel()
             self._reading = self._running = None
 
     async def _read(self) -> None:
-        """Append what is new, and wake the followers; a missing database is queried again."""
+        """Append new entries and wake the followers, without end; wait while the database is away."""
         self._read_to = await self._answer_of(self._events.newest)
         self._begun.set()
         while True:
@@ -210,6 +220,7 @@ class Feed:
             self.wake()
 
     async def _answer_of(self, question: Callable[..., T], *given: int) -> T:
+        """Return the answer of the database, and retry until it answers."""
         while True:
             try:
                 return await run_in_threadpool(question, *given)
@@ -219,12 +230,13 @@ class Feed:
 
 
 async def unnamed(entries: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Give entries without the line that names their kind."""
+    """Yield entries without the line that names their kind."""
     async for entry in entries:
         yield NAMED.sub(b"", entry)
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Return whether an event is set within some seconds."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:
@@ -233,16 +245,19 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _entry(event: Event) -> FeedEntry:
+    """Return the feed's entry of a stored event."""
     text = f"id: {event.id}\n{_sent(event)}"
     return FeedEntry(event.id, event.study, event.device, text.encode())
 
 
 def _sent(event: Event) -> str:
+    """Return the lines that name an event's kind and carry its data."""
     data = json.dumps({**asdict(event), "at": event.at.isoformat()})
     kind = event.kind.replace("\n", " ")
     return f"event: {kind}\ndata: {data}\n\n"
 
 
 def _change(study: str, at: datetime) -> FeedEntry:
+    """Return the entry for a changed study; it has no id."""
     changed = Event(at=at, kind=CHANGED, text="", study=study)
     return FeedEntry(0, study, "", _sent(changed).encode())

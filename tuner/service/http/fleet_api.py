@@ -1,4 +1,4 @@
-"""The tuner over HTTP: what operators ask for, and the stream of events."""
+"""The tuner over HTTP: the routes of operators, and the stream of events."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tuner.verbs.table import TokenVerbs, Verbs
 
 MOST_ID = 2**63 - 1
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""For proxies: nginx would keep a stream until it has a whole buffer of it."""
+"""For proxies: nginx would otherwise hold a stream back until a whole buffer of it has arrived."""
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events, where there is a place for them."""
+    """Server-sent events, if a stream may still be opened."""
 
     media_type = "text/event-stream"
 
@@ -37,7 +37,7 @@ class EventStream(StreamingResponse):
         self._places, self._caller = places, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream, or say why not."""
+        """Send the stream, or the refusal."""
         try:
             with self._places.taken(self._caller):
                 await super().__call__(scope, receive, send)
@@ -48,7 +48,7 @@ class EventStream(StreamingResponse):
 def operator_routes(
     fleet: FleetOverview, access: Access, feed: Feed, places: StreamPlaces
 ) -> tuple[APIRouter, ...]:
-    """Return the routes of all verbs, those of people and those of admins."""
+    """Return the routes of all verbs: of operators, of the event stream, and of the admin's tokens."""
     operations, rows = fleet.operations, verbs_of(Verbs)
     does = {verb.name: getattr(operations, verb.name) for verb in rows if verb.name != "follow"}
 
@@ -81,9 +81,9 @@ def _stream_route(
         *,
         plain: bool = False,
     ) -> EventStream:
-        """Stream events, from `after` or `Last-Event-ID` on where one is given.
+        """Stream events, after `after` or `Last-Event-ID` if given.
 
-        With `plain` none has a name, so that a browser hears all of them by one listener.
+        With `plain` no event has a name, so that a browser receives all of them with one listener.
         """
         since = after if last_event_id is None else last_event_id
         whole = await run_in_threadpool(operations.full_id, study) if study else study

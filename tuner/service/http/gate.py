@@ -1,4 +1,4 @@
-"""The door of the tuner: authentication, and how a refusal is reported."""
+"""Admission of requests: authentication, rate limits, refusals and the audit log."""
 
 from __future__ import annotations
 
@@ -60,35 +60,35 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
 )
 MOST_PATH = 500
 MOST_DIGITS = 15
-"""Of a Content-Length: Python takes its time over long ones."""
+"""The most digits of a Content-Length: Python is slow to read long numbers."""
 DAY_S = 86_400.0
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
-"""Per token: an agent of many devices, or a page that shows them, is far below."""
+"""Requests per token: an agent of many devices, or a page that shows them, stays far below."""
 AGENT_BYTES_A_DAY = 256.0 * 1024 * 1024
-"""Per agent's token: the hold windows of 16 devices, one a minute, are a quarter of it."""
+"""Bytes per agent's token: the hold windows of 16 devices, one a minute, take a quarter of it."""
 STORED_PER_S, STORED_AT_ONCE = 1.0, 100.0
-"""Refusals that the audit log keeps of one token; the others are counted."""
+"""Refusals of one token that the audit log stores; further refusals are only counted."""
 AT_ONCE = 10_000
-"""Requests of one token that may be under way, where the server has no fewer connections."""
+"""The most requests of one token in progress, unless the server has fewer connections."""
 API = "/v1/"
 LOOKING = ("GET", "HEAD", "OPTIONS")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-"""The whole of a Host header: a name or an address, and a port."""
+"""A whole Host header: a name or an address, and a port."""
 
 
 def problem(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
-    """Return a refusal: its code, what and where, and the next step."""
+    """Return a refusal: its code, a message with cause and place, and a next step."""
     body = Problem(code=code, message=message, hint=hint)
     return JSONResponse(body.model_dump(), status_code=status)
 
 
 def status_of(error: TuningError) -> int:
-    """Return the HTTP status of an error of the family."""
+    """Return the HTTP status of an error."""
     return next(code for kind, code in STATUS if isinstance(error, kind))
 
 
 def refused(error: TuningError) -> JSONResponse:
-    """Return an error of the family as the answer it is."""
+    """Return an error as its HTTP response."""
     status = status_of(error)
     answer = problem(status, error.code, error.message, error.hint)
     if isinstance(error, RateLimited | Busy):
@@ -99,13 +99,13 @@ def refused(error: TuningError) -> JSONResponse:
 class Gate:
     """Refuses foreign Host and Origin headers, oversized bodies, floods, and callers without a token.
 
-    Who comes in is noted in the request's state as `caller`: what it may do its route decides. Every
-    change of a person's and every refusal of a known token is written to the audit log before it is
-    answered; refusals of callers without one are counted, for anybody can cause them.
-    A right token is looked up first and never refused for the wrong ones of its address. At most
-    `at_once` requests of one token are under way.
-    Plain ASGI: what follows a body is received from the connection, so that a long poll sees that its
-    caller has gone.
+    An admitted caller is stored in the request's state as `caller`; each route decides what its role may
+    do. Every change by a person and every refusal of a valid token is written to the audit log before it
+    is answered. Refusals of callers without one are only counted, because anybody can cause them.
+
+    A valid token is looked up first, and never refused because of wrong tokens from its address. At most
+    `at_once` requests of one token are in progress. Plain ASGI: after the body the connection is still
+    read, so that a long poll notices that its caller has disconnected.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Gate:
         self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with the reason why not."""
+        """Pass a request on, or answer it with its refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -148,12 +148,12 @@ class Gate:
                 receive, size = await received(receive, most_bytes(scope))
                 self._take_bytes(request, size)
                 await self._app(scope, receive, send)
-        except (TooLarge, RateLimited, Busy) as error:  # the application answers its own
+        except (TooLarge, RateLimited, Busy) as error:  # the application answers its own errors
             await refused(error)(scope, receive, send)
 
     @contextmanager
     def _counted(self, request: Request) -> Iterator[None]:
-        """Count a token's request as under way. Raises Busy: there are too many."""
+        """Count a token's request as in progress. Raises Busy: there are too many."""
         caller: Caller | None = getattr(request.state, "caller", None)
         name = caller.name if caller else ""
         if caller and self._under_way[name] >= self._at_once:
@@ -170,7 +170,7 @@ class Gate:
                 del self._under_way[name]
 
     def _take_bytes(self, request: Request, size: int) -> None:
-        """Count what an agent sends. Raises RateLimited: it is more than it may send in a day."""
+        """Count the bytes that an agent sends. Raises RateLimited: they exceed its limit for a day."""
         caller: Caller | None = getattr(request.state, "caller", None)
         if caller is None or not caller.machine:
             return
@@ -182,6 +182,7 @@ class Gate:
             )
 
     def _refusal(self, request: Request) -> JSONResponse | None:
+        """Return the refusal of a foreign Host or Origin or an oversized body, else None."""
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             called = ", ".join(hosts)
@@ -196,11 +197,12 @@ class Gate:
         return None
 
     async def _stranger(self, request: Request) -> Response | None:
-        # Not by `request.url`: releases of Starlette make that of the Host header.
+        """Store the caller in the request's state; return the refusal of a caller that is not admitted."""
+        # Not `request.url`: some releases of Starlette build it from the Host header.
         if is_open(request.scope["path"]):
             return None
         if _is_browser(request) and not _shows_anything(request):
-            return _to_sign_in(request)  # no guess, and no refusal: nothing is looked up or counted
+            return _to_sign_in(request)  # no token to check or to count as wrong
         try:
             caller = await self._caller(request)
             if self._client_certs and caller.machine and not _shows_certificate(request):
@@ -218,6 +220,7 @@ class Gate:
         return None
 
     async def _caller(self, request: Request) -> Caller:
+        """Return the caller by token or session. Raises Unauthorised, RateLimited, Forbidden, Busy."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(given.encode(), self._token):
             return ADMIN
@@ -237,6 +240,7 @@ class Gate:
             raise
 
     def _signed_in(self, request: Request, cookie: str) -> Caller:
+        """Return the caller of a browser's session, which may only read the API."""
         caller = self._sessions.caller(cookie)
         if request.scope["path"].startswith(API) and request.method not in LOOKING:
             raise Forbidden(
@@ -246,7 +250,7 @@ class Gate:
         return caller
 
     def _audited(self, request: Request, send: Send) -> Send:
-        """Return what sends an answer once the audit log has it, where it is for the log."""
+        """Return a `send` that first writes the request to the audit log, if it belongs there."""
 
         async def send_audited(message: ASGIMessage) -> None:
             if message["type"] == "http.response.start":
@@ -261,9 +265,9 @@ class Gate:
         return send_audited
 
     def _is_for_audit(self, method: str, caller: Caller, status: int) -> bool:
-        """Return whether a request is a person's change, or was refused and is not one of too many.
+        """Return whether the audit log stores a request: a person's change, or a refusal within the rate.
 
-        What agents do is in their trials.
+        The work of agents is stored in their trials.
         """
         if status in (401, 403) or (status >= 400 and not caller.machine and method not in LOOKING):
             if self._stored.take(caller.name) == 0.0:
@@ -274,6 +278,7 @@ class Gate:
         return not caller.machine and method not in LOOKING
 
     def _note(self, request: Request, caller: Caller, status: int) -> None:
+        """Write a request and its status to the audit log."""
         try:
             self._access.store.audit.add(
                 AuditEntry(
@@ -286,10 +291,11 @@ class Gate:
                     status=status,
                 )
             )
-        except TuningError as error:  # it was done or refused already
+        except TuningError as error:  # the request was already carried out or refused
             log.error("event=audit_missed method=%s status=%s: %s", request.method, status, error)
 
     def _is_ours(self, authority: str) -> bool:
+        """Return whether a Host or Origin names this tuner."""
         match = AUTHORITY.fullmatch(authority)
         return match is not None and match[1].strip("[]").lower() in self._hosts
 
@@ -301,17 +307,18 @@ def _is_browser(request: Request) -> bool:
 
 
 def _shows_anything(request: Request) -> bool:
-    """Return whether a request brings a token or a session at all."""
+    """Return whether a request carries a token or a session."""
     return "authorization" in request.headers or COOKIE in request.cookies
 
 
 def _to_sign_in(request: Request) -> Response:
-    """Send a browser to the page to sign in at, which leads back here."""
+    """Redirect a browser to the sign-in page, which returns it to this page."""
     back = request.scope["path"] if request.method == "GET" else "/"
     return RedirectResponse(f"/login?{urlencode({'next': back})}", status_code=303)
 
 
 def _shows_certificate(request: Request) -> bool:
+    """Return whether the connection has a checked client certificate."""
     return "tls" in request.scope.get("extensions", {})
 
 
@@ -320,6 +327,7 @@ def _address(request: Request) -> str:
 
 
 def _too_many(client: str, again_s: float) -> RateLimited:
+    """Return the refusal of a client over its rate limit."""
     return RateLimited(
         f"rate limit exceeded by {client}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
     )

@@ -1,4 +1,4 @@
-"""What agents tell of holds, taken some at a time: a transaction for each costs more than all the rest."""
+"""Reports of holds, stored in batches: a transaction for each report would dominate the tuner's work."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from tuner.wire import HoldReport, Receipt
 log = logging.getLogger(__name__)
 
 TOGETHER_S = 0.25
-"""What comes within this is stored at once; only the reporting agent waits for the response."""
+"""Reports within this many seconds are stored together; only the reporting agent waits."""
 MOST_TOGETHER = 200
 MOST_WAITING = 5 * MOST_TOGETHER
-"""How many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
+"""The most reports that wait for storage.
+
+After some hours without a tuner each agent of a fleet has hundreds to send.
+"""
 
 CallerReport = tuple[Caller, HoldReport]
 
 
 class HeldWindows:
-    """Collects reports and passes them to the loop in a worker thread. Of one event loop.
+    """Collects reports and passes them to the loop in a worker thread. For use in one event loop.
 
-    `busy` makes the refusal for a client that must retry, as too many wait.
+    `busy` returns the refusal for a client that must retry because too many reports wait.
     """
 
     def __init__(self, loop: Loop, access: Access, busy: Callable[[], Busy]) -> None:
@@ -36,7 +39,7 @@ class HeldWindows:
         self._taking: asyncio.Task[None] | None = None
 
     async def report(self, caller: Caller, message: HoldReport) -> Receipt:
-        """Return once a message is stored. Raises what it is refused for, Busy among it."""
+        """Return the receipt of a report once it is stored. Raises Busy, and the error of its refusal."""
         if len(self._waiting) >= MOST_WAITING:
             raise self._busy()
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -46,6 +49,7 @@ class HeldWindows:
         return await receipt
 
     async def _take(self) -> None:
+        """Store the waiting reports, batch after batch, and answer their clients."""
         while self._waiting:
             if len(self._waiting) < MOST_TOGETHER:
                 await asyncio.sleep(TOGETHER_S)
@@ -65,12 +69,12 @@ class HeldWindows:
                     receipt.set_result(answer)
 
     def _taken(self, reports: Sequence[CallerReport]) -> Sequence[Receipt | Exception]:
-        """Take all at once; each by itself where one of them breaks what takes them."""
+        """Store a batch; if a report makes it fail, store each report by itself. Raises StoreError."""
         try:
             return self._all(reports)
         except StoreError:
             raise
-        except Exception as error:  # whose fault it was shows when each is taken alone
+        except Exception as error:  # storing each report alone shows which one fails
             if len(reports) == 1:
                 log.exception(
                     "event=hold_not_taken the hold reported by %s was rejected",
@@ -80,12 +84,14 @@ class HeldWindows:
             return [self._taken([one])[0] for one in reports]
 
     def _all(self, reports: Sequence[CallerReport]) -> Sequence[Receipt | TuningError]:
+        """Store the reports of a batch whose callers own their devices, in one call."""
         refused = [self._refusal(caller, message.device) for caller, message in reports]
         own = [message for (_, message), no in zip(reports, refused, strict=True) if no is None]
         receipts = iter(self._loop.hold_reports.observe_all(own))
         return [no or next(receipts) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:
+        """Return the refusal of a caller that does not own the device, else None."""
         try:
             self._access.require_own(caller, device)
         except TuningError as error:

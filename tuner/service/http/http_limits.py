@@ -1,7 +1,7 @@
 """Limits of a client before authentication: time, connections, bytes and lines of the log.
 
-uvicorn bounds a request's head and how many requests run at once. It has no deadline for a head or a
-body, reads bodies of any length, and lets connections that ask nothing take every file.
+uvicorn bounds a request's head and the number of requests in progress. It has no deadline for a head or a
+body, reads bodies of any length, and lets idle connections use up the open files.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tuner.wire import Problem
 
 OWN_FILES = 128
-"""Open files left to the database, the log and whatever else is not a connection."""
+"""Open files reserved for the database, the log and everything but connections."""
 BACKLOG = 64
-"""How many connections the event loop accepts in one turn; it knows each four turns later."""
+"""Connections that the event loop accepts in one turn; each reaches this module four turns later."""
 MOST_UNFINISHED = 1024
 HEAD_BYTES = 64 * 1024
-"""Room for a request's head, of which h11 takes 16 KiB, and for the framing of its chunks."""
+"""Room for a request's head, of which h11 accepts 16 KiB, and for the framing of its chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What one caller may take, and all of them together.
+    """The limits of one caller, and of all callers together.
 
-    `head_s` is counted from the connection, or the answer before, to the end of a request's head;
-    `body_s` from there to the end of its body, and for taking the answer. `request_bytes` is what
-    arrives for one request, its head and the framing of its chunks included. `unfinished` is how many
-    connections may be without a whole request, `running` how many there may be at all before requests
+    `head_s` is counted from the connection, or from the previous response, to the end of a request's
+    head; `body_s` from there to the end of its body, and for receiving the response. `request_bytes` are
+    all bytes received for one request, with its head and the framing of its chunks. `unfinished` is the
+    most connections without a whole request. `running` is the most connections in all; above it requests
     are answered with 503.
     """
 
@@ -49,7 +49,7 @@ class HttpLimits:
 
     @classmethod
     def within(cls, files: int, body_bytes: int) -> HttpLimits:
-        """Return the limits of a process that may open `files` files, for bodies of a size."""
+        """Return the limits of a process that may open `files` files, for bodies of `body_bytes`."""
         room = max(files - OWN_FILES - 4 * BACKLOG, 32)
         unfinished = min(MOST_UNFINISHED, room // 4)
         return cls(
@@ -58,21 +58,21 @@ class HttpLimits:
 
 
 class Stage(Enum):
-    """Whom a connection waits for."""
+    """The step that a connection waits for."""
 
     HEAD = auto()
     BODY = auto()
     ANSWERING = auto()
-    """For us: a whole request has arrived. However long that takes, it is not the caller's fault."""
+    """The tuner's response: a whole request has arrived. No deadline of the caller runs."""
     TAKING = auto()
-    """For the caller to take the answer, or to release a connection that we have closed."""
+    """The caller must receive the response, or release a connection that we have closed."""
 
 
 class LimitedHttp(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with deadlines for the caller and a bound of what it sends.
+    """uvicorn's HTTP/1.1, with deadlines for the caller and a bound on the bytes it sends.
 
-    Of the connections without a whole request the oldest is dropped when there are too many: a client that
-    sends a request at once is served, even beside many silent ones.
+    If too many connections have no whole request, the oldest of them is dropped: a client that sends its
+    request at once is served, even beside many silent ones.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LimitedHttp(H11Protocol):
         self._received = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head; make room for the connection."""
+        """Start to wait for a head, and drop the oldest unfinished connection if there are too many."""
         super().connection_made(transport)
         certificate = transport.get_extra_info("peercert")
         if certificate:
@@ -99,7 +99,7 @@ class LimitedHttp(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, and count it."""
+        """Count the received bytes and parse them."""
         self._received += len(data)
         if self._received > self._limits.request_bytes:
             most = self._limits.request_bytes
@@ -109,18 +109,18 @@ class LimitedHttp(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start to wait for the next request."""
         self._received = 0
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the caller to take its answer."""
+        """Start to wait for the caller to receive its response."""
         super().pause_writing()
         self._watch()
 
     def resume_writing(self) -> None:
-        """Continue."""
+        """Return to the stage before the pause."""
         super().resume_writing()
         self._watch()
 
@@ -130,7 +130,7 @@ class LimitedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Note whom the connection waits for now; where that has changed, for how long it may."""
+        """Update the stage; start the deadline of a new stage, or end it while the tuner answers."""
         stage = self._expected_stage()
         if stage is self._stage:
             return
@@ -142,35 +142,39 @@ class LimitedHttp(H11Protocol):
             self._deadline.cancel()
         seconds = self._limits.head_s if stage is Stage.HEAD else self._limits.body_s
         self._deadline = self.loop.call_later(seconds, self._late)
-        self._unfinished.setdefault(self)  # one that is in it already stays as old as it is
+        self._unfinished.setdefault(self)  # a connection that is already in it keeps its age
         if len(self._unfinished) > self._limits.unfinished:
             next(iter(self._unfinished))._drop()
 
     def _expected_stage(self) -> Stage:
+        """Return the stage that follows from the connection's state."""
         if self.flow.write_paused or self.transport.is_closing():
             return Stage.TAKING
         waiting = {h11.IDLE: Stage.HEAD, h11.SEND_BODY: Stage.BODY}
         return waiting.get(self.conn.their_state, Stage.ANSWERING)
 
     def _forget(self) -> None:
+        """Cancel the deadline, and count the connection no longer as unfinished."""
         self._unfinished.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _drop(self) -> None:
+        """Abort the connection, and count it as dropped."""
         self._forget()
         self.transport.abort()
         self._dropped()
 
     def _late(self) -> None:
+        """End a connection whose deadline has passed: drop it, or answer 408."""
         if self._expected_stage() is Stage.TAKING:
             self._drop()
         else:
             self._refuse(408, "timeout", "the request did not arrive in time")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer in place of the application, unless it has answered already, and close."""
+        """Answer in place of the application, unless it has already answered, and close the connection."""
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -200,17 +204,18 @@ def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
 def limited_http(
     limits: HttpLimits, dropped: Callable[[], None] = lambda: None
 ) -> type[asyncio.Protocol]:
-    """Return what uvicorn makes of every connection of one server (its `http=`).
+    """Return the protocol class for all connections of one uvicorn server (its `http=`).
 
-    `dropped` hears of each that is dropped for want of room, or because its caller takes no answer.
+    `dropped` is called for each connection that is dropped, for lack of room or because its caller does
+    not receive its response.
     """
     return cast("type[asyncio.Protocol]", partial(LimitedHttp, limits, {}, dropped))
 
 
 class LogLimit(logging.Filter):
-    """Lets a few records through from each place in the code, and says how many it left out.
+    """Passes a few records from each place in the code, and logs the number of those left out.
 
-    For what anybody can make a server log: malformed requests, connections it has no files for.
+    For records that any client can cause: malformed requests, connections without a free file.
     """
 
     def __init__(
@@ -221,7 +226,7 @@ class LogLimit(logging.Filter):
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is to be logged."""
+        """Return whether a record is logged."""
         now, place = self._clock(), (record.pathname, record.lineno)
         began, count = self._seen.get(place, (now, 0))
         if now - began >= self._every_s:

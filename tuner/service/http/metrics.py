@@ -1,6 +1,6 @@
-"""Prometheus metrics of the tuner: counters of this process, and the fleet as it is stored.
+"""The tuner's metrics for Prometheus: counters of this process, and the fleet as it is stored.
 
-A scrape reads devices, studies and what is applied; never trials. It is answered in the text format
+A scrape reads devices, studies and applied settings, but no trials. The response has the text format
 0.0.4, which every release of Prometheus reads.
 """
 
@@ -27,19 +27,19 @@ from tuner.service.metrics.fleet_metrics import FleetCollector
 METRICS = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 5.0
-"""Several Prometheus servers, and other clients get the same response within this time."""
+"""All clients get the same response within this many seconds."""
 
 
 class Collected(Protocol):
-    """Whatever gives metric families."""
+    """A source of metric families."""
 
     def collect(self) -> Iterable[Metric]:
-        """Return them."""
+        """Return the families."""
         ...
 
 
 class Uncreated(Collector):
-    """Families without the times at which their series began: twice the series, without a user."""
+    """Families without the creation times of their series, which would double the series for no user."""
 
     def __init__(self, inner: Collected) -> None:
         self._inner = inner
@@ -52,7 +52,7 @@ class Uncreated(Collector):
 
 
 class Labelled(Collector):
-    """Families whose series of a device also carry chosen labels of it, empty where it has none."""
+    """Families whose series of a device also carry chosen labels of the device, empty if it lacks one."""
 
     def __init__(self, inner: Collected, store: Store, names: Sequence[str]) -> None:
         self._inner, self._store, self._names = inner, store, names
@@ -60,13 +60,14 @@ class Labelled(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
         labels: dict[str, Mapping[str, str]] = {}
-        with suppress(StoreError):  # FleetCollector says that the database does not answer
+        with suppress(StoreError):  # FleetCollector reports that the database does not answer
             labels = {device.id: device.labels for device in self._store.devices.list()}
         for family in self._inner.collect():
             family.samples = [self._labelled(sample, labels) for sample in family.samples]
             yield family
 
     def _labelled(self, sample: Sample, labels: Mapping[str, Mapping[str, str]]) -> Sample:
+        """Return a sample with its device's labels; a sample without a device unchanged."""
         if "device" not in sample.labels:
             return sample
         own = labels.get(sample.labels["device"], {})
@@ -76,9 +77,9 @@ class Labelled(Collector):
 
 
 class Metrics:
-    """What a scrape is answered, the same for `CACHE_S`.
+    """The response of a scrape, computed once in `CACHE_S` seconds.
 
-    `labels` are those of devices, by name, that their series carry.
+    `labels` are the names of the device labels that the series carry.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class Metrics:
         self._text, self._until_s = b"", float("-inf")
 
     def text(self) -> bytes:
-        """Return all figures in the text format."""
-        with self._lock:  # requests meanwhile wait for the same response
+        """Return all metrics in the text format."""
+        with self._lock:  # requests in the meantime wait for the same response
             if self._monotonic() >= self._until_s:
                 self._text = generate_latest(self._registry)
                 self._until_s = self._monotonic() + CACHE_S
@@ -107,12 +108,12 @@ class Metrics:
 
 
 def metrics_routes(metrics: Metrics) -> APIRouter:
-    """Return the route that Prometheus asks, with a viewer's token."""
+    """Return the route that Prometheus scrapes, with a viewer's token."""
     router = APIRouter(tags=["health"], dependencies=[FOR_VIEWERS])
 
     @router.get(METRICS, response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     def scrape() -> Response:
-        """Tell Prometheus how the fleet stands."""
+        """Return the metrics of the fleet for Prometheus."""
         return Response(metrics.text(), media_type=TEXT)
 
     return router

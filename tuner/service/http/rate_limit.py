@@ -1,4 +1,4 @@
-"""How much one caller may ask: a token bucket each (https://www.rfc-editor.org/rfc/rfc2697)."""
+"""A rate limit per caller: a token bucket each (https://www.rfc-editor.org/rfc/rfc2697)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_CALLERS = 10_000
-"""How many callers are remembered; the one idle for longest is forgotten first."""
+"""The most callers with a bucket; the caller idle for longest is forgotten first."""
 
 
 @dataclass(slots=True)
 class Bucket:
-    """What a caller may still ask, and as of when."""
+    """A caller's remaining amount `left`, as of the time `at`."""
 
     left: float
     at: float
 
 
 class RateLimit:
-    """Lets every caller ask `per_s` a second on average, and `burst` at once. Safe from many threads."""
+    """Lets every caller make `per_s` requests a second on average, and `burst` at once.
+
+    Safe from many threads.
+    """
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
         self._per_s, self._burst, self._clock = per_s, burst, clock
@@ -28,7 +31,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def take(self, caller: str, amount: float = 1.0) -> float:
-        """Count one request or more; return 0, or after how many seconds it may come again."""
+        """Take an amount from a caller's bucket; return 0, or after how many seconds to retry."""
         with self._lock:
             bucket = self._filled(caller)
             if bucket.left < amount:
@@ -37,6 +40,7 @@ class RateLimit:
             return 0.0
 
     def _filled(self, caller: str) -> Bucket:
+        """Return the caller's bucket, refilled up to now."""
         now = self._clock()
         bucket = self._buckets.pop(caller, None) or Bucket(self._burst, now)
         bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_s)

@@ -1,4 +1,4 @@
-"""The routes of the table of verbs: parse, ask who may, do, render."""
+"""The routes of the table of verbs: parse the request, check the role, call the verb, render the result."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OTHERS = {
     AccessRole.GRID: (AccessRole.GRID, AccessRole.OPERATOR),
     AccessRole.ADMIN: (),
 }
-"""Who may ask for what is a role's, beside an admin."""
+"""The roles that may call a verb, by the verb's role; the admin may call every verb."""
 QUERY_FIELDS = {"who": Who, "why": str}
 
 
 def verb_routes(
     verbs: Iterable[Verb], tag: str, does: Mapping[str, Callable[..., object]]
 ) -> APIRouter:
-    """Return a route for each of these verbs that something of its name does."""
+    """Return a route for each verb that has a function of its name in `does`."""
     router = APIRouter(tags=[tag], route_class=ThreadedRoute)
     for verb in verbs:
         if verb.name in does:
@@ -41,19 +41,19 @@ def verb_routes(
                 _endpoint(verb, does[verb.name]),
                 methods=[verb.method],
                 status_code=verb.status,
-                # Where bounds may be infinite, they travel as words.
+                # A history's bounds may be infinite; they are sent as strings.
                 response_model=None if verb.answer == list[HistoryRow] else verb.answer,
             )
     return router
 
 
 def may_ask(verb: Verb) -> Any:  # noqa: ANN401  FastAPI's own
-    """Return the dependency that gives the caller, and refuses all for whom a verb is not."""
+    """Return a dependency that returns the caller, and refuses roles that may not call a verb."""
     return Depends(only(*OTHERS[verb.role]))
 
 
 def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
-    """Return what answers a request, with the signature that FastAPI reads."""
+    """Return the handler of a verb, with the signature that FastAPI reads."""
     apart = {
         name: fields for name, p in verb.takes.items() if (fields := _apart(verb, p.annotation))
     }
@@ -82,7 +82,7 @@ def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
 
 
 def _apart(verb: Verb, kind: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401  a type
-    """Return the fields of what travels in the query, by name: their types and defaults."""
+    """Return the fields of a parameter that is sent in the query, by name: their types and defaults."""
     if is_dataclass(kind):
         types = get_type_hints(kind)
         aware = {name: AwareDatetime | None for name in types if types[name] == datetime | None}
@@ -96,7 +96,7 @@ def _apart(verb: Verb, kind: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401
 
 
 def _signed(given: Any, caller: Caller) -> Any:  # noqa: ANN401  as declared
-    """Return what is given; a message with its maker, the token's name, whatever it says itself."""
+    """Return a value; in a message the author is replaced by the name of the caller's token."""
     if not isinstance(given, Message):
         return given
     check_protocol(given.protocol)

@@ -1,4 +1,4 @@
-"""Signed-in browsers: a cookie that says whose token was shown, signed, and without the token."""
+"""Sessions of browsers: a signed cookie that names a token, without its secret."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from tuner.service.http.rate_limit import RateLimit
 COOKIE = "jouletune_session"
 LASTS = timedelta(hours=12)
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
-"""Per address that brings wrong tokens. Who brings a right one is let in even then."""
+"""Wrong tokens per address. A right token is accepted even from an address over this limit."""
 LOOKUPS_AT_ONCE = 4
-"""Threads that look up new tokens: strangers get no more of them."""
+"""Threads that look up new tokens: unauthenticated callers cannot use more."""
 MOST_LOOKUPS = 256
-"""How many wait for one of these threads."""
+"""The most look-ups that wait for one of these threads."""
 
 T = TypeVar("T")
 
 
 class Lookups:
-    """Looks up tokens that are not known yet, in their turn. Of one event loop at a time."""
+    """Looks up tokens that are not cached, a few at a time. For use in one event loop at a time."""
 
     def __init__(self) -> None:
         self._limiter: tuple[asyncio.AbstractEventLoop, CapacityLimiter] | None = None
         self._waiting = 0
 
     async def run(self, look: Callable[[str], T], token: str) -> T:
-        """Return what a look-up in a worker thread returns. Raises Busy, and what it raises."""
+        """Return the result of a look-up in a worker thread. Raises Busy, and the errors of the look-up."""
         running = asyncio.get_running_loop()
         if self._limiter is None or self._limiter[0] is not running:
             self._limiter = running, CapacityLimiter(LOOKUPS_AT_ONCE)
@@ -53,10 +53,10 @@ class Lookups:
 
 @dataclass(frozen=True)
 class Sessions:
-    """Sessions of one tuner, or of several with the same token file; nothing is stored.
+    """Sessions of one tuner, or of several with the same token file; no session is stored.
 
-    The signature is made with the tuner's own token and what is stored of the caller's: revoking that
-    token ends its sessions, and no restart does. `failed` bounds who guesses.
+    The signature covers the tuner's own token and the stored record of the caller's token: revoking the
+    latter ends its sessions, and a restart does not. `failed` limits guesses.
     """
 
     access: Access
@@ -68,11 +68,11 @@ class Sessions:
     )
 
     def open(self, token: str, address: str) -> str:
-        """Return the cookie for a token.
+        """Return a session's cookie for a token.
 
         Raises:
-            Unauthorised: the token is unknown or no longer valid; or it is a machine's.
-            RateLimited: too many wrong ones came from this address.
+            Unauthorised: the token is unknown or no longer valid, or it is a machine's.
+            RateLimited: too many wrong tokens came from this address.
         """
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return self._signed("", "")
@@ -95,14 +95,14 @@ class Sessions:
         return self._signed(caller.name, self._mark(caller.name))
 
     def caller(self, cookie: str) -> Caller:
-        """Return the signed-in caller.
+        """Return the caller that a session's cookie names.
 
         Raises:
-            Unauthorised: not signed in, or no longer.
+            Unauthorised: the cookie is forged, or its session has ended.
         """
         payload, _, mac = cookie.rpartition(":")
         nobody = Unauthorised("not signed in", hint="sign in again")
-        # Before anything is looked up: a forged cookie costs no more than this.
+        # Checked before any look-up: a forged cookie costs no more than this.
         if not hmac.compare_digest(mac.encode(), self._mac(f"session:{payload}").encode()):
             raise nobody
         name, until, mark = payload.split(":")
@@ -115,16 +115,18 @@ class Sessions:
         return self.access.person(name)
 
     def form_key(self, cookie: str) -> str:
-        """Return what the forms of a session have to bring along, which no other site can know."""
+        """Return the key that every form of a session must carry, which no other site can compute."""
         return self._mac(f"form:{cookie}")
 
     def _signed(self, name: str, mark: str) -> str:
+        """Return a cookie with its signature."""
         payload = f"{name}:{int((self.now() + LASTS).timestamp())}:{mark}"
         return f"{payload}:{self._mac(f'session:{payload}')}"
 
     def _mark(self, name: str) -> str:
-        """Return a mark that identifies this token, and no later token of the same name."""
+        """Return a mark of this token; a later token of the same name has another."""
         return self._mac(f"stored:{self.access.stored(name)}")[:16]
 
     def _mac(self, text: str) -> str:
+        """Return the HMAC-SHA256 of a text, with the tuner's token as key."""
         return hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()

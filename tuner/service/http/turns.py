@@ -1,7 +1,7 @@
-"""How many agents' requests are worked on at once, and which must retry later.
+"""Bounds on agents' requests: how many are worked on at once, and when refused agents retry.
 
-A fleet that comes back at once asks more than a tuner can answer in the time that its agents wait: they
-would give up, retry, and all work would be lost.
+A fleet that returns all at once asks for more than the tuner can answer before the agents time out: they
+would give up and retry, and the work would be lost.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tuner.service.http.gate import refused
 from tuner.study.presence import MOST_AGAIN_S
 
 AT_ONCE = 8
-"""How many are worked on: more of them wait for each other, and let the event loop wait for all."""
+"""Requests worked on at once. More would wait for each other and slow the event loop for all."""
 MOST_WAITING = 100
-"""How many wait for their turn: well within the 10 s in which an agent wants its answer."""
+"""The most requests that wait for a turn: well within the 10 s after which an agent gives up."""
 APART_S = 0.02
-"""How long after one request the next is done, as long as that has not been seen."""
+"""Seconds between two finished requests, until this is measured."""
 WEIGHT = 0.02
-"""Of the latest request, in how far they are apart."""
+"""The weight of the latest request in the measured time between finished requests."""
 HOLDS = "/v1/holds/report"
 SHARE = 0.5
-"""As much of what can be done is given to who was sent away; the rest asks for the first time."""
+"""The share of capacity that is given to refused agents; the rest is for first requests."""
 
 
 class Queue:
-    """How many requests wait for their turn, how fast they get it, and when a refused one may retry."""
+    """The requests that wait for a turn, the rate of turns, and the times at which refused ones retry."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,11 +44,11 @@ class Queue:
 
     @property
     def full(self) -> bool:
-        """Whether no other program should wait."""
+        """Whether the queue has no room for a further request."""
         return self._waiting >= MOST_WAITING
 
     async def turn(self) -> None:
-        """Wait for a turn, to be followed by `done`."""
+        """Wait for a turn; the caller ends it with `done`."""
         self._waiting += 1
         try:
             await self._turns.acquire()
@@ -56,15 +56,15 @@ class Queue:
             self._waiting -= 1
 
     def done(self) -> None:
-        """End a turn."""
+        """End a turn, and update the time between finished requests."""
         now = self._clock()
-        if self._waiting:  # else they keep the distance of their arrival
+        if self._waiting:  # otherwise requests only end as far apart as they arrived
             self._apart_s += WEIGHT * (now - self._done_s - self._apart_s)
         self._done_s = now
         self._turns.release()
 
     def busy(self) -> Busy:
-        """Return the refusal of a request."""
+        """Return the refusal of a request, with its time to retry."""
         again_s = self.again_s()
         return Busy(
             "the tuner is overloaded by requests of agents",
@@ -73,27 +73,27 @@ class Queue:
         )
 
     def again_s(self) -> int:
-        """Return after how many seconds a refused client may retry: each at another time."""
+        """Return the seconds after which a refused client may retry; each client gets another time."""
         now, apart_s = self._clock(), self._apart_s / SHARE
         first = now + MOST_WAITING * apart_s
         self._next_s = max(self._next_s + apart_s, first)
-        if self._next_s > now + MOST_AGAIN_S:  # from the beginning: then some are sent away again
+        if self._next_s > now + MOST_AGAIN_S:  # start over: some of these are then refused again
             self._next_s = first
         return math.ceil(min(self._next_s - now, MOST_AGAIN_S))
 
 
 class SendAway:
-    """Answers agents with 503 and when to come again while too many wait. Plain ASGI, before all else.
+    """Answers agents with 503 and a time to retry while too many requests wait.
 
-    `note` is called for each of them. They are none of those on which a running trial hangs, nor of
-    those that wait for news and are repeated.
+    `note` is called for each of them. Requests on which a running trial depends are never refused, nor
+    are waiting requests that are repeated at news. Plain ASGI, outside all other layers.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue, note: Callable[[], None]) -> None:
         self._app, self._queue, self._note = app, queue, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or send it away."""
+        """Pass a request on, or refuse it."""
         if not self._queue.full or scope["type"] != "http" or not _can_wait(scope):
             await self._app(scope, receive, send)
             return
@@ -102,16 +102,16 @@ class SendAway:
 
 
 class Turns:
-    """Gives agents' requests their turns; all others pass.
+    """Gives agents' requests their turns; all other requests pass.
 
-    Plain ASGI, within the gate: that has received the whole body, so that no slow sender has a turn.
+    Plain ASGI, inside the gate, which has received the whole body: a slow sender never has a turn.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue) -> None:
         self._app, self._queue = app, queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, in its turn where it is an agent's."""
+        """Answer a request, in its turn if it is an agent's."""
         if scope["type"] != "http" or not _takes_turns(scope):
             await self._app(scope, receive, send)
             return
@@ -123,7 +123,7 @@ class Turns:
 
 
 def _can_wait(scope: Scope) -> bool:
-    """Return whether a request is an agent's that registers, asks what to do, or reports about a hold."""
+    """Return whether a request may be refused: an agent's registration, poll or report of a hold."""
     method: str = scope["method"]
     path: str = scope["path"]
     of_device = path.startswith("/v1/devices/")
@@ -133,6 +133,6 @@ def _can_wait(scope: Scope) -> bool:
 
 
 def _takes_turns(scope: Scope) -> bool:
-    """Return whether a request is an agent's and worked on by itself: of holds some are taken at once."""
+    """Return whether a request needs a turn: an agent's, except reports of holds, which are batched."""
     caller: Caller | None = getattr(Request(scope).state, "caller", None)
     return caller is not None and caller.machine and scope["path"] != HOLDS

@@ -1,7 +1,7 @@
-"""Requests that are answered when there is news; until then a waiting client costs next to nothing.
+"""Requests that are answered at news. Until then a waiting client costs almost nothing.
 
-The application answers at once, and may ask to be called again at news. Meanwhile nothing of it is kept,
-only the request's body and its answer so far.
+The application answers at once, and may request to be called again at news. Meanwhile only the request's
+body and its answer so far are kept.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.study.news import News
 
 LEAVING_S = 0.25
-"""How late a waiting request sees that the server is about to end."""
+"""Seconds between two checks of whether the server is about to end."""
 RECALL = "recall"
 
 
 class Why(Enum):
-    """Why a waiting ended."""
+    """The reason why a wait ended."""
 
     NEWS = auto()
     TIME = auto()
     GONE = auto()
-    """The caller has release its connection."""
+    """The client disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """To be repeated at news of a device after a mark, or after `look_again_s`; all within `wait_s`.
+    """A request to be called again at news of a device after a mark, or after `look_again_s` seconds.
 
-    `on_disconnect` is called where the caller hangs up.
+    It ends after `wait_s` seconds. `on_disconnect` is called if the client disconnects.
     """
 
     device: str
@@ -46,12 +46,12 @@ class Recall:
 
 
 def ask_again(request: Request, recall: Recall) -> None:
-    """Let a request wait for news after it was answered; what is then answered counts."""
+    """Let an answered request wait for news; the client gets the last answer."""
     setattr(request.state, RECALL, recall)
 
 
 class Waiters:
-    """Wakes requests that wait for a device's news, and all of them when the server is about to end."""
+    """Wakes the requests that wait for a device's news, and all of them when the server is about to end."""
 
     def __init__(self, news: News, leaving: Callable[[], bool]) -> None:
         self._news, self._leaving = news, leaving
@@ -60,7 +60,7 @@ class Waiters:
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
-        """Look for the server's end in the background, as long as the context lasts."""
+        """Check in the background, within the context, whether the server is about to end."""
         watching = asyncio.create_task(self._watch())
         try:
             yield
@@ -77,7 +77,7 @@ class Waiters:
             tell()
 
     async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
-        """Wait for news, at most `seconds`, and watch for a disconnect."""
+        """Wait for news, at most `seconds`, or until the client disconnects; return which of these came."""
         running = asyncio.get_running_loop()
         why, over = Why.TIME, False
         with suppress(TimeoutError):
@@ -97,13 +97,13 @@ class Waiters:
                     await _hung_up(receive)
                     why = Why.GONE
                 finally:
-                    over = True  # news on its way has no receiver
+                    over = True  # news that arrives later has no receiver
                     end()
         return why
 
 
 class LongPoll:
-    """Asks the application again at news, for the requests that ask for it; all others pass."""
+    """Calls the application again at news, for requests that need it; all others pass. Plain ASGI."""
 
     def __init__(self, app: ASGIApp, waiting: Waiters) -> None:
         self._app, self._waiting = app, waiting
@@ -136,14 +136,14 @@ class LongPoll:
 
 
 class Replayed:
-    """A request's body, which can be received again and again."""
+    """A request's body that can be received any number of times."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._received: list[Message] = []
 
     def again(self) -> Receive:
-        """Return what receives the body from its beginning."""
+        """Return a `receive` that starts at the beginning of the body."""
         remaining = iter(tuple(self._received))
 
         async def receive() -> Message:
@@ -158,7 +158,7 @@ class Replayed:
 
 
 def _into(answer: list[Message], state: dict[str, object], send: Send) -> Send:
-    """Return what keeps an answer whose request is to wait, and sends every other."""
+    """Return a `send` that stores the answer of a waiting request, and sends every other answer."""
 
     async def take(message: Message) -> None:
         if RECALL in state:
@@ -170,6 +170,6 @@ def _into(answer: list[Message], state: dict[str, object], send: Send) -> Send:
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Return once the caller has release its connection."""
+    """Return once the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
