@@ -1,1 +1,1 @@
-"""The tuner's faces: HTTP, operators' verbs, and the work by the clock."""
+"""The tuner's service: the HTTP API, the operators' verbs, and the periodic work."""

@@ -1,4 +1,4 @@
-"""Who may ask the tuner for what: tokens made, exchanged, recognised and revoked."""
+"""Tokens and the callers that they identify: created, enrolled, checked and revoked."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ from tuner.verbs.table import TokenVerbs
 from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
 
 ENROL_FOR = timedelta(hours=24)
-"""How long a token made with `--enrol` waits for its agent."""
+"""The time within which an agent must use a token made with `--enrol`."""
 TRUSTED_S = 30.0
-"""How long a person's token is believed without a look, where no news of it came."""
+"""Seconds for which a person's token is trusted without reading the store, unless a notice arrives."""
 AGENT_TRUSTED_S = 300.0
-"""How long an agent's token, and a device's owner: agents ask once a minute, and news ends it at once."""
+"""The same for an agent's token and for a device's owner.
+
+Agents send a request once a minute, and a notice of a change ends the trust at once.
+"""
 ADMIN = Caller("admin", AccessRole.ADMIN)
 ENDED = ("revoked", "expired")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
@@ -46,9 +49,10 @@ NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
 @dataclass
 class Access(TokenVerbs):
-    """The tokens of a store, and what they allow. A refused wish changes nothing.
+    """The tokens of a store, and the callers that they identify. A refused request changes nothing.
 
-    What was looked up is remembered until the bus reports about a change, for a while at most.
+    Records read from the store are cached until the bus reports a change, for `TRUSTED_S` or
+    `AGENT_TRUSTED_S` at most.
     """
 
     store: Store
@@ -58,15 +62,18 @@ class Access(TokenVerbs):
     _owners: dict[str, tuple[str, float]] = field(default_factory=dict)
     _changes: int = 0
     _right: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """What is stored of a person's token, and the digest of the one that matched it, by name."""
+    """By name, the stored hash of a person's token, and the SHA-256 of the token that matched it."""
 
     def remember(self) -> Access:
-        """Begin to remember what is looked up, for as long as nothing changes; return this."""
+        """Use the cache from now on: subscribe to the notices that empty it, and return this object."""
         self.store.bus.subscribe(self._on_notice)
         return self
 
     def _on_notice(self, notice: Notice) -> None:
-        """Forget what may have changed: a token's event names no study, a forgotten device no other."""
+        """Drop the cached records that a notice may concern.
+
+        The event of a token names no study and no device; the notice of a forgotten device names that one.
+        """
         if notice.study or notice.topic is Topic.DEVICES:
             return
         self._changes += 1
@@ -77,10 +84,10 @@ class Access(TokenVerbs):
             self._owners.pop(device, None)
 
     def caller(self, token: str) -> Caller:
-        """Return whose token it is.
+        """Return the caller that a token identifies.
 
         Raises:
-            Unauthorised: it is unknown or no longer valid.
+            Unauthorised: the token is missing, unknown, revoked or expired.
         """
         if not token:
             raise no_token()
@@ -96,26 +103,26 @@ class Access(TokenVerbs):
         return Caller(record.name, record.role)
 
     def remembered(self, token: str) -> Caller | None:
-        """Return whose token it is where that is remembered and it still counts."""
+        """Return the caller of a cached, valid token; None if it must be read from the store."""
         cached, until = self._cached.get(digest_of(token), (None, 0.0))
         if cached is None or self.monotonic() >= until or self._state(cached) in ENDED:
             return None
         return Caller(cached.name, cached.role)
 
     def stored(self, name: str) -> str:
-        """Return the stored data of a valid token; a text that matches no token where there is none."""
+        """Return the stored hash of a valid token; if none has this name, a text that matches no token."""
         record = self._named(name)
         return record.digest if record is not None and self._state(record) not in ENDED else "\0"
 
     def person(self, name: str) -> Caller:
-        """Return whom a token of that name makes its owner. Raises Unauthorised."""
+        """Return the owner of the token of that name as a caller. Raises Unauthorised."""
         record = self._named(name)
         if record is None or self._state(record) in ENDED:
             raise Unauthorised(f"the token {name} has expired or was revoked", hint="sign in again")
         return Caller(record.name, record.role)
 
     def _named(self, name: str) -> AccessToken | None:
-        """Return the token of that name, from memory where it is remembered."""
+        """Return the token of that name, from the cache while it is trusted; None if it does not exist."""
         key, changes = f"name:{name}", self._changes
         cached, until = self._cached.get(key, (None, 0.0))
         if cached is not None and self.monotonic() < until:
@@ -126,6 +133,7 @@ class Access(TokenVerbs):
         return record
 
     def _record(self, token: str) -> AccessToken | None:
+        """Return the stored record of a token, and cache it; None if the token is unknown."""
         digest, changes = digest_of(token), self._changes
         record = self.store.tokens.of(digest) or self._persons(token)
         if record is not None and changes == self._changes:
@@ -134,14 +142,14 @@ class Access(TokenVerbs):
         return record
 
     def _persons(self, token: str) -> AccessToken | None:
-        """Return the token of a person: it begins with the name it is stored by."""
+        """Return the record named by a token up to its last dot; None if the token does not match it."""
         name, dot, _ = token.rpartition(".")
         record = self.store.tokens.named(name) if dot and NAME.fullmatch(name) else None
         if record is None:
             return None
         digest = digest_of(token)
         stored, right = self._right.get(name, ("", ""))
-        if stored == record.digest:  # no guess costs another computation
+        if stored == record.digest:  # a wrong token then costs no Argon2 computation
             return record if hmac.compare_digest(digest, right) else None
         if not matches(record.digest, token):
             return None
@@ -149,12 +157,12 @@ class Access(TokenVerbs):
         return record
 
     def enrol(self, caller: Caller, message: Enrolment) -> Enrolled:
-        """Give an agent a token of its own, by the digest it sends. Once more is no other.
+        """Give an agent its own token, by the digest that it sends. A repetition changes nothing.
 
         Raises:
-            InvalidInput: the name does not fit.
-            Conflict: there is an agent of that name; only the admin's token may replace its token.
-            Unauthorised: the enrolment token is used up.
+            InvalidInput: the name is not valid.
+            Conflict: an agent of that name exists; only the admin's token may replace its token.
+            Unauthorised: the enrolment token was used already.
         """
         _check_name(message.agent)
         token = AccessToken(
@@ -169,10 +177,12 @@ class Access(TokenVerbs):
         return Enrolled(agent=message.agent)
 
     def claimed(self, caller: Caller, device: Device) -> Device:
-        """Return a device as its agent registers it: from now on it is that agent's.
+        """Return a device as its agent registers it: from now on it belongs to that agent.
+
+        A device that the admin's token registers keeps its owner.
 
         Raises:
-            Forbidden: it is another agent's.
+            Forbidden: it belongs to another agent.
         """
         if caller.role is AccessRole.ADMIN:
             return device
@@ -182,11 +192,11 @@ class Access(TokenVerbs):
         return replace(device, agent=caller.name)
 
     def require_own(self, caller: Caller, device: str) -> None:
-        """Return quietly where the caller may speak for a device.
+        """Refuse a caller that may not report for a device; the admin's token may report for all.
 
         Raises:
-            NotFound: it is not registered.
-            Forbidden: it is another agent's.
+            NotFound: the device is not registered.
+            Forbidden: it belongs to another agent.
         """
         if caller.role is AccessRole.ADMIN:
             return
@@ -199,6 +209,7 @@ class Access(TokenVerbs):
             )
 
     def _owner(self, device: str) -> str:
+        """Return the agent that owns a device, from the cache if it is still trusted. Raises NotFound."""
         changes = self._changes
         cached, until = self._owners.get(device, ("", 0.0))
         if cached and self.monotonic() < until:
@@ -209,11 +220,11 @@ class Access(TokenVerbs):
         return owner
 
     def create(self, draft: TokenDraft) -> NewToken:
-        """Make a token and return it, for the only time.
+        """Create a token. Only this answer contains it: the store keeps a hash.
 
         Raises:
-            InvalidInput: the name does not fit.
-            Conflict: it is taken.
+            InvalidInput: the name is missing or not valid.
+            Conflict: the name is taken.
         """
         enrol = draft.role is AccessRole.ENROL
         name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
@@ -237,21 +248,22 @@ class Access(TokenVerbs):
         return NewToken(**self._view(token).model_dump(), token=secret)
 
     def tokens(self) -> Sequence[TokenView]:
-        """Return all tokens by name; the admin's is not among them."""
+        """Return all tokens by name, without the admin's."""
         return [self._view(token) for token in self.store.tokens.list()]
 
     def revoke(self, name: str) -> None:
-        """End a token from its next request on, and its events of the grid. Raises NotFound."""
+        """Revoke a token from its next request on, and end its events of the grid. Raises NotFound."""
         self.store.tokens.revoke(name, self.now())
         ended = end_events(self.store.budgets, name)
         events = f"; its events of the grid end: {', '.join(ended)}" if ended else ""
         self._note("token", f"token {name} revoked{events}")
 
     def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the (last) changes and refusals, oldest first, of one token where asked."""
+        """Return the (last) changes and refusals, oldest first; with `who`, those of that token."""
         return self.store.audit.list(last, who)
 
     def _state(self, token: AccessToken) -> str:
+        """Return the state of a token: valid, used, revoked or expired."""
         if token.revoked_at is not None:
             return "revoked"
         if token.expires_at is not None and token.expires_at <= self.now():
@@ -272,7 +284,7 @@ class Access(TokenVerbs):
 
 
 def no_token(how: str = "missing") -> Unauthorised:
-    """Return the refusal of a request without a token that counts."""
+    """Return the error for a request without a valid token."""
     return Unauthorised(
         f"the bearer token is {how}",
         hint="give --token-file FILE, or set JOULETUNE_TOKEN_FILE (HTTP: Authorization: Bearer TOKEN)",

@@ -1,4 +1,4 @@
-"""Other limits for a study: what was measured is judged again, and it searches on only where it must."""
+"""Changes of a study's constraints: its history is judged again, and it searches only if needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tuner.wire import ConstraintChange, ConstraintPreview
 
 
 def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
-    """Replace the constraints of a study that is locked; raises as `Operations.set_constraints` does."""
+    """Replace a study's constraints, under its lock; raises as `Operations.set_constraints` does."""
     current = loop.store.studies.get(study)
     then = _under(loop, current, change)
     if then.constraints == current.constraints:
@@ -45,7 +45,7 @@ def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
 
 
 def preview(loop: Loop, current: Study, change: ConstraintChange) -> ConstraintPreview:
-    """Return what other constraints would change, and change nothing."""
+    """Return the effect of other constraints on a study, and change nothing."""
     then = _under(loop, current, change)
     trials = loop.store.trials.list(current.id)
     spent = trials_spent(counted(then, trials))
@@ -54,7 +54,7 @@ def preview(loop: Loop, current: Study, change: ConstraintChange) -> ConstraintP
 
 
 def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
-    """Return a study as it is to continue under other constraints. Raises as `set_constraints` does."""
+    """Return the study as it continues under other constraints. Raises as `set_constraints` does."""
     baseline = weigh(current, loop.store.trials.list(current.id)).baseline
     constraints = read_constraints(change.constraints, baseline)
     if not current.active:
@@ -70,7 +70,7 @@ def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
         return changed
     try:
         policy = loop.policies(current.policy)
-    except TuningError:  # one that cannot be had here: its study's next step says why
+    except TuningError:  # not available here: the study's next step reports the reason
         pass
     else:
         refuse_unsupported(changed, policy)
@@ -82,16 +82,16 @@ def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
 
 
 def revise(loop: Loop, study: Study, who: str, why: str, kind: str = "") -> None:
-    """Store a study's next revision, and tell of it."""
+    """Store a study's next revision, and note it as an event."""
     loop.changes.revise(study, who, why)
     loop.changes.note(kind or str(study.phase), why, study.id)
 
 
 def tuning_on(loop: Loop, study: Study, *, granting: bool = True) -> Study:
-    """Return the study tuning again: its trials count.
+    """Return the study back in tuning; its trials so far still count.
 
-    Where its trials are used, half of its first number is granted again. A paused one stays paused, to
-    tune when it is resumed.
+    If it has used all its trials, it is granted half of its first number again, unless `granting` is False.
+    A paused study stays paused, and tunes once it is resumed.
     """
     spent = trials_spent(counted(study, loop.store.trials.list(study.id)))
     terms = study.terms
@@ -103,9 +103,10 @@ def tuning_on(loop: Loop, study: Study, *, granting: bool = True) -> Study:
 
 
 def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
-    """Return whether a study may stay in its phase: its plan is what its history would choose.
+    """Return whether a study may stay in its phase: its history still leads to its plan.
 
-    The baseline is held where nothing was proven to beat it: under a loosened limit something may.
+    `loosened`: other limits allow more than before. A held baseline may not stay then, as a setting may now
+    be proven to beat it.
     """
     if study.plan is None or study.phase not in PLANNED:
         return True
@@ -129,16 +130,17 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
 
 
 def _continues(now: Study, then: Study) -> bool:
-    """Return whether a study under other constraints searches for nothing else."""
+    """Return whether a study keeps its phase, plan and number of trials under other constraints."""
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 
 
 def _opens(
     before: Sequence[Constraint], after: Sequence[Constraint], baseline: Mapping[str, Estimate]
 ) -> bool:
-    """Return whether other constraints allow anything that those before did not.
+    """Return whether other constraints allow anything that the earlier ones did not.
 
-    Each that was there has to be there still, as tight at least; what cannot be compared opens.
+    They do unless each earlier constraint is still there, at least as tight. A limit that cannot be
+    compared counts as looser.
     """
 
     def as_tight(old: Constraint) -> bool:
@@ -155,7 +157,7 @@ def _opens(
 
 
 def _changed_to(constraints: Sequence[str]) -> str:
-    """Return a change of constraints in words."""
+    """Return the reason for a change of constraints, if the operator gives none."""
     return (
         f"constraints changed to {', '.join(constraints)}" if constraints else "constraints removed"
     )

@@ -1,4 +1,4 @@
-"""Every change of a study's constraints, and what it did: the setting held before and after."""
+"""The changes of a study's constraints: for each, the setting held before and after it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from tuner.wire import ConstraintEffect, ConstraintRevision, HeldUnder
 def constraint_changes(
     study: Study, revisions: Sequence[Revision], trials: Sequence[Trial]
 ) -> list[ConstraintRevision]:
-    """Return the revisions that changed the constraints, oldest first; the first of all is one.
+    """Return the revisions that changed a study's constraints, oldest first, with the effect of each.
 
-    What a setting shows is what its trials that count today do; its limits are those of the revision.
+    The first revision is always included, without an effect. A setting's metrics are those of its trials
+    that count today; its limits are those of the revision.
     """
     starts = [
         n
@@ -52,7 +53,11 @@ def constraint_changes(
 
 
 def _effect(past: Past, before: Revision, under: Sequence[Revision]) -> ConstraintEffect:
-    """Return what a change did, from the revisions that were made under it, the change itself first."""
+    """Return the effect of a change of the constraints.
+
+    `before` is the revision before the change; `under` are the revisions with the new constraints, the
+    change itself first.
+    """
     then, now = before.study.held, under[0].study.held
     old = None if then is None else _held(past, before.study, then)
     if then is not None and _same(then, now):
@@ -78,7 +83,7 @@ def _same(one: Plan, other: Plan | None) -> bool:
 
 
 def _held(past: Past, study: Study, plan: Plan) -> HeldUnder:
-    """Return a held setting with its metrics, its limits and its saving under a revision."""
+    """Return a held setting with its metrics, limits and saving under a revision's constraints."""
     chief = plan.chief(study.baseline)
     shown = setting_view(past.evidence, chief)
     base, own = (study.objective.score(m) for m in (past.evidence.baseline, shown.metrics))

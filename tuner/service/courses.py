@@ -27,9 +27,9 @@ from tuner.study.loop import Loop
 from tuner.wire import FleetRow
 
 RECENT, RECENT_WITHIN = 40, timedelta(hours=1)
-"""A sparkline's windows."""
+"""The windows of a sparkline: the highest number and the highest age."""
 POINTS = 300
-"""A chart has no more points than that per metric, whatever its range."""
+"""The highest number of points per metric in a chart, for any range of time."""
 MOST_APPLIED, MOST_EVENTS = 400, 300
 
 Courses = Mapping[tuple[str, str], Sequence[WindowPoint]]
@@ -51,9 +51,9 @@ class DeviceCourse:
 
 
 def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
-    """Return the names of a device's latency and power to watch; empty where there is none.
+    """Return the names of a device's latency and power to watch; a name is empty if it measures none.
 
-    The latency is the first that a limit is on, else the first that the device measures.
+    The latency is the first with a limit, else the first that the device measures.
     """
     names = [limit.metric for limit in limits] + [metric.name for metric in device.metrics]
     latency = next((name for name in names if _is_latency(name, device)), "")
@@ -62,7 +62,7 @@ def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
 
 
 def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Sparks:
-    """Return what the last windows of some devices of a fleet showed of their latency and power."""
+    """Return the latency and power of the last windows of some devices of a fleet."""
     studies = {row.study for row in rows if row.study}
     metrics = {name for row in rows for name in (row.latency, row.power) if name}
     since = loop.now() - RECENT_WITHIN
@@ -71,7 +71,7 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
         owners[row.study].append(row.device)
     courses: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for course in loop.store.observations.recent(studies, metrics, since, RECENT):
-        # A trial of several devices shows their sum: no single device's.
+        # A trial of several devices measures their sum, which belongs to no single device.
         alone = owners[course.study] if len(owners[course.study]) == 1 else []
         for device in [course.device] if course.device else alone:
             courses[device, course.metric] += course.points
@@ -81,7 +81,7 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
 def device_course(
     loop: Loop, name: str, limits: Sequence[Limit], length: timedelta
 ) -> DeviceCourse:
-    """Return a device over the last `length` of time. Raises NotFound."""
+    """Return the settings, points and events of a device over the last `length`. Raises NotFound."""
     device, now = device_of(loop, name), loop.now()
     since, store = now - length, loop.store
     studies = store.studies.ids(device=name)
@@ -110,5 +110,6 @@ def device_course(
 
 
 def _is_latency(metric: str, device: Device) -> bool:
+    """Return whether a metric is a time that is not summed over devices."""
     quantity = quantity_of(metric, device.quantities)
     return quantity.kind is Kind.TIME and quantity.over_devices is not OverDevices.SUM

@@ -1,4 +1,4 @@
-"""A study out of what an operator asks for: chosen where it is left open, refused where it does not fit."""
+"""Creation of a study from an operator's draft: open values are chosen, unfit ones refused."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def store(loop: Loop, study: Study, who: str, why: str) -> None:
 def drafted(
     loop: Loop, draft: StudyDraft, registered: Mapping[str, Device] = MappingProxyType({})
 ) -> Study:
-    """Return the study that a draft asks for, not stored; an error has the draft's `key` it is about.
+    """Return the study of a draft without storing it; an error names the draft's `key` at fault.
 
-    `registered` are devices that need not be looked up.
+    `registered` are devices that need not be read from the store.
 
     Raises:
-        NotFound, InvalidInput and its kin: as `Operations.create` does.
+        NotFound, InvalidInput and its subclasses: as `Operations.create` does.
     """
     refuse_too_much(draft)
     with about("devices"):
@@ -113,7 +113,7 @@ def drafted(
 
 @contextmanager
 def about(key: str) -> Iterator[None]:
-    """Name the key of a draft in the errors of a block that name none."""
+    """Set the draft's key in errors of the block that name no key."""
     try:
         yield
     except TuningError as error:

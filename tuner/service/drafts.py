@@ -1,4 +1,4 @@
-"""What an operator asks for, read and checked against the devices it is to be done on."""
+"""An operator's draft of a study: open values are chosen, and all are checked against the devices."""
 
 from __future__ import annotations
 
@@ -41,28 +41,31 @@ LATENCIES = ("latency_p99_ms", "latency_ms")
 OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
 MOST_DEVICES, MOST_CONSTRAINTS, MOST_CHOICES = 256, 32, 10_000
-"""What one study may name, so that creating it takes milliseconds: values of knobs in all."""
+"""The limits of a study, so that its creation takes milliseconds; choices are the values of all knobs."""
 
 
 def usual_objective(measured: Collection[str]) -> str:
-    """Return the objective for who names none: the first measured of energy, CPU time and latency.
+    """Return the default objective: the first measured one of energy, CPU time and latency.
 
-    Nothing where none of these is measured.
+    Empty if none of these is measured.
     """
     return next((metric for metric in OBJECTIVES if metric in measured), "")
 
 
 def usual_constraint(measured: Collection[str], objective: str) -> str:
-    """Return the limit for who names none: latency at most 1.2 times the baseline's; or nothing."""
+    """Return the default limit: a latency of at most 1.2 times the baseline's.
+
+    Empty if no latency is measured, or only the one that is the objective.
+    """
     latency = next((m for m in LATENCIES if m in measured and m != objective), None)
     return f"{latency} <= {SLACK}x baseline" if latency else ""
 
 
 def refuse_too_much(draft: StudyDraft) -> None:
-    """Refuse what would keep the tuner busy for longer than a request may.
+    """Refuse a draft whose study would keep the tuner busy for longer than a request may.
 
     Raises:
-        InvalidInput: there are too many devices, constraints or values.
+        InvalidInput: it has too many devices, values or conditions.
     """
     counts = {
         "devices": (len(draft.devices), MOST_DEVICES),
@@ -77,14 +80,14 @@ def refuse_too_much(draft: StudyDraft) -> None:
 
 
 def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
-    """Return a draft with what it leaves open chosen: the same for a run and through every door.
+    """Return a draft with its open values chosen, the same for a run and for every interface.
 
-    Without an objective it is the first that the device measures of energy, CPU time and latency;
-    without constraints (None) the latency may be at most 1.2 times the baseline's. Where no latency is
-    measured there is none, and a study of energy is refused until the operator disables it.
+    The default objective is the first that the device measures of energy, CPU time and latency. If the
+    constraints are None, the latency may be at most 1.2 times the baseline's. Without a measured latency
+    there are no constraints, and a study of energy is refused until the operator disables them.
 
     Raises:
-        InvalidInput: nothing was requested, and the device measures neither energy nor time.
+        InvalidInput: no objective is given, and the device measures neither energy nor time.
     """
     measured = [metric.name for metric in device.metrics]
     objective = draft.objective or usual_objective(measured)
@@ -103,11 +106,11 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
 def constraints_of(
     draft: StudyDraft, objective: Objective, device: Device
 ) -> tuple[Constraint, ...]:
-    """Return the constraints of a draft. For energy, none needs an explicit empty list.
+    """Return the constraints of a draft. A study of energy without any needs an explicit empty list.
 
     Raises:
         ConstraintSyntax: one cannot be read.
-        InvalidInput: two contradict each other, or nothing is given of any.
+        InvalidInput: two contradict each other, or a study of energy gives no list.
     """
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         raise InvalidInput(
@@ -121,11 +124,11 @@ def constraints_of(
 def read_constraints(
     texts: Sequence[str], baseline: Mapping[str, Estimate]
 ) -> tuple[Constraint, ...]:
-    """Read constraints, which together must leave a value of every metric.
+    """Return the parsed constraints, which together must allow a value of every metric.
 
     Raises:
         ConstraintSyntax: one cannot be read.
-        InvalidInput: two contradict each other, by themselves or at this baseline.
+        InvalidInput: there are too many, or two contradict each other, by themselves or at this baseline.
     """
     if len(texts) > MOST_CONSTRAINTS:
         raise InvalidInput(
@@ -140,13 +143,14 @@ def read_constraints(
 
 
 def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
-    """Return the space the study searches: of like devices, cut down as asked.
+    """Return the space that a study of like devices searches, restricted by the draft's choices.
 
-    A device's knob whose values are words (a governor, a power mode) is searched only where the draft names
-    words: the optimiser sees an order in them that is none. So is one that is by choice only.
+    A device's knob whose values are words (a governor, a power mode) stays at its default unless the draft
+    names values: the optimiser would assume that the words have an order. So does a knob that is by choice
+    only, and one that restarts the workload, unless the terms allow restarts.
 
     Raises:
-        InvalidInput and its kin: the devices are not alike, or nothing is left to set.
+        InvalidInput and its subclasses: the devices differ, or no knob has more than one value.
     """
     first = devices[0]
     for device in devices[1:]:
@@ -185,10 +189,10 @@ def _waits_for_a_choice(knob: Knob, terms: Terms) -> bool:
 
 
 def refuse_controls(draft: StudyDraft) -> None:
-    """Refuse control windows of several devices: what those save together is not billed.
+    """Refuse control windows of several devices: the saving of these together is not billed.
 
     Raises:
-        InvalidInput: it asks for them.
+        InvalidInput: the draft has control windows and several devices.
     """
     if draft.terms.control_share > 0.0 and len(draft.devices) > 1:
         raise InvalidInput(
@@ -199,10 +203,10 @@ def refuse_controls(draft: StudyDraft) -> None:
 
 
 def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
-    """Refuse to count the joules of a shared device as one workload's, unless it is reported how many are.
+    """Refuse a shared device unless the draft gives this workload's share of its energy.
 
     Raises:
-        InvalidInput: one is shared, and nothing is given.
+        InvalidInput: a device is shared, and `energy_share` is not given.
     """
     shared = next((device for device in devices if device.shared), None)
     if shared is not None and draft.terms.energy_share is None:
@@ -214,10 +218,10 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
 
 
 def refuse_unsupported(study: Study, policy: Policy) -> None:
-    """Refuse what a study asks for and its policy does not support.
+    """Refuse a study with a part that its policy does not support.
 
     Raises:
-        InvalidInput: there is such a part; the message names it.
+        InvalidInput: it has such a part; the message names it.
     """
     supported = (
         policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
@@ -255,7 +259,10 @@ def refuse_unsupported(study: Study, policy: Policy) -> None:
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
-    """Return the signals that all devices offer; a trial may ask for those it may ask for on each."""
+    """Return the signals that all devices offer in the same unit.
+
+    A signal is askable, or followed, only if it is on every device.
+    """
     offered = [{s.name: s for s in device.signals} for device in devices]
     return tuple(
         replace(
@@ -269,10 +276,10 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
 
 
 def refuse_plan(study: Study, policy: Policy) -> None:
-    """Refuse a plan by a signal that not all devices offer, or that the policy cannot plan by.
+    """Refuse a plan by a signal that not all devices offer, or by which the policy cannot plan.
 
     Raises:
-        InvalidInput: it is either, goes by two signals, or the study has several devices.
+        InvalidInput: it is one of these, the plan is by two signals, or the study has several devices.
     """
     by, offered = study.terms.plan_by, {s.name for s in study.signals}
     if not by:
@@ -296,10 +303,10 @@ def refuse_plan(study: Study, policy: Policy) -> None:
 
 
 def require(device: Device, name: str, study: Study) -> None:
-    """Refuse a metric that is not measured, or that is only estimated, with the ways out.
+    """Refuse a metric that a device does not measure, or only estimates; the hint gives the alternatives.
 
     Raises:
-        MetricUnavailable: it is either.
+        MetricUnavailable: it is not measured, or is an estimate that the study does not allow.
     """
     metric = device.metric(name)
     measured = ", ".join(m.name for m in device.metrics) or "nothing"

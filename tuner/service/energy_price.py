@@ -1,4 +1,4 @@
-"""What a kilowatt-hour costs and emits at a time, as the operator's series have it."""
+"""The cost and the emissions of a kilowatt-hour over time, from the operator's series."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERIES = "the series"
 
 
 class SeriesFeed:
-    """A series that is read again and again from its CSV or URL; what was read last counts until then."""
+    """A series read periodically from its CSV or URL; the last successful reading counts until the next."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class SeriesFeed:
 
     @property
     def series(self) -> TimeSeries:
-        """The series as it was read last."""
+        """Return the series of the last successful reading."""
         return self._series
 
     def refresh(self) -> None:
-        """Read it again where that is due; a source that fails is an event, and tried again in a minute."""
+        """Read the series if it is due. A failure is noted as an event, and retried after 60 s at most."""
         if not (self._table.csv or self._table.url):
             return
         with self._lock:
@@ -62,9 +62,11 @@ class SeriesFeed:
             self._due_s = self._monotonic() + (every_s if read else min(RETRY_S, every_s))
 
     def _read(self) -> TimeSeries:
+        """Return the series from its CSV or URL. Raises ConfigError."""
         if self._table.csv is not None:
             return self._table.from_csv(self._name)
-        if self._reading is None:  # apart: a head that drips in keeps nobody else
+        # In a thread: a slowly sent header delays the other series by LONGEST_S at most.
+        if self._reading is None:
             self._reading = Future()
             threading.Thread(target=self._fetch, args=(self._reading,), daemon=True).start()
         try:
@@ -80,12 +82,14 @@ class SeriesFeed:
         return read
 
     def _fetch(self, reading: Future[TimeSeries]) -> None:
+        """Complete a reading with the series of the URL, or with the error."""
         try:
             reading.set_result(self._fetched())
         except BaseException as error:  # noqa: BLE001  its reader raises it
             reading.set_exception(error)
 
     def _fetched(self) -> TimeSeries:
+        """Return the series that the URL answers. Raises ConfigError."""
         headers = {}
         if self._table.token_file is not None:
             try:
@@ -114,9 +118,9 @@ class SeriesFeed:
 
 @dataclass(frozen=True, slots=True)
 class EnergyPrice:
-    """What a kilowatt-hour costs in `currency` and emits in g of CO2e, over time; None where not given.
+    """The series of cost in `currency`, and of emissions in g of CO2e, per kilowatt-hour; None if not set.
 
-    `others` are the series of tuner.toml that have a name of their own.
+    `others` are the named series of tuner.toml.
     """
 
     per_kwh: SeriesFeed | None = None
@@ -126,7 +130,7 @@ class EnergyPrice:
 
     @classmethod
     def of(cls, config: TunerConfig, rows: EachRow | None = None) -> EnergyPrice:
-        """Return the series of a configuration; a CSV or a URL is read with the first `refresh`."""
+        """Return the series of a configuration; the first `refresh` reads those with a CSV or a URL."""
 
         def feed(name: str, table: SeriesTable | None) -> SeriesFeed | None:
             return None if table is None else SeriesFeed(name, table, rows=rows)
@@ -140,30 +144,30 @@ class EnergyPrice:
 
     @property
     def series(self) -> Mapping[str, TimeSeries]:
-        """What is given of `cost` and `co2e_g`."""
+        """Return the configured series of `cost` and `co2e_g`, by these names."""
         feeds = {"cost": self.per_kwh, "co2e_g": self.co2e_g_per_kwh}
         return {name: feed.series for name, feed in feeds.items() if feed is not None}
 
     def refresh(self) -> None:
-        """Read again what is due."""
+        """Read the series that are due."""
         for feed in (self.per_kwh, self.co2e_g_per_kwh, *self.others.values()):
             if feed is not None:
                 feed.refresh()
 
 
 VALUED = {"cost": "price_per_kwh", "carbon_g": "co2e_g_per_kwh"}
-"""Objectives that are energy at a price: by which key of tuner.toml."""
+"""Objectives that are energy at a price, with the key of their series in tuner.toml."""
 
 
 def in_energy(draft: StudyDraft, price: EnergyPrice, measured: Collection[str]) -> StudyDraft:
-    """Return a draft that minimises energy where it asks for money or carbon per item.
+    """Return a draft that minimises energy if its objective is cost or carbon per item.
 
     A setting does not change the price of its hour: at each load the setting of the least energy is also
     that of the least cost, at every hour. The bill then values each window at its own time. A device that
-    measures the metric itself, as a federation does its grams, is tuned for that.
+    measures the metric itself, as a federation does its grams, is tuned for that metric.
 
     Raises:
-        InvalidInput: the series of the objective is not given, or the goal is to maximize it.
+        InvalidInput: the series of the objective is not set in tuner.toml, or the goal is to maximize it.
     """
     goal, _, metric = draft.objective.strip().rpartition(" ")
     if metric not in VALUED or metric in measured:

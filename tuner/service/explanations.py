@@ -1,4 +1,4 @@
-"""What a study's policy believes, asked of the policy itself."""
+"""The explanation of a study by its policy, and the correlations of its metrics."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tuner.study.loop import Loop
 from tuner.wire import ExplanationView
 
 LEAST_TRIALS = 5
-"""Of fewer trials the order of two metrics agrees by chance. Our choice."""
+"""The fewest trials of a correlation: of fewer, the order of two metrics agrees by chance. Our choice."""
 MOST_SETTINGS = 150
-"""A model's fit takes the cube of the number of its settings: more would take minutes. Our choice."""
+"""The most settings for a model's fit, whose time grows with their cube, to minutes. Our choice."""
 
 
 def explained(loop: Loop, name: str) -> ExplanationView:
-    """Return what a study's policy believes by its trials, worked out again. Raises NotFound.
+    """Return the explanation of a study by its policy, computed from its trials again. Raises NotFound.
 
-    Of more than `MOST_SETTINGS` settings only some are used, and the text says how many.
+    Of more than `MOST_SETTINGS` settings only some are used; the text gives both numbers.
     """
     study = loop.store.studies.get(name)
     trials = tuple(loop.store.trials.list(name))
@@ -60,9 +60,9 @@ def explained(loop: Loop, name: str) -> ExplanationView:
 
 
 def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:
-    """Return a past with the trials of at most that number of settings; as it is where it has no more.
+    """Return a past with the trials of at most `most` settings; unchanged if it has no more.
 
-    They are the baseline and the plan's, half of them the best, and the others the latest tried.
+    It keeps the baseline and the plan's settings, the best ones up to half of `most`, and the latest tried.
     """
     study = past.study
     tried = [setting_key(trial.setting) for trial in reversed(past.trials)]
@@ -80,8 +80,8 @@ def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:
 def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
     """Return each metric's rank correlation (Spearman) with the objective, the strongest first.
 
-    Over complete trials that measured both; a metric with fewer than `LEAST_TRIALS` of them, or that
-    is always equal, has none.
+    Only complete trials that measured both count. A metric with fewer than `LEAST_TRIALS` of them, or with
+    a constant value, is left out.
     """
     score, related = study.objective.score, dict[str, float]()
     shown = [
@@ -103,10 +103,11 @@ def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
 def _both(
     metric: str, shown: Sequence[tuple[Mapping[str, Estimate], float]]
 ) -> list[tuple[float, float]]:
+    """Return the pairs of a metric's value and the objective's, of trials that measured the metric."""
     return [(estimates[metric].mean, goal) for estimates, goal in shown if metric in estimates]
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Return ranks; equal values share the mean of theirs."""
+    """Return the ranks of values; equal values share the mean of their ranks."""
     order = sorted(values)
     return [(bisect_left(order, value) + bisect_right(order, value)) / 2 for value in values]

@@ -1,4 +1,4 @@
-"""When and how much a study may explore, changed while it runs: windows, shares, freeze and thaw."""
+"""Changes of the limits of exploring while a study runs: windows, shares, freeze and thaw."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.wire import Change, ExplorationChange
 
 @looking_again
 def set_exploration(loop: Loop, study: str, change: ExplorationChange) -> None:
-    """Replace what limits a study's exploring; raises as `Operations.set_exploration` does."""
+    """Replace the limits of a study's exploring; raises as `Operations.set_exploration` does."""
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
         if not current.active:
@@ -42,7 +42,7 @@ def set_exploration(loop: Loop, study: str, change: ExplorationChange) -> None:
 
 
 def freeze(loop: Loop, study: str, change: Change) -> None:
-    """Try nothing more until the study is thawed; a hold stays."""
+    """Start no trials until the study is thawed; a held setting stays."""
     exploration = loop.store.studies.get(study).exploration
     frozen = replace(exploration, frozen=change.why or f"by {change.who}")
     set_exploration(
@@ -51,7 +51,7 @@ def freeze(loop: Loop, study: str, change: Change) -> None:
 
 
 def thaw(loop: Loop, study: str, change: Change) -> None:
-    """Let a frozen study try again."""
+    """Let a frozen study start trials again."""
     thawed = replace(loop.store.studies.get(study).exploration, frozen="")
     set_exploration(
         loop, study, ExplorationChange(exploration=thawed, who=change.who, why=change.why)
@@ -62,8 +62,8 @@ def refuse_exploration(study: Study, devices: Sequence[Device]) -> None:
     """Refuse limits of exploring that cannot be kept.
 
     Raises:
-        InvalidInput: a window cannot open, or the study is continuous: its trials are what it does.
-        MetricUnavailable: the share of energy is limited, and a device does not measure its power.
+        InvalidInput: a window cannot open, or the study is continuous: it consists of its trials.
+        MetricUnavailable: `max_energy_share` is below 1, and a device does not measure its power.
     """
     limits = study.exploration
     if limits == Exploration():

@@ -30,7 +30,7 @@ SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
 
 
 class KeptStudies:
-    """Studies by their ids; those that are as they were are not read again."""
+    """Studies by id, which are read again only if their revision has changed."""
 
     def __init__(self) -> None:
         self._studies: dict[str, Study | UnreadableStudy] = {}
@@ -38,7 +38,7 @@ class KeptStudies:
     def of(
         self, studies: Studies, revisions: Mapping[str, int]
     ) -> Sequence[Study | UnreadableStudy]:
-        """Return the studies of these ids, in their order, each of its revision or a later one."""
+        """Return the studies of these ids, in this order, each at its given revision or a later one."""
         kept = self._studies
         for name in kept.keys() - revisions.keys():
             kept.pop(name, None)
@@ -50,7 +50,7 @@ class KeptStudies:
 
 @dataclass(frozen=True)
 class FleetOverview:
-    """Requests about all devices together."""
+    """Answers requests about all devices together."""
 
     operations: Operations
     summaries: Summaries
@@ -104,7 +104,7 @@ class FleetOverview:
         return self._every.of(studies, {name: stamp.revision for name, stamp in stamps.items()})
 
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
-        """Return what running trials have set: an agent reports nothing while it measures."""
+        """Return the settings of running trials by device: an agent reports nothing while it measures."""
         trials = self.operations.loop.store.trials
         applied = {}
         for study in {work.study for work in trials.at_work()}:
@@ -118,7 +118,7 @@ class FleetOverview:
         return applied
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
-        """Return what holding saved in all, None where no study tells."""
+        """Return the sum of the savings of all holds; None if no study has a saving."""
         counted = [s for s in summaries if s.saved_j is not None]
         uncounted = sum(s.uncounted for s in summaries)
         if not counted and not uncounted:
@@ -145,6 +145,7 @@ class FleetOverview:
         stopped: bool,
         capped: bool,
     ) -> FleetRow:
+        """Return the row of one device."""
         presence = self.operations.loop.presence
         unable = presence.refusal(device.id)
         online = presence.online(device, study if isinstance(study, Study) else None)
@@ -180,7 +181,7 @@ class FleetOverview:
 
 
 def _faulty(device: Device, why: str) -> FleetRow:
-    """Return what can be reported of a device whose row cannot be worked out."""
+    """Return the row of a device whose full row failed, with the reason."""
     return FleetRow(
         device=device.id,
         board=device.board,
@@ -194,13 +195,13 @@ def _faulty(device: Device, why: str) -> FleetRow:
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
-    """Return a sum, None where a part of it is unknown."""
+    """Return a sum; None if a part of it is unknown, or if it has no parts."""
     given = [part for part in parts if part is not None]
     return math.fsum(given) if given and len(given) == len(parts) else None
 
 
 def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:
-    """Return whether a device was last noted to be held by a study at another than its baseline."""
+    """Return whether a device, by its last report, holds its study's setting and not the baseline."""
     if not isinstance(study, Study) or applied is None:
         return False
     holds = applied.level is Level.HOLD and applied.study == study.id
@@ -208,7 +209,7 @@ def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) ->
 
 
 def _error(study: Study | UnreadableStudy | None, summary: StudySummary | None) -> str:
-    """Return why a study cannot be read or worked out; empty where it can."""
+    """Return why a study cannot be read or summarised; empty if it can."""
     if isinstance(study, UnreadableStudy):
         return study.error
     return summary.error if summary else ""
@@ -223,7 +224,7 @@ def _health(
     stopped: bool,
     capped: bool,
 ) -> Health:
-    """Return in one word the status of a device: what is wrong comes first."""
+    """Return the status of a device in one word; a fault comes before all other states."""
     if not online:
         return Health.OFFLINE
     if stopped:

@@ -1,4 +1,4 @@
-"""A study paused, or stopped permanently: its running trials end, its devices go back."""
+"""Pausing and stopping of studies: running trials end, devices return to their original settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.wire import Change
 
 @looking_again
 def halt(loop: Loop, study: str, phase: Phase, change: Change) -> None:
-    """Bring a study to PAUSED or STOPPED; one that is there already stays as it is. Raises NotFound."""
+    """Move a study to PAUSED or STOPPED; nothing changes if it is there already. Raises NotFound."""
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
         if current.phase is not phase:

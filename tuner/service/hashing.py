@@ -1,9 +1,10 @@
-"""How people's tokens are stored: Argon2id, one computation at a time.
+"""Storage of people's tokens: Argon2id hashes, computed one at a time.
 
-Parameters are the second choice of RFC 9106 §4 scaled to OWASP's least (19 MiB, two passes, one lane): a
-token is 256 random bits, so nothing is guessed, and a flood of wrong ones must not take the memory.
-Nor the time: the salt begins with four bytes of the token's SHA-256, by which all but one in 2³² wrong
-ones are refused without the computation.
+The parameters are the second choice of RFC 9106 §4, scaled to OWASP's least (19 MiB, two passes, one lane).
+A token has 256 random bits and cannot be guessed; a flood of wrong tokens must not use up the memory.
+
+Nor may it use up the CPU: the salt begins with four bytes of the token's SHA-256, so that all but one in
+2³² wrong tokens are refused without an Argon2 computation.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ TAG_BYTES, SALT_BYTES = 4, 16
 
 
 def hashed(token: str) -> str:
-    """Return what is stored of a token."""
+    """Return the Argon2id hash by which a token is stored."""
     with _ONE_AT_A_TIME:
         return _HASHER.hash(token, salt=_tag(token) + secrets.token_bytes(SALT_BYTES))
 
 
 def matches(stored: str, token: str) -> bool:
-    """Return whether what is stored is of this token."""
+    """Return whether a stored hash belongs to a token."""
     if not stored.startswith(PREFIX) or not _may_match(stored, token):
         return False
     try:
@@ -41,11 +42,12 @@ def matches(stored: str, token: str) -> bool:
 
 
 def _tag(token: str) -> bytes:
+    """Return the bytes of a token's SHA-256 with which its salt begins."""
     return hashlib.sha256(token.encode()).digest()[:TAG_BYTES]
 
 
 def _may_match(stored: str, token: str) -> bool:
-    """Return whether the salt does not rule the token out; that of an older release never does."""
+    """Return whether the salt allows the token; the salt of an older release has no tag and allows all."""
     try:
         coded = stored.split("$")[4]
         salt = base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)

@@ -1,4 +1,4 @@
-"""The devices that agents have registered: how each stands, and those that will not come back."""
+"""The registered devices: their state, and the removal of those that will not come back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.wire import Change, DeviceView
 
 
 def device_of(loop: Loop, name: str) -> Device:
-    """Return a registered device. Raises NotFound, with those that there are."""
+    """Return a registered device. Raises NotFound, with the ids of the registered devices."""
     try:
         return loop.store.devices.get(name)
     except NotFound:
@@ -21,7 +21,7 @@ def device_of(loop: Loop, name: str) -> Device:
 
 
 def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceView]:
-    """Return all devices, or some, with what is applied to them and which study has them."""
+    """Return all devices, or those in `only`, with their applied settings and their studies."""
     standing = loop.store.devices.standing()
     active = loop.store.studies.stored(active=True)
     owners = {device: study for study in active for device in study.devices}

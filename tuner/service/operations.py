@@ -1,4 +1,4 @@
-"""The operator's verbs: create, watch, change and stop studies; ask the trials and saved."""
+"""The operators' verbs: create, watch, change and stop studies; read their trials and savings."""
 
 from __future__ import annotations
 
@@ -61,10 +61,9 @@ from tuner.wire import (
 
 @dataclass(frozen=True)
 class Operations(BudgetOperations):
-    """What operators do, over one loop and its store. A refused wish changes nothing.
+    """The operators' verbs, over one loop and its store. A refused request changes nothing.
 
-    A study can be given by the beginning of its id, if it is unique; only `delete` wants
-    all of it.
+    A study may be given by the beginning of its id if no other id begins so; `delete` needs the whole id.
     """
 
     loop: Loop
@@ -73,15 +72,15 @@ class Operations(BudgetOperations):
 
     @property
     def access(self) -> Access:
-        """Who may do it: the tokens of the same store."""
+        """Return the tokens of the same store, by which callers are authorised."""
         return Access(self.loop.store, self.loop.now)
 
     def create(self, draft: StudyDraft) -> StudyView:
-        """Create a study and give it its devices; what the draft leaves open is chosen here.
+        """Create a study and assign its devices to it; values that the draft leaves open are chosen here.
 
         Raises:
             NotFound: a device is not registered.
-            InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
+            InvalidInput and its subclasses: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
         devices = self.loop.store.devices.list() if draft.objective else ()
@@ -93,14 +92,14 @@ class Operations(BudgetOperations):
         return [self.under_budget(view) for view in self._views.every(self.loop)]
 
     def study(self, study: str) -> StudyView:
-        """Return one study as it stands. Raises NotFound."""
+        """Return one study in its present state. Raises NotFound."""
         return self.under_budget(self._views.one(self.loop, self._stored(study)))
 
     def full_id(self, study: str) -> str:
-        """Return the id of the study that begins so, or what was given where none does.
+        """Return the id of the study whose id begins so; the given text if no id does.
 
         Raises:
-            InvalidInput: several do.
+            InvalidInput: several ids begin so.
         """
         try:
             return self._stored(study).id
@@ -108,7 +107,7 @@ class Operations(BudgetOperations):
             return study
 
     def pause(self, study: str, change: Change) -> StudyView:
-        """Stop trying; the devices go back to their original settings until it is resumed.
+        """End a study's trials; its devices return to their original settings until it is resumed.
 
         Pausing it twice changes nothing.
         """
@@ -116,7 +115,7 @@ class Operations(BudgetOperations):
 
     @looking_again
     def reverted(self, message: Reverted) -> Receipt:
-        """Pause the study whose device an operator reverted on its host; a repeat changes nothing."""
+        """Pause the study of a device that an operator reverted on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
@@ -129,9 +128,9 @@ class Operations(BudgetOperations):
 
     @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
-        """Continue in the phase a paused study was in; what is counted by phase counts again.
+        """Continue a paused study in its former phase; trials counted by phase are counted from 0 again.
 
-        One that is not paused continues as it is.
+        An active study that is not paused does not change.
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
@@ -149,7 +148,7 @@ class Operations(BudgetOperations):
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:
-        """End a study permanently; its devices go back to their original settings and are free.
+        """End a study permanently; its devices return to their original settings and are free.
 
         Ending it twice changes nothing.
         """
@@ -161,34 +160,34 @@ class Operations(BudgetOperations):
         return self.study(study)
 
     def approve(self, study: str, decision: Decision) -> StudyView:
-        """Hold what a study proposes; see `tuner.service.proposals`."""
+        """Hold the proposal of a study; see `tuner.service.proposals`."""
         study = self.full_id(study)
         proposals.approve(self.loop, study, decision)
         return self.study(study)
 
     def reject(self, study: str, decision: Decision) -> StudyView:
-        """End a study whose proposal is not wanted; see `tuner.service.proposals`."""
+        """End a study whose proposal the operator rejects; see `tuner.service.proposals`."""
         study = self.full_id(study)
         proposals.reject(self.loop, study, decision)
         return self.study(study)
 
     def delete(self, study: str, change: Change) -> None:
-        """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
+        """Remove a stopped study and all its measurements. Raises NotFound, Conflict."""
         self.loop.store.studies.delete(study)
         self.loop.changes.note("deleted", f"study {study} deleted by {change.who}")
 
     @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
-        """Replace the constraints: all history is judged again, and tuning continues only if needed.
+        """Replace the constraints: all history is judged again, and the study tunes only if needed.
 
-        A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
-        tunes on: a plan confirmed under other limits cannot be approved. Where its trials are used it
-        is granted half of its first number again. The same constraints again change nothing.
+        A held plan that is still proven best stays. Otherwise, and if a plan is proposed, the study returns
+        to tuning: a plan confirmed under other limits cannot be approved. If it has used its trials, it is
+        granted half of its first number again. Equal constraints change nothing.
 
         Raises:
-            NotFound: there is no such study.
-            InvalidInput and its kin: one cannot be read or measured, or two contradict each other.
-            IllegalTransition: it is stopped.
+            NotFound: no study has this id.
+            InvalidInput and its subclasses: one cannot be read or measured, or two contradict each other.
+            IllegalTransition: the study is stopped.
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
@@ -196,39 +195,39 @@ class Operations(BudgetOperations):
         return self.study(study)
 
     def set_exploration(self, study: str, change: ExplorationChange) -> StudyView:
-        """Replace when and how much a study may explore; the same again changes nothing.
+        """Replace when and how much a study may explore; equal limits change nothing.
 
         Raises:
-            NotFound: there is no such study.
-            InvalidInput and its kin: a window cannot open, or a share cannot be measured.
-            IllegalTransition: it is stopped.
+            NotFound: no study has this id.
+            InvalidInput and its subclasses: a window cannot open, or a share cannot be measured.
+            IllegalTransition: the study is stopped.
         """
         study = self.full_id(study)
         exploration.set_exploration(self.loop, study, change)
         return self.study(study)
 
     def freeze(self, study: str, change: Change) -> StudyView:
-        """Try nothing more until the study is thawed; a hold stays. Raises as `set_exploration` does."""
+        """Start no trials until the study is thawed; a hold stays. Raises as `set_exploration` does."""
         study = self.full_id(study)
         exploration.freeze(self.loop, study, change)
         return self.study(study)
 
     def thaw(self, study: str, change: Change) -> StudyView:
-        """Let a frozen study try again. Raises as `set_exploration` does."""
+        """Let a frozen study start trials again. Raises as `set_exploration` does."""
         study = self.full_id(study)
         exploration.thaw(self.loop, study, change)
         return self.study(study)
 
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
-        """Return what other constraints would change, and change nothing.
+        """Return the effect of other constraints, and change nothing.
 
         Raises:
-            NotFound, InvalidInput and its kin, IllegalTransition: as `set_constraints` does.
+            NotFound, InvalidInput and its subclasses, IllegalTransition: as `set_constraints` does.
         """
         return constraining.preview(self.loop, self._stored(study), change)
 
     def revisions(self, study: str) -> list[RevisionView]:
-        """Return who changed what and when, first to last. Raises NotFound."""
+        """Return a study's revisions with author, reason and time, oldest first. Raises NotFound."""
         return [
             RevisionView(
                 revision=r.study.revision,
@@ -243,21 +242,21 @@ class Operations(BudgetOperations):
         ]
 
     def constraint_changes(self, study: str) -> list[ConstraintRevision]:
-        """Return the changes of a study's constraints and what each did. Raises NotFound."""
+        """Return the changes of a study's constraints and the effect of each. Raises NotFound."""
         stored, store = self._stored(study), self.loop.store
         return constraint_changes(
             stored, store.studies.revisions(stored.id), store.trials.list(stored.id)
         )
 
     def trials(self, study: str) -> list[TrialView]:
-        """Return every trial of a study with its verdict as of now. Raises NotFound."""
+        """Return every trial of a study with its present verdict. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
         past = Past(study=stored, trials=tuple(trials))
         return [trial_view(past, trial) for trial in trials]
 
     def best(self, study: str) -> SettingView:
-        """Return the held setting, or else the best feasible one measured. Raises NotFound."""
+        """Return the held or proposed setting, or else the best feasible one. Raises NotFound."""
         view = self.study(study)
         if view.best is None:
             raise NotFound(
@@ -267,15 +266,15 @@ class Operations(BudgetOperations):
         return view.best
 
     def pareto(self, study: str) -> list[SettingView]:
-        """Return the settings that none other beats in every metric asked for. Raises NotFound."""
+        """Return the Pareto front of the two objectives, or of objective and limits. Raises NotFound."""
         return [candidate_view(c) for c in pareto(self.loop.store, self.full_id(study))]
 
     def history(
         self, question: HistoryQuestion, last: int | None = None, skip: int = 0
     ) -> tuple[HistoryRow, ...]:
-        """Return the trials a question asks for, across studies, by start.
+        """Return the trials that match a question, across studies, by start.
 
-        With `last` the given number of the latest, latest first, after `skip` of them. Raises NotFound.
+        With `last`, return that number of the latest, latest first, after `skip` of them. Raises NotFound.
         """
         if question.study is not None:
             question = replace(question, study=self.full_id(question.study))
@@ -284,34 +283,34 @@ class Operations(BudgetOperations):
         return history(self.loop.store, question)
 
     def report(self, study: str, since: datetime | None = None) -> StudyReport:
-        """Return what a study gained and cost, and what it saved since a time. Raises NotFound."""
+        """Return a study's gain and cost, and its saving since a time if one is given. Raises NotFound."""
         return self.look(study, since).report
 
     def look(self, study: str, since: datetime | None = None) -> StudyLook:
-        """Return what a study gained and cost, with every trial of it. Raises NotFound."""
+        """Return a study's gain and cost, with all its trials. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
         view = self._with_held_violations(stored, trials)
         return look(self.loop, stored, trials, view, self.price.series, since)
 
     def explain(self, study: str) -> ExplanationView:
-        """Return what a study's policy believes by its trials. Raises NotFound."""
+        """Return the explanation of a study by its policy, from its trials. Raises NotFound."""
         return explained(self.loop, self.full_id(study))
 
     def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """Return what a fleet file would change, and change nothing.
+        """Return the changes that a fleet file would make, and change nothing.
 
         Raises:
-            ConfigError: the file does not fit; the message names line and key.
+            ConfigError: the file is not valid; the message names line and key.
         """
         return declared.diff(self.divider, draft)
 
     def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """Make the changes of a fleet file and return them; where it ends half-way, apply it again.
+        """Make the changes of a fleet file and return them. After an error half-way, apply it again.
 
         Raises:
-            ConfigError: the file does not fit; nothing was changed.
-            Conflict: the changes are not those expected; nothing was changed.
+            ConfigError: the file is not valid; nothing was changed.
+            Conflict: the changes are not the expected ones; nothing was changed.
             DeviceBusy: another request created a study of a device meanwhile.
         """
         return declared.apply(self.divider, draft)
@@ -321,11 +320,11 @@ class Operations(BudgetOperations):
         return FleetText(text=exported(self.loop))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
-        """Return all devices, or some, with what is applied to them and which study has them."""
+        """Return all devices, or those in `only`, with their applied settings and their studies."""
         return device_views(self.loop, only)
 
     def replicas(self) -> list[ReplicaView]:
-        """Return the tuners of this database, by id, also those without a recent report."""
+        """Return the tuners of this database by id, also those without a recent report."""
         now = self.loop.now()
         return [
             ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
@@ -333,27 +332,27 @@ class Operations(BudgetOperations):
         ]
 
     def forget(self, device: str, change: Change) -> None:
-        """Forget a device that will not come back; studies and trials on it stay.
+        """Forget a device that will not come back; its studies and trials stay.
 
         Raises:
             NotFound: it is not registered.
-            Conflict: it is online, and would only register again.
-            DeviceBusy: an active study has it.
+            Conflict: it is online, and would register again.
+            DeviceBusy: it belongs to an active study.
         """
         inventory.forget(self.loop, device, change)
 
     def stop_all(self, change: Change) -> StopView:
-        """Put every device back to its original setting until it is lifted; no study changes."""
+        """Return every device to its original setting until `lift`; no study changes."""
         stops.stop_all(self.loop, change)
         return self.stop_state()
 
     def lift(self, change: Change) -> StopView:
-        """Let the studies continue as they were before everything was stopped."""
+        """End the stop of all devices; the studies continue as before."""
         stops.lift(self.loop, change)
         return self.stop_state()
 
     def stop_state(self) -> StopView:
-        """Return whether everything is stopped, and which devices are back."""
+        """Return whether all devices are stopped, and which are back at their original settings."""
         return stops.stop_view(self.loop)
 
     def events(
@@ -363,7 +362,7 @@ class Operations(BudgetOperations):
         last: int | None = None,
         after: int | None = None,
     ) -> list[Event]:
-        """Return the (last) events, oldest first; with `after` the first that came later than that."""
+        """Return the (last) events, oldest first; with `after`, the first ones with a later id."""
         study = self.full_id(study) if study else study
         if after is not None:
             return list(self.loop.store.events.after(after, last, study, device))
@@ -372,7 +371,7 @@ class Operations(BudgetOperations):
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
-        """Yield events as they are stored, by this process or another: from now on, or after one."""
+        """Yield events as this or another process stores them: from now on, or after an id."""
         study = self.full_id(study) if study else study
         store, new = self.loop.store, threading.Event()
         end = store.bus.subscribe(lambda _: new.set())
@@ -392,7 +391,7 @@ class Operations(BudgetOperations):
         return begun_with(self.loop.store.studies, study)
 
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
-        """Return a study's view, in which the windows of its holds that broke a limit are counted."""
+        """Return a study's view with the number of windows of its holds that broke a limit."""
         view = self.under_budget(self._views.one(self.loop, study, trials))
         held = self.loop.store.observations.broken(study.id, view.limits)
         counts = view.violations.model_copy(update={"held": held})

@@ -1,4 +1,4 @@
-"""The rows of a plan as operators see them: what each rests on, beside the baseline at the same load."""
+"""The rows of a plan for operators: the evidence of each, beside the baseline at the same load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.wire import PlanRowView
 
 
 def row_views(past: Past) -> tuple[PlanRowView, ...]:
-    """Return the rows of a study's plan; nothing where it has one for all loads."""
+    """Return the rows of a study's plan; empty if it has one setting for all loads."""
     plan = past.study.plan
     if plan is None or len(plan.rows) < 2:
         return ()
@@ -17,7 +17,7 @@ def row_views(past: Past) -> tuple[PlanRowView, ...]:
 
 
 def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
-    """Return what baseline and setting of a row showed in alternating windows, None without any."""
+    """Return the metrics of baseline and setting in a row's alternating windows, None without any."""
     study = past.study
     if plan is None or row is None:
         return None
@@ -27,6 +27,7 @@ def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
 
 
 def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
+    """Return a row with its metrics: those of its alternating windows, or else of all its windows."""
     behind, objective = past.behind(plan, row), past.study.objective
     candidate = past.at(plan.context(row)).of(row.setting)  # windows at other loads do not count
     confirmed = shown_by(past, plan, row)

@@ -1,4 +1,4 @@
-"""Studies by the beginning of their id, as people type it."""
+"""Studies by the first characters of their ids, as people type them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ MOST_LISTED = 8
 
 
 def begun_with(studies: Studies, name: str) -> Study:
-    """Return the study with this id, or else the only one whose id begins so.
+    """Return the study with this id, or else the only study whose id begins with it.
 
     Raises:
-        NotFound: there is none.
-        InvalidInput: several begin so.
-        Unreadable: it cannot be read.
+        NotFound: no id begins with it.
+        InvalidInput: several ids begin with it.
+        Unreadable: the study cannot be read.
     """
     try:
         return studies.get(name)

@@ -1,4 +1,4 @@
-"""What other constraints would make of a study's history, before they are set."""
+"""The effect of other constraints on a study's history, computed before they are set."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tuner.wire import ConstraintPreview
 
 
 def preview(now: Study, then: Study, trials: Sequence[Trial], more: int) -> ConstraintPreview:
-    """Return what changes from one revision of a study to the next, by the same trials.
+    """Return the differences between two revisions of a study, judged by the same trials.
 
-    `more` is how many trials are ahead that were not before.
+    `more` is the number of trials that the second revision adds.
     """
     before, after = _verdicts(now, trials), _verdicts(then, trials)
     best = [chosen(s, Past(study=s, trials=tuple(trials)).evidence) for s in (now, then)]
@@ -34,11 +34,13 @@ def preview(now: Study, then: Study, trials: Sequence[Trial], more: int) -> Cons
 
 
 def _verdicts(study: Study, trials: Sequence[Trial]) -> dict[int, Verdict]:
+    """Return the verdicts by trial number under a study's limits; trials that do not count are left out."""
     past = Past(study=study, trials=tuple(trials))
     judged = {t.number: past.at(t.context).verdict(t) for t in trials}
     return {number: verdict for number, verdict in judged.items() if verdict is not None}
 
 
 def _counted(verdicts: dict[int, Verdict]) -> dict[str, int]:
+    """Return the number of trials with each verdict, also if it is 0."""
     counts = Counter(verdicts.values())
     return {str(verdict): counts[verdict] for verdict in Verdict}

@@ -1,4 +1,4 @@
-"""An operator's yes or no to what a study proposes."""
+"""An operator's decision on a study's proposal: approved or rejected."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from tuner.wire import Decision
 
 @looking_again
 def approve(loop: Loop, study: str, decision: Decision) -> None:
-    """Hold what a study proposes, on its canary first where it has one; twice is once.
+    """Hold a study's proposal, first on its canary if it has one. Approving it twice changes nothing.
 
     Raises:
-        NotFound: there is no such study.
-        IllegalTransition: it has no proposal.
-        Conflict: it proposes something else than what was seen.
+        NotFound: no study has this id.
+        IllegalTransition: it has no proposal, or is paused.
+        Conflict: the study has another revision than the operator has seen.
+        InvalidInput: the trial that the operator prefers is not proven to keep all limits.
     """
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
@@ -41,12 +42,12 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
 
 @looking_again
 def reject(loop: Loop, study: str, decision: Decision) -> None:
-    """End a study permanently whose proposal is not wanted. Saying it twice changes nothing.
+    """End a study whose proposal the operator rejects. Rejecting it twice changes nothing.
 
     Raises:
-        NotFound: there is no such study.
-        IllegalTransition: it has no proposal.
-        Conflict: it proposes something else than what was seen.
+        NotFound: no study has this id.
+        IllegalTransition: it has no proposal, or is paused.
+        Conflict: the study has another revision than the operator has seen.
     """
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
@@ -57,7 +58,7 @@ def reject(loop: Loop, study: str, decision: Decision) -> None:
 
 
 def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
-    """Return what is proposed, or the setting of the trial that the operator prefers."""
+    """Return the plan to hold: the proposal, or the setting of the trial that the operator prefers."""
     proposed = _proposed(study, decision)
     if decision.trial is None:
         return proposed
@@ -73,7 +74,7 @@ def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
 
 
 def _proposed(study: Study, decision: Decision) -> Plan:
-    """Return what a study proposes now, which is what the operator has seen."""
+    """Return a study's proposal; refuse a decision on another revision than the present one."""
     if study.proposed is None:
         raise IllegalTransition(
             f"study {study.id} is {study.phase} and has no proposal",
@@ -92,6 +93,7 @@ def _proposed(study: Study, decision: Decision) -> Plan:
 
 
 def _decide(loop: Loop, moved: Study, plan: Plan, decision: Decision, how: str) -> None:
+    """Store a decision as the study's next revision, and note it as an event."""
     because = f"; {decision.why}" if decision.why else ""
     why = f"{how} by {decision.who}: {plan_in_words(plan)}{because}"
     loop.changes.revise(loop.changes.entering(moved), decision.who, why)

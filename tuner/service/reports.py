@@ -1,4 +1,4 @@
-"""What a study gained and cost, worked out from its trials and from the windows of its holds."""
+"""The report of a study: its gain and its bill, from its trials and from the windows of its holds."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ PERIODS = {
     "last 7 d": timedelta(days=7),
     "last 30 d": timedelta(days=30),
 }
-"""Of each the saving is given by itself, beside that of the present hold."""
+"""The periods whose saving is reported separately, beside that of the present hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyLook:
-    """A study as its page shows it, by one look at its trials.
+    """A study's report, trials and Pareto front, from one reading of its trials.
 
     `front` are the settings that no other beats in the objective and the limits.
     """
@@ -70,7 +70,10 @@ def look(
     prices: Mapping[str, TimeSeries],
     since: datetime | None = None,
 ) -> StudyLook:
-    """Return what a study gained and cost, with every trial of it; also what it saved since a time."""
+    """Return a study's report with all its trials.
+
+    With `since`, the saving since that time replaces those of the usual periods.
+    """
     past = Past(study=study, trials=tuple(trials))
     best = chosen(study, past.evidence)
     baseline = setting_view(past.evidence, study.baseline)
@@ -119,7 +122,7 @@ def look(
 def _periods(
     revisions: Sequence[Revision], now: datetime, since: datetime | None
 ) -> dict[str, datetime]:
-    """Return the times since which a saving is given by itself, by name."""
+    """Return the start of each period whose saving is reported separately, by name."""
     if since is not None:
         return {f"since {when(since)}": since}
     begun = held_since(revisions)
@@ -128,10 +131,10 @@ def _periods(
 
 
 def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
-    """Return the held windows that the study's baseline can be compared with.
+    """Return the held windows that can be compared with the study's baseline.
 
-    Of several devices a window is one device's, the baseline all of theirs; and the previously held setting
-    before the evidence started again has no baseline any more.
+    A study of several devices has no such window: a window measures one device, the baseline all of them.
+    Windows before the evidence started again have lost their baseline, and are left out.
     """
     since = min((t.started_at for t in counted(study, trials)), default=None)
     if since is None or len(study.devices) > 1:
@@ -143,7 +146,7 @@ def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence
 def _shifted(
     objective: Objective, baseline: SettingView, shift: BaselineShift | None
 ) -> SettingView:
-    """Return the baseline as it is now: with the objective's metric where control windows put it."""
+    """Return the baseline with the objective's metric moved to its level in the control windows."""
     metric, metrics = objective.metric, baseline.metrics
     if shift is None or metric not in metrics:
         return baseline
@@ -153,6 +156,7 @@ def _shifted(
 def _improvement(
     objective: Objective, baseline: SettingView, best: SettingView | None
 ) -> Improvement | None:
+    """Return the improvement of the objective over the baseline; None if one of them lacks the metric."""
     before = objective.score(baseline.metrics)
     after = objective.score(best.metrics) if best else None
     if before is None or after is None:

@@ -1,4 +1,4 @@
-"""The order to stop the whole fleet: given, shown and lifted. The loop supports it at every poll."""
+"""The order to stop the whole fleet: given, shown and lifted. The loop enforces it at every poll."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tuner.wire import Change, StoppedDevice, StopView
 
 
 def stop_all(loop: Loop, change: Change) -> None:
-    """Put the order in force and end what is being tried; no study changes."""
+    """Put the order in force and end all running trials; no study changes."""
     requested = FleetStop(at=loop.now(), who=change.who, why=change.why)
     stop = loop.store.stops.order(requested)
     if stop == requested:
         loop.changes.note("stop-all", f"every device reverts to its original setting: {stop}")
     for study in loop.store.studies.list():
-        # Beside a tuner's process a trial may end just now: that must not keep the others running.
+        # Another process may end a trial at the same time; the other trials must still be ended.
         with loop.changes.lock(study.id), suppress(Conflict):
             loop.changes.abort(study, str(stop))
     loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 def lift(loop: Loop, change: Change) -> None:
-    """End the order: every study continues where it was, and the previously held setting is ordered again.
+    """End the order: every study continues, and each held setting is sent again.
 
-    An agent that has ended a hold does not take the same one up again, so it gets a further revision.
+    An agent does not resume a hold that it has ended, so the hold gets a new revision.
     """
     if loop.store.stops.current() is None:
         return
@@ -40,6 +40,7 @@ def lift(loop: Loop, change: Change) -> None:
 
 @looking_again
 def _order_again(loop: Loop, study: str, who: str, why: str) -> None:
+    """Give a study that holds a new revision, so that its agents apply the setting again."""
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
         if current.phase in HELD:
@@ -47,7 +48,7 @@ def _order_again(loop: Loop, study: str, who: str, why: str) -> None:
 
 
 def stop_view(loop: Loop) -> StopView:
-    """Return whether everything is stopped, and which devices are back."""
+    """Return whether all devices are stopped, and the state of each."""
     stop = loop.store.stops.current()
     if stop is None:
         return StopView(in_force=False)
@@ -56,6 +57,7 @@ def stop_view(loop: Loop) -> StopView:
 
 
 def _stopped(loop: Loop, stop: FleetStop, device: Device) -> StoppedDevice:
+    """Return a device's state under the order: at its original setting, not yet, or offline."""
     here = loop.presence.online(device, loop.store.studies.of(device.id))
     return StoppedDevice(
         device=device.id,

@@ -1,4 +1,4 @@
-"""Studies as operators see them; what of them has not changed is neither read nor worked out again."""
+"""Views of studies for operators; unchanged studies are neither read nor computed again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tuner.wire import StudyView
 
 
 class StudyViews:
-    """Keeps what was worked out of each study, by how far the study had come."""
+    """Keeps the view of each study, with the stamp of the state that it shows."""
 
     def __init__(self) -> None:
         self._cached: dict[str, tuple[StudyStamp, StudyView]] = {}
 
     def every(self, loop: Loop) -> list[StudyView]:
-        """Return all studies, oldest first. One that cannot be shown says so and hides no other."""
+        """Return all studies, oldest first. A study whose view fails shows the reason and hides none."""
         studies, cached = loop.store.studies, self._cached
         stamps = studies.stamps()
         for outdated in cached.keys() - stamps.keys():
@@ -46,7 +46,7 @@ class StudyViews:
         return views
 
     def one(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        """Return a study; its trials are read where they are not given."""
+        """Return the view of a study; its trials are read if they are not given."""
         view = self._kept(loop, study, trials)
         return _as_of_now(
             loop,
@@ -63,6 +63,8 @@ class StudyViews:
         devices: dict[str, Device],
         stopped: bool,
     ) -> StudyView:
+        """Return the view of a study in the list; if that fails, with the reason."""
+
         def device(name: str) -> Device:
             return devices[name] if name in devices else device_of(loop, name)
 
@@ -75,11 +77,12 @@ class StudyViews:
         )
 
     def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        """Return a study's cached view, computed again if the study or its trials have changed."""
         listed = loop.changes.trials(study.id) if trials is None else trials
         running = sum(not trial.state.final for trial in listed)
         stamp = StudyStamp(study.created_at, study.revision, len(listed), running)
         cached_stamp, view = self._cached.get(study.id, (None, None))
-        if view is None or cached_stamp != stamp:  # what has ended stays as it is
+        if view is None or cached_stamp != stamp:  # ended trials do not change
             view = study_view(study, listed, loop.store.studies.latest(study.id).why)
             self._cached[study.id] = stamp, view
         return view
@@ -88,7 +91,7 @@ class StudyViews:
 def _as_of_now(
     loop: Loop, view: StudyView, device: Callable[[str], Device], *, stopped: bool
 ) -> StudyView:
-    """Return a study's view with its obstacles: it changes without the study."""
+    """Return a study's view with its present obstacles, which change without a change of the study."""
     active, here = view.phase in ACTIVE, loop.presence
     devices = [device(name) for name in view.devices] if active else []
     now = {

@@ -1,6 +1,6 @@
-"""What a page of all devices says of each study, worked out beside requests.
+"""Summaries of all studies for the pages of all devices, computed by a thread beside requests.
 
-The report of one study of 500 trials takes a tenth of a second: a page of 200 studies cannot wait.
+The report of one study of 500 trials takes 0.1 s: a page of 200 studies cannot wait for all of them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from tuner.service.reports import StudyLook
 log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
-"""A hold continues saving without any news of it."""
+"""The age in seconds from which the summary of an active study is stale: a hold saves without notices."""
 IDLE_S = 120.0
-"""So long after a page was last asked for nothing is worked out any more."""
+"""Seconds after the last request for a summary, from which changes are no longer computed at once."""
 DUTY, DUTY_AGAIN = 0.5, 0.01
-"""The share of a core used beside requests: for the missing ones, and to renew old ones."""
+"""The share of a core that the thread uses: for missing summaries, and to renew stale ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """A study in short: the share it saves, what holding has saved and trials used in J; None: unknown.
+    """A study in short; None stands for an unknown value.
 
-    `uncounted` says that it holds on several devices together, and what that saves is not billed.
-    `trials` counts them by state and by what today's limits say of them. `error` says why the rest is
-    unknown; empty where it is available.
+    `saving` is the share that it saves; `saved_j` are the joules that holding has saved, `explored_j` those
+    that trials have used. `uncounted`: it holds on several devices together, and their saving is not
+    billed. `trials` are the numbers of trials by state and by verdict under today's limits. `error` is the
+    reason why the other values are unknown; empty if they are available.
     """
 
     saving: Estimate | None = None
@@ -61,7 +62,7 @@ class StudySummary:
 
     @classmethod
     def of(cls, look: StudyLook) -> StudySummary:
-        """Return what a look says in short."""
+        """Return the summary of a look at a study."""
         report, bill = look.report, look.report.bill
         return cls(
             saving=report.saving,
@@ -80,13 +81,15 @@ class StudySummary:
 
 @dataclass
 class _CachedSummary:
+    """A summary, the time of its computation, and whether it must be computed again."""
+
     summary: StudySummary | None = None
     at_s: float = 0.0
     stale: bool = True
 
 
 class Summaries:
-    """Keeps the summary of every study that was requested; a thread renews what has changed."""
+    """Keeps the summary of every study requested so far; a thread renews the stale ones."""
 
     def __init__(
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
@@ -99,21 +102,21 @@ class Summaries:
         self._unsubscribe = operations.loop.store.bus.subscribe(self._on_notice)
 
     def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
-        """Return the data on a study at the moment; None before it was worked out."""
+        """Return the latest summary of a study; None before its first computation."""
         with self._lock:
             return self._of(study.id, active=study.active)
 
     def of_each(
         self, active: Iterable[str], stopped: Iterable[str]
     ) -> dict[str, StudySummary | None]:
-        """Return the data on studies by their ids; of those that are over nothing changes."""
+        """Return the latest summaries by study id; those of stopped studies do not age."""
         with self._lock:
             return {study: self._of(study, active=True) for study in active} | {
                 study: self._of(study, active=False) for study in stopped
             }
 
     def _of(self, study: str, *, active: bool) -> StudySummary | None:
-        """Return the data on a study, with the lock held."""
+        """Return the latest summary of a study, and wake the thread if it is stale. Needs the lock."""
         entry = self._cached.get(study)
         if entry is None:
             entry = self._cached[study] = _CachedSummary()
@@ -124,7 +127,7 @@ class Summaries:
         return entry.summary
 
     def begin(self) -> Callable[[], None]:
-        """Start the thread that renews them; return what ends it."""
+        """Start the thread that renews the summaries; return the function that ends it."""
         worker = threading.Thread(target=self._run, name="summaries", daemon=True)
         worker.start()
 
@@ -137,7 +140,7 @@ class Summaries:
         return end
 
     def renew(self) -> int:
-        """Work out everything that has changed, and return how many that were."""
+        """Compute all stale summaries, and return the number computed."""
         count = 0
         while (due := self._due()) is not None:
             study, duty = due
@@ -149,7 +152,10 @@ class Summaries:
         return count
 
     def _due(self) -> tuple[str, float] | None:
-        """Return what is to be worked out next, a missing one first, and its priority."""
+        """Return a stale study and the share of a core for it; None if all summaries are fresh.
+
+        Studies without a summary come first.
+        """
         with self._lock:
             stale = [(study, entry.summary) for study, entry in self._cached.items() if entry.stale]
         new = (study for study, summary in stale if summary is None)
@@ -168,11 +174,12 @@ class Summaries:
                 self._over.wait(1.0 / DUTY)
 
     def _renew(self, study: str) -> None:
+        """Compute the summary of a study; forget a study that was deleted."""
         with self._lock:
             entry = self._cached.get(study)
             if entry is None:
                 return
-            entry.stale = False  # before the look: what changes meanwhile makes it stale again
+            entry.stale = False  # before the look: a change during it makes it stale again
         summary = self._operations.loop.changes.rows("the summary").each(
             study, lambda: self._summary(study), lambda why: StudySummary(error=why)
         )
@@ -183,13 +190,14 @@ class Summaries:
                 entry.summary, entry.at_s = summary, self._monotonic()
 
     def _summary(self, study: str) -> StudySummary | None:
-        """Return a study in short, None where it was deleted."""
+        """Return the summary of a study; None if it was deleted."""
         try:
             return StudySummary.of(self._operations.look(study))
         except NotFound:
             return None
 
     def _on_notice(self, notice: Notice) -> None:
+        """Mark the summary of a changed study as stale; wake the thread if pages are in use."""
         with self._lock:
             entry = self._cached.get(notice.study)
             if entry is not None:

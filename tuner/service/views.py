@@ -1,4 +1,4 @@
-"""The vocabulary's values as operators see them: derived on every look, stored nowhere."""
+"""Views of studies, settings and trials for operators: derived at every look, never stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
 
 
 def alternating(past: Past, winner: Setting) -> Duel | None:
-    """Return what baseline and winner showed in alternating windows, at the load of its last row."""
+    """Return baseline and winner in their alternating windows, at the load of the winner's last row.
+
+    None if there are no such windows.
+    """
     plan = past.study.plan
     rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
     if plan is None or not rows:
@@ -53,7 +56,7 @@ def alternating(past: Past, winner: Setting) -> Duel | None:
 
 
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
-    """Return a study with its best so far and how many trials it has in each state."""
+    """Return the view of a study, with its best setting and its number of trials in each state."""
     past = Past(study=study, trials=tuple(trials))
     evidence = past.evidence
     states = [t.state for t in trials]
@@ -90,7 +93,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
 
 
 def faulty_view(study: Study, why: str) -> StudyView:
-    """Return what can be reported of a study whose view cannot be worked out, and why it cannot."""
+    """Return the view of a study whose full view failed, with the reason and the stored values."""
     return StudyView(
         id=study.id,
         devices=study.devices,
@@ -120,12 +123,13 @@ def faulty_view(study: Study, why: str) -> StudyView:
 
 
 def _second(study: Study) -> str:
+    """Return the second objective as text; empty if the study has only one."""
     second = study.second_objective
     return "" if second is None else f"{second.goal} {second.metric}"
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:
-    """Return the data on a study that cannot be read, and why it cannot."""
+    """Return the view of a study that cannot be read, with the reason."""
     return StudyView(
         id=study.id,
         devices=study.devices,
@@ -150,7 +154,7 @@ def unreadable_view(study: UnreadableStudy) -> StudyView:
 
 
 def unmet(past: Past) -> Limit | None:
-    """Return the limit that the held setting is proven to break, None where there is none."""
+    """Return the limit that the held setting is proven to break; None if it breaks no limit."""
     plan = past.study.plan
     if past.study.phase is not Phase.HOLDING or plan is None:
         return None
@@ -166,9 +170,9 @@ def unmet(past: Past) -> Limit | None:
 
 
 def violations(past: Past) -> Violations:
-    """Return how often, and for how long, the trials broke a limit as they are today.
+    """Return how often, and for how many seconds, trials broke today's limits.
 
-    Of the trials that still count: others were made against another baseline.
+    Trials of the baseline are left out, and those that no longer count: they had another baseline.
     """
     away = [t for t in past.trials if not past.study.rests(t.setting)]
     judged = [(t, past.at(_load(past.study, t)).verdict(t)) for t in away]
@@ -183,13 +187,13 @@ def violations(past: Past) -> Violations:
 
 
 def _load(study: Study, trial: Trial) -> Context:
-    """Return the load that a trial is judged at: as asked; as measured where the plan follows it."""
+    """Return the load at which a trial is judged: as measured if the plan follows it, else as requested."""
     by, ran_at = study.terms.plan_by, trial.ran_at
     return {by: ran_at[by]} if by in ran_at else trial.context
 
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
-    """Return the data on a setting, which may be nothing."""
+    """Return a setting with its pooled metrics, which are empty if it was not measured."""
     candidate = evidence.of(setting)
     return candidate_view(candidate) if candidate else SettingView(setting=setting, metrics={})
 
@@ -205,7 +209,7 @@ def candidate_view(candidate: Candidate) -> SettingView:
 
 
 def trial_view(past: Past, trial: Trial) -> TrialView:
-    """Return a trial with the verdict the evidence gives it now."""
+    """Return a trial with its verdict by the present evidence."""
     window, load = trial.measurement, _load(past.study, trial)
     return TrialView(
         study=past.study.id,
@@ -230,7 +234,7 @@ def trial_view(past: Past, trial: Trial) -> TrialView:
 
 
 def _foreign(window: Measurement | None) -> float | None:
-    """Return what share of the machine others used; None where it is unknown."""
+    """Return the share of the machine that other processes used; None if it is unknown."""
     if window is None:
         return 0.0
     unknown = FOREIGN_LOAD in window.sources and window.foreign == 0.0
@@ -238,23 +242,24 @@ def _foreign(window: Measurement | None) -> float | None:
 
 
 def _notes(window: Measurement | None) -> dict[str, str]:
-    """Return what a window says about itself beside the sources of its metrics."""
+    """Return a window's notes: the entries of its sources that belong to no metric."""
     if window is None:
         return {}
     return {name: text for name, text in window.sources.items() if name not in window.estimates}
 
 
 def limit_kept(best: Candidate | None) -> bool | None:
-    """Return whether the best setting keeps the limits, None where unknown."""
+    """Return whether the best setting keeps the limits; None if this is unknown."""
     if best is None or best.verdict is Verdict.UNSURE:
         return None
     return best.verdict is Verdict.FEASIBLE
 
 
 def origins(study: Study, trials: Sequence[Trial]) -> dict[str, str]:
-    """Return, per metric, where its numbers come from, in words.
+    """Return, by metric, the origin of its values, in words.
 
-    Of the energy also why it was not checked against the power, where the latest window does not allow it.
+    If the latest window allows no check of the energy against the power, the energy's text gives the
+    reason.
     """
     labels: dict[str, str] = {}
     for trial in trials:
