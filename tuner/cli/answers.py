@@ -21,7 +21,7 @@ from tuner.presentation.figures import how_many
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list, or the line to print where it is empty. The first column is the name to type."""
+    """A list, and the line that replaces an empty list. The first column is the name to type."""
 
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
@@ -41,9 +41,9 @@ class Answer:
 def checked(
     checks: Iterable[tuple[bool, str, str, str]], nothing: str, otherwise: str = "FAILED"
 ) -> Iterator[str]:
-    """Yield checks as lines: passed or not, its subject, its result, and below them the next step.
+    """Yield one line per check: passed or not, subject, result; a second line has the next step.
 
-    `otherwise` is the word for one that has not passed.
+    `otherwise` is the word for a failed check.
     """
     empty = True
     for passed, about, state, hint in checks:
@@ -63,9 +63,9 @@ LISTS = (FORMAT, JSON)
 
 
 def with_json(verb: Verb) -> Callable[..., None]:
-    """Give a verb the option `--json`, and print its result.
+    """Add the option `--json` to a verb, and print its result.
 
-    A verb with a parameter `as_json` receives it; one that returns None has printed already.
+    A verb with a parameter `as_json` receives it. A verb that returns None has printed already.
     """
 
     def run(*, as_json: bool, **given: object) -> None:
@@ -75,7 +75,7 @@ def with_json(verb: Verb) -> Callable[..., None]:
 
 
 def lists(verb: Verb) -> Callable[..., None]:
-    """Give a verb the options `-o` and `--json` of lists, and print its result."""
+    """Add the options `-o` and `--json` of lists to a verb, and print its result."""
 
     def run(*, form: str, as_json: bool, **given: object) -> None:
         show(called(verb, as_json, given), chosen(form, as_json), wider="-o wide")
@@ -91,7 +91,7 @@ def chosen(form: str, as_json: bool, default: str = "table") -> str:
 
 
 def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) -> Answer | None:
-    """Call a verb with its options."""
+    """Return the result of a verb that is called with its options."""
     if "as_json" in inspect.signature(verb).parameters:
         given = {**given, "as_json": as_json}
     return verb(*first, **given)
@@ -100,10 +100,10 @@ def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) 
 def show(
     answer: Answer | None, form: str = "table", options: str = "", wider: str = "--json"
 ) -> None:
-    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit for one that failed.
+    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit for a failed result.
 
-    `options` complete the commands in it: see `tuner.cli.reach`. `wider` is the option that shows the
-    columns for which the terminal is too narrow.
+    `options` are added to the commands in its texts: see `tuner.cli.reach`. `wider` is the option that
+    shows the hidden columns.
     """
     if answer is None:
         return
@@ -118,7 +118,7 @@ def show(
 
 
 def _print(part: str | Rows, form: str, options: str, wider: str) -> None:
-    """Print a line or a list; of a list with `name` its first column, and nothing besides lists."""
+    """Print a line or a list; the form `name` prints only the first column of lists."""
     if isinstance(part, str):
         if form != "name":
             typer.echo(reaching(part, options))
@@ -142,7 +142,7 @@ def _print(part: str | Rows, form: str, options: str, wider: str) -> None:
 def typed(
     call: Callable[..., None], verb: Verb, added: Sequence[Parameter], skip: int = 0
 ) -> Callable[..., None]:
-    """Return `call` with the parameters for Typer: the verb's after `skip`, and those added."""
+    """Return `call` with a signature for Typer: the verb's parameters after `skip`, then those added."""
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
     parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]

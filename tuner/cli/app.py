@@ -46,7 +46,7 @@ app = typer.Typer(
 
 def _version(requested: bool) -> None:
     if requested:
-        # What is not loaded for a help text: it would take most of its time.
+        # Not loaded for a help text, which would take several times as long.
         from db import SCHEMA
         from tuner.wire import PROTOCOL
 
@@ -69,13 +69,13 @@ def about(
 
 
 NEED_311 = ("tuner", "run")
-"""What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
+"""Commands that contain the tuner. On Python 3.10, as in JetPack 6, only agent and actuator run."""
 CODES = (2, 3, 124)
-"""What a command may end with beside 0 and 1: bad input, a diff with changes, a wait that timed out."""
+"""Exit codes beside 0 and 1: bad input, a diff with changes, a wait that timed out."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What writing to stdout fails with where that is a file on a full disk."""
+"""Errors of a write to stdout if stdout is a file on a full disk."""
 CTRL_C = 130
-"""What Typer makes of an interrupt; our codes are 0, 1 and 2."""
+"""Typer's exit code for an interrupt; this program returns 1 instead."""
 
 
 def main(
@@ -127,7 +127,7 @@ def main(
 
 
 def wants_json(given: Sequence[str]) -> bool:
-    """Return whether errors are to be JSON: `--json`, `-o json` or `--format json` is given."""
+    """Return whether errors are printed as JSON: `--json`, `-o json` or `--format json` is given."""
     pairs = {*pairwise(given)}
     return bool({"--json", "-ojson", "--format=json"} & {*given}) or any(
         (option, "json") in pairs for option in ("-o", "--format")
@@ -135,7 +135,7 @@ def wants_json(given: Sequence[str]) -> bool:
 
 
 def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | None:
-    """Return why a command does not run on this Python and the next step; None where it does."""
+    """Return the reason why a command cannot run on this Python and the next step; None if it can."""
     if given[0] not in NEED_311 or python >= (3, 11):
         return None
     this = ".".join(map(str, python))
@@ -150,7 +150,7 @@ EX_CONFIG = 78
 
 
 def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
-    """Return whether a service did not start because of its file; options are typed by an operator."""
+    """Return whether a service did not start because of its file, not because of typed options."""
     if list(given[1:2]) != ["serve"] or not isinstance(error, ConfigError):
         return False
     file = next((b for a, b in pairwise(given) if a == "--config"), "")
@@ -158,7 +158,7 @@ def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
 
 
 def _exit_code(error: TuningError) -> int:
-    """Return 2 for what the operator can correct in the command, 1 for everything else."""
+    """Return 2 for an error that a changed command corrects, else 1."""
     correctable = (InvalidInput, ConnectionError, NotFound, StoreError, Unauthorised)
     return 2 if isinstance(error, correctable) else 1
 
@@ -182,7 +182,7 @@ PYDANTICS = "Value error, "
 
 
 def _usage(error: BaseException) -> tuple[str, str]:
-    """Return a usage error as what is wrong and where to read on."""
+    """Return the message and the next step of a usage error."""
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "jouletune"
@@ -194,9 +194,9 @@ def _usage(error: BaseException) -> tuple[str, str]:
 
 
 def _unfit(error: ValueError) -> tuple[str, str] | None:
-    """Return the invalid value and the next step; None for another error.
+    """Return the message and the next step of an invalid value; None for another error.
 
-    Every verb puts its input into a message of `tuner.wire`, for a tuner as for a database.
+    Every verb puts its input into a message of `tuner.wire`, whose validation raises the error.
     """
     pydantic = sys.modules.get("pydantic")  # not imported for this: it takes a third of a second
     if pydantic is None or not isinstance(error, pydantic.ValidationError):

@@ -19,6 +19,7 @@ Api = Verbs[StudyView]
 
 
 def _option(name: str, annotation: object, default: object) -> Parameter:
+    """Return a keyword-only parameter for Typer."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -34,10 +35,10 @@ WATCH = _option("watch", Watch, False)
 def with_api(
     *, watch: bool = False, lists: bool = False, quiet: bool = False
 ) -> Callable[[Verb], Callable[..., None]]:
-    """Give a verb, as its first argument, the API of `--tuner`, `--token-file` and `--db`, and `--json`.
+    """Add the API to a verb as its first argument, with `--tuner`, `--token-file`, `--db`, `--json`.
 
-    With `lists` it also has `-o`, with `watch` also `--watch`: it runs again after each change. A `quiet`
-    one does not print that every device is stopped.
+    `lists` adds `-o`. `watch` adds `--watch`, which repeats the verb after each change. With `quiet`
+    the note that every device is stopped is not printed.
     """
 
     def decorated(verb: Verb) -> Callable[..., None]:

@@ -1,7 +1,7 @@
-"""What a shell may complete: commands, options and choices from an index, ids from a tuner or a database.
+"""Completions for a shell: commands, options and choices from an index, ids from a tuner or a database.
 
-A shell calls this at every Tab: standard library only, and it raises nothing. The index is a file of the
-cache folder, which `jouletune completion` writes; without it commands are completed, and no options.
+A shell calls this at every Tab, so it imports the standard library only and raises nothing. `jouletune
+completion` writes the index into the cache folder. Without an index only commands are completed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tuner.release import version
 FRESH_S = 30.0
 """Ids that were fetched within this time are not fetched again."""
 FETCH_S = 0.15
-"""The longest wait for a tuner; after it the last known ids are used."""
+"""The longest wait for a tuner; after it the stored ids are used."""
 MOST_BYTES = 64 * 1024 * 1024
 PLACE = {
     "--tuner": "JOULETUNE_TUNER",
     "--db": "JOULETUNE_DB",
     "--token-file": "JOULETUNE_TOKEN_FILE",
 }
-"""Options that say where ids are, and their environment."""
+"""Options that name the source of ids, with their environment variables."""
 ROUTES = {"studies": "/v1/studies", "devices": "/v1/devices", "metrics": "/v1/devices"}
 
 Values = Callable[[str, Mapping[str, str]], Sequence[str]]
@@ -41,7 +41,7 @@ Values = Callable[[str, Mapping[str, str]], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line up to the cursor: its command, the options with values, and what comes next."""
+    """A command line before the cursor: command, options of the source, arguments, and an open option."""
 
     command: str
     place: Mapping[str, str]
@@ -61,7 +61,7 @@ def index_file(folder: Path) -> Path:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return the commands with their options and arguments; without an index, the commands alone."""
+    """Return the commands with their options and arguments; only the commands if there is no index."""
     with suppress(OSError, ValueError):
         index = json.loads(index_file(folder).read_text("utf-8"))
         if isinstance(index, dict):
@@ -77,7 +77,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def candidates(words: Sequence[str], index: Mapping[str, Any], values: Values) -> list[str]:
-    """Return what may stand in place of the last of the words after `jouletune`."""
+    """Return the completions of the last of the words after `jouletune`."""
     *before, current = words or [""]
     line = parsed(before, index)
     about = index.get(line.command, {})
@@ -97,7 +97,7 @@ def candidates(words: Sequence[str], index: Mapping[str, Any], values: Values) -
 
 
 def parsed(words: Sequence[str], index: Mapping[str, Any]) -> Line:
-    """Return the finished words of a command line by their parts."""
+    """Return the parts of a command line from its finished words."""
     command, arguments, option = "", 0, ""
     place: dict[str, str] = {}
     for word in words:
@@ -119,6 +119,7 @@ def parsed(words: Sequence[str], index: Mapping[str, Any]) -> Line:
 
 
 def _fitting(words: Sequence[str] | Mapping[str, object], current: str) -> list[str]:
+    """Return the words with the prefix `current`."""
     return [word for word in words if word.startswith(current)]
 
 
@@ -144,11 +145,13 @@ class Ids:
         return sqlite_names(db or self._last_run(), kind)
 
     def _last_run(self) -> str:
+        """Return the database of the last run, empty if it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(self._run_file.read_text("utf-8"))["db"])
         return ""
 
     def _cached(self, kind: str, tuner: str, token_file: str) -> list[str]:
+        """Return a tuner's ids: stored ones if fresh or if the tuner does not answer in time."""
         mark = hashlib.sha256(f"{tuner} {token_file}".encode()).hexdigest()[:16]
         file = self._folder / f"{kind}-{mark}.json"
         names: list[str] = []
@@ -156,7 +159,7 @@ class Ids:
             names = json.loads(file.read_text("utf-8"))
             if time.time() - file.stat().st_mtime < FRESH_S:
                 return names
-        # A timeout of a socket is one of each read; and a name may take long to be resolved.
+        # A socket's timeout limits each read, and no timeout limits the resolution of a name.
         fetching = threading.Thread(
             target=self._fetch, args=(kind, tuner, token_file, file, names), daemon=True
         )
@@ -165,7 +168,7 @@ class Ids:
         return list(names)
 
     def _fetch(self, kind: str, tuner: str, token_file: str, file: Path, names: list[str]) -> None:
-        """Put what a tuner has in place of `names`, and keep it in a file."""
+        """Replace `names` with the tuner's ids, and write them to a file."""
         with suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
             names[:] = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -173,7 +176,7 @@ class Ids:
 
 
 def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str]:
-    """Ask a tuner. Raises OSError, ValueError, KeyError, TypeError or HTTPException: it does not answer."""
+    """Return a tuner's ids. Raises OSError, ValueError, KeyError, TypeError or HTTPException."""
     token = Path(token_file).read_text("utf-8").strip() if token_file else ""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     if not tuner.startswith(("http://", "https://")):

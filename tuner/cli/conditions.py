@@ -1,4 +1,4 @@
-"""When a knob has an effect, as it is written behind its values: `prefetch=2,4,8 if workers > 0`."""
+"""The condition for a knob's effect, written after its values: `prefetch=2,4,8 if workers > 0`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ IF = re.compile(r"\sif(?:\s|$)")
 
 
 def parted(text: str) -> tuple[str, Condition | None]:
-    """Return what is written of a knob's values, and its condition, None without one.
+    """Return the text of a knob's values, and its condition (None if it has none).
 
     Raises:
         InvalidInput: the condition cannot be read.

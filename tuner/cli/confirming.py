@@ -16,7 +16,7 @@ def confirm(question: str, yes: bool) -> None:
     """Return once the operator agrees: by `--yes`, or on the terminal.
 
     Raises:
-        ConfigError: `--yes` is not given and there is no terminal.
+        ConfigError: `--yes` is not given and stdin is not a terminal.
         Abort: the operator declines.
     """
     if yes:

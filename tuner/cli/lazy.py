@@ -14,7 +14,7 @@ from tuner.cli.table import NOUNS, SECTIONS, VERBS
 
 
 class LazyGroup(TyperGroup):
-    """A group that shows its rows and imports the one that is called."""
+    """A group that lists commands from the table and imports only the called one."""
 
     def __init__(self, *, noun: str = "", **attributes: Any) -> None:  # noqa: ANN401 - what Typer hands over
         super().__init__(**attributes)
@@ -34,7 +34,7 @@ class LazyGroup(TyperGroup):
             self.commands = {name: self.commands[name] for name in (*listed, *more)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Click's, or Typer's own
-        """Write the commands by section; those of a noun as one list."""
+        """Write the commands by section; a noun's commands as one list."""
         if not self.sections:
             super().format_commands(ctx, formatter)
         for title, names in self.sections.items():
@@ -42,7 +42,7 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(f"{n:<12}", self.commands[n].help or "") for n in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
-        """Return the command that is called, imported."""
+        """Return the called command, imported."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, below(self, name) if name else command, rest
 
@@ -56,7 +56,7 @@ class Unloaded(TyperCommand):
 
 
 def below(group: object, name: str) -> TyperCommand | TyperGroup | None:
-    """Return a command of a group, imported; None where it has none of that name."""
+    """Return a command of a group, imported; None if the group has no such command."""
     assert isinstance(group, TyperGroup)
     command = group.commands.get(name)
     return (
@@ -68,14 +68,14 @@ def below(group: object, name: str) -> TyperCommand | TyperGroup | None:
 
 def load(name: str, module: str) -> TyperCommand:
     """Return the command of a row, its function imported."""
-    # Plain help: rich's would double the time of `--help`.
+    # Help without rich, which would double the time of `--help`.
     around = typer.Typer(rich_markup_mode=None)
     around.command(name)(function(name, module))
     return cast("TyperCommand", get_group(around).commands[name])
 
 
 def function(name: str, module: str) -> Callable[..., object]:
-    """Import the function of a row: it has the verb's name, or that with `_` at its end."""
+    """Return the function of a row; its name is the verb's, or the verb's with `_` at its end."""
     loaded, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
     verb: Callable[..., object] = getattr(loaded, f"{word}_", None) or getattr(loaded, word)
     return verb

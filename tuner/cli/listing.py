@@ -1,10 +1,10 @@
-"""Lists on a terminal: one line a thing, whatever the width; no value is cut without a mark.
+"""Lists on a terminal: one line per entry at any width; a mark shows each cut value.
 
-Columns stand in the order of their importance. A column's name may begin with marks: `>` aligns it to the
-right; `+` shows it only where every value of the list fits in full; `~` shortens its values, at the end of
-a word; `=` is for ids, which are shortened in the middle; `!` is for values that only help whole, such as a
-command: where they do not fit, they stand below their row. Other columns that do not fit are hidden, and
-`Listing.hidden` counts them; the first column never is.
+Columns are in the order of their importance. A column's name may begin with marks. `>` aligns it to the
+right. `+` shows it only if every value of the list fits in full. `~` shortens its values at the end of
+a word. `=` is for ids, which are shortened in the middle. `!` is for values that are useless if cut,
+such as commands: if they do not fit, they are printed below their row. Other columns that do not fit
+are hidden, and `Listing.hidden` counts them. The first column is always shown.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ GAP = "  "
 SHORTEST = 12
 """A column shortened at the end of a word keeps this width: `the baseline` stays whole."""
 SHORTEST_ID = 20
-"""A column of ids keeps this width: both ends of a host name tell hosts apart."""
+"""A column of ids keeps this width: host names may differ at either end."""
 CUT = "…"
 NOTHING = ("", "–")
 BELOW = "    "
-"""Before a value that stands below its row."""
+"""Indentation of a value that is printed below its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list as text: its heading, an entry a row, and how many columns with values are not shown."""
+    """A list as text: its heading, one entry per row, and the number of hidden columns with values."""
 
     head: str
     body: tuple[str, ...]
@@ -120,7 +120,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """Return a text of at most this width, without its middle: names differ at both ends."""
+    """Return a text of at most this width, its middle cut out, as names differ at their ends."""
     if cell_len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -128,6 +128,7 @@ def middle(text: str, width: int) -> str:
 
 
 def _column(name: str, values: tuple[str, ...]) -> Column:
+    """Return a column from its name with marks, and its values."""
     bare = name.lstrip(">+~=!")
     marks = name[: len(name) - len(bare)]
     right, optional, short, id_, whole = (mark in marks for mark in ">+~=!")
@@ -135,10 +136,10 @@ def _column(name: str, values: tuple[str, ...]) -> Column:
 
 
 def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns that fit: the first, then as many others as there is room for, in order.
+    """Return the columns that fit: the first, then as many others as the width allows, in order.
 
-    Optional ones come last, only where every value stays whole, and not where all are empty. What is over
-    the width is taken from the last columns first.
+    Optional columns are added last, if they have a value and every shown value still fits in full. If
+    the columns are too wide, the last ones are shortened first.
     """
     shown = [columns[0]]
     for column in columns[1:]:
@@ -157,9 +158,10 @@ def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
 
 
 def _least(columns: Sequence[Column]) -> int:
-    """Return the width of columns that are shortened as far as they may be."""
+    """Return the width of the columns when each is at its least width."""
     return sum(column.least for column in columns) + len(GAP) * (len(columns) - 1)
 
 
 def _total(columns: Sequence[Column]) -> int:
+    """Return the width of columns with the gaps between them."""
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)

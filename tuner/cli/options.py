@@ -17,16 +17,16 @@ from tuner.core import ConfigError
 from tuner.moments import FORMS
 
 STATE_DIR = Path(".jouletune")
-"""Where `jouletune run` keeps its database, token, logs and what to resume."""
+"""The folder of `jouletune run` for its database, token, logs and the record of the run."""
 
 
 def without_password(
     context: typer.Context, option: typer.CallbackParam, url: str | None
 ) -> str | None:
-    """Refuse a database's password on the command line; by the environment it may come.
+    """Return a database URL; refuse one with a password, unless it comes from the environment.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: the URL on the command line has a password.
     """
     source = context.get_parameter_source(option.name or "")
     if not url or source is None or source.name != "COMMANDLINE":
@@ -52,7 +52,7 @@ NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune withou
 
 
 def user_name() -> str:
-    """Return the name of the user; the number of one without an entry in the password file."""
+    """Return the user's name; the user's number if the password file has no entry."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -172,6 +172,6 @@ LoadTrace = Annotated[
 ]
 
 SafetyName = Literal["strict", "balanced", "advise", "off"]
-"""`tuner.core.Safety`, as Typer takes it under every release."""
+"""The values of `tuner.core.Safety`, in a form that every release of Typer accepts."""
 RunSafetyName = Literal["strict", "balanced", "off"]
 """Without `advise`: a run restores the device at its end."""

@@ -1,4 +1,4 @@
-"""Where commands write: one JSON document on stdout, or lines."""
+"""The output of commands: one JSON document on stdout, or lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
 
 def plain(value: object) -> Plain:
-    """Return a value as strict JSON has it. A bound that is infinite becomes null.
+    """Return a value as a strict JSON value. A number that is not finite becomes null.
 
     Messages and dataclasses become objects by their fields, times ISO 8601.
     """
@@ -52,7 +52,7 @@ def plain(value: object) -> Plain:
 def json_text(value: object) -> str:
     """Return a value as one JSON document."""
     text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
-    # json escapes what is below 0x20; the line ends are its own.
+    # json escapes only characters below 0x20. The line ends are from its indentation, not from values.
     return "\n".join(CONTROL.sub(_escaped, line) for line in text.split("\n"))
 
 
@@ -62,19 +62,19 @@ def _escaped(match: re.Match[str]) -> str:
 
 def echo_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    # What the terminal has not is escaped.
+    # Characters outside the terminal's encoding are escaped.
     wide = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json_text(value)
     typer.echo(text if wide else json.dumps(json.loads(text), indent=2))
 
 
 def write_text(output: Path, text: str) -> None:
-    """Write what `--output` asks for, whole or not at all, into a folder that there is.
+    """Write the file of `--output` completely or not at all, into an existing folder.
 
-    A new file is its owner's alone.
+    Only its owner may read a new file.
 
     Raises:
-        StoreError: there is no such folder, or the disk refuses.
+        StoreError: the folder does not exist, or the write fails.
     """
     if not output.parent.is_dir():
         raise StoreError(
@@ -84,19 +84,19 @@ def write_text(output: Path, text: str) -> None:
 
 
 def list_width() -> int | None:
-    """Return the columns that a list may take: the terminal's or $COLUMNS; None in a pipe."""
+    """Return the width of a list in columns: the terminal's or $COLUMNS; None in a pipe."""
     screen = console()
     return screen.width if screen.is_terminal or "COLUMNS" in os.environ else None
 
 
 def print_list(screen: Console, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a list with every value in full; a column whose name begins with `>` is of numbers."""
+    """Print a list with every value in full; `>` before a column's name aligns it to the right."""
     for line in listing.lines(names, rows):
         screen.print(line, soft_wrap=True)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that prints text as it is. Without a terminal it is wide: nothing is folded."""
+    """Return a console that prints text unchanged. Without a terminal it is wide, so no line is folded."""
     terminal = Console(stderr=stderr, markup=False, highlight=False)
     if not terminal.is_terminal and "COLUMNS" not in os.environ:
         terminal.width = PIPE_WIDTH

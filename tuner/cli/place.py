@@ -28,7 +28,7 @@ WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder fir
 
 @dataclass(frozen=True)
 class ApiAddress:
-    """Where the operator's API is: a tuner's URL with its token file, or a database's URL."""
+    """The address of the operator's API: a tuner's URL with its token file, or a database's URL."""
 
     tuner: str = ""
     token_file: Path | None = None
@@ -44,12 +44,12 @@ def place(
     *,
     last_run: bool = True,
 ) -> ApiAddress:
-    """Return where to ask: what was given, else the environment, else the last run's database.
+    """Return the address from the options, else from the environment, else the last run's database.
 
-    Without `last_run` that does not count: nowhere is returned.
+    Without `last_run` the address may be empty.
 
     Raises:
-        ConfigError: both a tuner and a database are given, or nothing is to be found.
+        ConfigError: both a tuner and a database are given, or neither, and there was no run.
     """
     if tuner and db:
         raise ConfigError("both --tuner and --db are given", hint="give one of them")
@@ -66,7 +66,7 @@ def place(
 
 
 def _last_run(state_dir: Path) -> str:
-    """Return the database of the last `jouletune run` of a folder."""
+    """Return the database of the last `jouletune run` in a state folder. Raises ConfigError."""
     last = read_run(state_dir)
     if last is None:
         raise ConfigError("no tuner, no database, and no run in this folder", hint=WAYS)
@@ -77,13 +77,13 @@ def _last_run(state_dir: Path) -> str:
 def open_api(
     tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
 ) -> Iterator[Verbs[StudyView]]:
-    """Open the operator's API that the options, the environment or this folder name, and close it after.
+    """Open the operator's API that the options, the environment or this folder name; close it afterwards.
 
-    While every device is stopped that is printed first, on stderr, unless it is to be `quiet`.
+    If every device is stopped, a note on stderr reports it first, unless `quiet`.
 
     Raises:
-        ConfigError: the place is not given or cannot be read.
-        LinkError, Unauthorised, StoreError: it does not answer, or not to us.
+        ConfigError: no address is given, or its file cannot be read.
+        LinkError, Unauthorised, StoreError: it does not answer, or refuses the token.
     """
     with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
         if not quiet and (stop := api.stop_state()).in_force:
@@ -93,11 +93,12 @@ def open_api(
 
 @contextmanager
 def _opened(where: ApiAddress) -> Iterator[Verbs[StudyView]]:
+    """Open the API of an address: over HTTP, or on the database itself."""
     if where.tuner:
         with reached(where) as remote:
             yield remote
     else:
-        # The tuner's part, which a client over HTTP need not have installed.
+        # Imported here: a client over HTTP may not have the tuner's packages.
         from tuner.main import local_operations
 
         with local_operations(where.db) as local:
@@ -106,7 +107,7 @@ def _opened(where: ApiAddress) -> Iterator[Verbs[StudyView]]:
 
 @contextmanager
 def reached(where: ApiAddress) -> Iterator[Client]:
-    """Open a tuner with the token and the authority that the options and the environment name."""
+    """Open a client of a tuner with the token and the CA certificate of options and environment."""
     ca = os.environ.get("JOULETUNE_CA_FILE")
     tls = ClientTls(ca=Path(ca) if ca else None)
     with Client(where.tuner, read_token(where.token_file), tls=tls) as remote:

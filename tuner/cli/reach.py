@@ -1,4 +1,4 @@
-"""Commands in hints and texts, completed with the options that make them work where they are read."""
+"""Options that commands in hints and texts need to reach the same tuner or database."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ ASKING = frozenset({
     "audit", "best", "constraint", "device", "events", "export", "fleet", "history", "report", "status",
     "stop-all", "study", "token", "top", "trial",
 })  # fmt: skip
-"""Commands, and nouns of commands, that have these options."""
+"""The commands and nouns that accept these options."""
 COMMAND = re.compile(r"`jouletune ([a-z-]+)([^`]*)`")
 
 
 def options_of(tuner: str, token_file: Path | None, db: str) -> str:
-    """Return the options that name a tuner or a database, as typed; empty where the environment does."""
+    """Return the options that name a tuner or a database, as typed; empty if none is given."""
     named = zip(OPTIONS, (tuner, str(token_file or ""), db), strict=True)
     return " ".join(f"{option} {shlex.quote(value)}" for option, value in named if value)
 
 
 def typed_options(arguments: Sequence[str]) -> str:
-    """Return these options of a command line."""
+    """Return those of `OPTIONS` that a command line has."""
     options = []
     for place, word in enumerate(arguments):
         option, equals, value = word.partition("=")
@@ -35,7 +35,7 @@ def typed_options(arguments: Sequence[str]) -> str:
 
 
 def reaching(text: str, options: str) -> str:
-    """Return a text whose commands in backticks have the options that lead to the same place."""
+    """Return a text with `options` added to its commands in backticks that accept them."""
     if not options:
         return text
 

@@ -1,4 +1,4 @@
-"""What `jouletune run` remembers in its state folder, so that `--resume` can continue."""
+"""The record of `jouletune run` in its state folder, which `--resume` reads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ VERSION = 1
 class RunJob(BaseModel):
     """One target of a run: the request and its progress.
 
-    An empty `objective` and `constraints` of None leave the choice to what the device can measure.
-    `study` and `control` are ids, empty until they are created; `reported` says that the job is done.
-    `energy_share` is that of a run which an earlier release began. Without `allow_restart`, knobs that
+    With an empty `objective` or `constraints` of None the defaults follow from the device's metrics.
+    `study` and `control` are ids, empty until they are created; `reported` is true once the job is
+    done. Only a run of an earlier release has an `energy_share`. Without `allow_restart`, knobs that
     restart the workload stay at their defaults.
     """
 
@@ -64,7 +64,7 @@ class RunRecord(BaseModel):
 
 
 def read_run(state_dir: Path) -> RunRecord | None:
-    """Return the last run of a state folder, None where there was none.
+    """Return the last run of a state folder; None if there was no run.
 
     Raises:
         ConfigError: the file cannot be read, or another release wrote it.
@@ -92,14 +92,14 @@ def read_run(state_dir: Path) -> RunRecord | None:
 
 
 def forget_run(state_dir: Path) -> None:
-    """Remove the record, so that nothing is left to resume. Raises StoreError."""
+    """Remove the record, so that `--resume` finds no run. Raises StoreError."""
     files.remove(state_dir / NAME)
 
 
 def write_run(state_dir: Path, record: RunRecord) -> None:
-    """Replace the record; only its owner may read it, for a URL may hold a password.
+    """Replace the record; only its owner may read it, as a URL may contain a password.
 
     Raises:
-        StoreError: the disk refuses.
+        StoreError: the write fails.
     """
     files.write(state_dir / NAME, record.model_dump_json(indent=2) + "\n", 0o600)

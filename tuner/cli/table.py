@@ -1,6 +1,6 @@
 """Every verb of `jouletune`: its name, the module of `tuner.cli` that has its function, its line of help.
 
-Only its row is read before a verb is called.
+A verb's module is imported only when the verb is called.
 """
 
 from __future__ import annotations

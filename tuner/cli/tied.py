@@ -1,8 +1,8 @@
 """Run `jouletune …` as a child that never outlives the process that started it.
 
-The parent holds the other end of this process's stdin and never writes to it: when the parent is
-gone, by whatever death, the read ends. Then the command is requested to end, and after a grace its whole
-process group is killed, so that nothing it started stays either.
+The parent holds the other end of this process's stdin and never writes to it, so the read ends when the
+parent exits or is killed. Then this process receives SIGTERM, and after `GRACE_S` its process group is
+killed, with the processes that it started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRACE_S = 15.0
 
 
 def end_with_parent(stdin: int = 0) -> None:
-    """Wait for the parent's end, then end this process and its group."""
+    """Wait until the parent is gone, then end this process and its group."""
     while os.read(stdin, 1024):
         pass
     own = os.getpid()

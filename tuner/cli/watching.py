@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 PACE_S = 1.0
 """The shortest time between two redraws."""
 LOOK_S = 10.0
-"""The longest time between two redraws: a device that goes offline is no event."""
+"""The longest time between two redraws: a device that goes offline sends no event."""
 
 Watch = Annotated[bool, typer.Option("--watch", help="Redraw after every change, until Ctrl-C.")]
 
 
 def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator[None]:
-    """Yield when the list is to be shown: once, or with `watch` for ever, on a cleared screen."""
+    """Yield once, and with `watch` again after each change, on a cleared screen, without end."""
     yield
     if not watch:
         return
@@ -42,7 +42,7 @@ def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator
 
 
 def _changes(api: Verbs[StudyView]) -> Queue[Event | Exception]:
-    """Return what a thread puts every event into; what goes wrong with that comes last."""
+    """Return a queue that a thread fills with every event, and at last with the error that ends it."""
     changes: Queue[Event | Exception] = Queue()
     following = api.follow()
 
@@ -58,6 +58,7 @@ def _changes(api: Verbs[StudyView]) -> Queue[Event | Exception]:
 
 
 def _next(changes: Queue[Event | Exception]) -> None:
+    """Wait for the next change, at most `LOOK_S`."""
     try:
         _raised(changes.get(timeout=LOOK_S))
     except Empty:
@@ -65,5 +66,6 @@ def _next(changes: Queue[Event | Exception]) -> None:
 
 
 def _raised(change: Event | Exception) -> None:
+    """Raise a change that is an error."""
     if isinstance(change, Exception):
         raise change

@@ -1,1 +1,1 @@
-"""Verbs about all of a tuner: its devices, events, tokens and database."""
+"""Verbs about a whole tuner: its devices, events, tokens and database."""

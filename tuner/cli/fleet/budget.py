@@ -33,6 +33,7 @@ def list_(api: Api) -> Answer:
 
 
 def _row(view: BudgetView) -> tuple[str, ...]:
+    """Return a group in `COLUMNS`."""
     away = sum(member.state == "unreachable" for member in view.members)
     return (
         view.name,
@@ -54,11 +55,13 @@ def show(api: Api, name: Name) -> Answer:
 
 
 def _shown(view: BudgetView) -> Answer:
+    """Return a group as the result of a verb."""
     lines: list[str | Rows] = [*_facts(view), Rows(MEMBERS, map(_member, view.members), "")]
     return Answer(view, lines)
 
 
 def _facts(view: BudgetView) -> Iterator[str]:
+    """Yield a group's watts, events, outside devices, unmet limits and missing watts."""
     yield f"{view.name}: {view.budget_w:.0f} W ({view.source}), may draw {view.may_draw_w:.0f} W"
     if view.next_at is not None and view.next_w is not None:
         yield f"next step: {view.next_w:.0f} W from {when(view.next_at)}"
@@ -81,6 +84,7 @@ def _facts(view: BudgetView) -> Iterator[str]:
 
 
 def _member(member: BudgetMemberView) -> tuple[str, ...]:
+    """Return a member of a group in `MEMBERS`."""
     return (
         member.device,
         member.state,
@@ -212,6 +216,7 @@ def event(
 
 
 def _each(views: Sequence[BudgetView]) -> Iterator[str]:
+    """Yield the lines of several groups."""
     for view in views:
         yield from _facts(view)
 
@@ -227,6 +232,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _number(option: str, text: str) -> float:
+    """Return the number that an option has. Raises ConfigError."""
     try:
         return float(text)
     except ValueError:

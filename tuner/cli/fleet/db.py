@@ -25,10 +25,10 @@ from tuner.moments import day
 
 
 def _url(db: str) -> str:
-    """Return the database that was given, else the environment's, else the last run's.
+    """Return the database URL of the option, else of the environment, else of the last run.
 
     Raises:
-        ConfigError: a tuner is named, which does not tell where its database is, or nothing is.
+        ConfigError: no database is named; a tuner's address does not give its database.
     """
     hint = "give --db URL, the value of `db =` in tuner.toml"
     if own := db or os.environ.get("JOULETUNE_DB", ""):

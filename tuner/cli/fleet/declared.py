@@ -18,7 +18,7 @@ from tuner.toml import parsed
 from tuner.wire import FleetChange, FleetDiff, FleetDraft
 
 CHANGES = 3
-"""The exit code of a diff that has any."""
+"""The exit code of a diff with changes."""
 
 File = Annotated[
     Path,
@@ -79,7 +79,7 @@ def fleet(api: Api) -> Answer:
 
 
 def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
-    """Return a file as it is sent. Raises ConfigError: it cannot be read, or is not TOML."""
+    """Return the message with a fleet file. Raises ConfigError: it cannot be read, or is not TOML."""
     text = parsed(file)[0].expandtabs(4)
     if not text.strip():
         raise ConfigError(f"{file} is empty", hint="declare a [[group]]; see docs/fleets.md")
@@ -93,7 +93,7 @@ def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
 
 
 def _lines(difference: FleetDiff) -> Iterator[str]:
-    """Yield a diff in words: a line a change, its details below."""
+    """Yield a diff as text: one line per change, then its details."""
     for name in difference.empty:
         yield f"group {name}: no registered device is in it"
     for change in difference.changes:
@@ -107,10 +107,12 @@ def _lines(difference: FleetDiff) -> Iterator[str]:
 
 
 def _verb(change: FleetChange) -> str:
+    """Return the word for a change: create, change, replace, stop or release."""
     return "release" if change.budget and change.action == "stop" else change.action
 
 
 def _subject(change: FleetChange) -> str:
+    """Return the budget, or the study with its devices and group, that a change is about."""
     if change.budget:
         return f"budget {change.budget}"
     devices = ", ".join(change.devices)

@@ -54,11 +54,11 @@ def list_(api: Api, label: Labels = None) -> Answer:
 
 
 def labelled(views: Sequence[DeviceView], labels: Sequence[str]) -> list[DeviceView]:
-    """Return the devices that have every one of some labels, each `NAME=VALUE`.
+    """Return the devices that have all of the labels, each `NAME=VALUE`.
 
     Raises:
         ConfigError: a label has another form.
-        NotFound: no device has all of them.
+        NotFound: no device has all labels.
     """
     matching = list(views)
     for label in labels:
@@ -75,10 +75,12 @@ def labelled(views: Sequence[DeviceView], labels: Sequence[str]) -> list[DeviceV
 
 
 def _labels(view: DeviceView) -> list[str]:
+    """Return a device's labels as `NAME=VALUE`, sorted."""
     return [f"{name}={value}" for name, value in sorted(view.device.labels.items())]
 
 
 def _row(view: DeviceView) -> tuple[str, ...]:
+    """Return a device in `COLUMNS`."""
     about = view.device
     return (
         about.id,
@@ -114,7 +116,7 @@ def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
 
 
 def the_device(views: Sequence[DeviceView], name: str) -> DeviceView:
-    """Return the device of an id, or of the unique beginning of one. Raises NotFound."""
+    """Return the device with an id or a unique prefix of one. Raises NotFound."""
     fitting = [view for view in views if view.device.id.startswith(name)]
     exact = [view for view in fitting if view.device.id == name]
     if len(exact or fitting) == 1:
@@ -126,6 +128,7 @@ def the_device(views: Sequence[DeviceView], name: str) -> DeviceView:
 
 
 def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each line of `device show`."""
     about, now = view.device, datetime.now(timezone.utc)
     yield "device", about.id
     yield "board", f"{about.board}, driver {about.driver}"

@@ -54,6 +54,7 @@ def _print(selected: Iterable[Event], *, as_json: bool) -> None:
 
 
 def _line(event: Event) -> str:
+    """Return an event as text, control characters made visible."""
     about = " ".join(name for name in (event.study, event.device) if name)
     line = f"{when(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
     return "\n".join(map(visible, line.split("\n")))

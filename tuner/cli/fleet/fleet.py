@@ -27,7 +27,7 @@ def fleet(api: Api) -> Answer:
 
 
 def _group(rows: Sequence[FleetRow]) -> str:
-    """Return a group's number of devices, by status, and the energy that it saved."""
+    """Return a group's number of devices, in total and by status, and its saved energy."""
     parts = [how_many(len(rows), "device")]
     parts += [f"{n} {status}" for status, n in Counter(str(row.health) for row in rows).items()]
     savings = [row.saved_j for row in rows if row.saved_j is not None]

@@ -1,4 +1,4 @@
-"""`jouletune status`: what needs an operator, and the command for it."""
+"""`jouletune status`: the devices and studies that need an operator, each with a command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def status(api: Api) -> Answer:
 
 
 def _study(view: StudyView) -> Iterator[Row]:
-    """Yield a row where a study needs a decision or a correction; its devices have rows of their own."""
+    """Yield a row if a study needs a decision or a correction; its devices have separate rows."""
     show = f"`jouletune study show {view.id}`"
     if view.error:
         yield view.id, status_of(view), show, view.error
@@ -53,6 +53,7 @@ def _study(view: StudyView) -> Iterator[Row]:
 
 
 def _device(view: DeviceView, now: datetime) -> Iterator[Row]:
+    """Yield a row if a device is offline or blocked."""
     name = view.device.id
     if not view.online:
         reason = f"last report {ago(view.last_seen, now)}"

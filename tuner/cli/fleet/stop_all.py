@@ -1,4 +1,4 @@
-"""`jouletune stop-all`: every device back to its original setting, until it is lifted."""
+"""`jouletune stop-all`: restore every device to its original setting until the stop is lifted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.presentation.standing import stopped
 from tuner.wire import Change, StoppedDevice, StopView
 
 WAIT_S = 180.0
-"""How long devices are waited for: a lease, a window of a hold, and a restore take less."""
+"""The longest wait for the devices: a lease, a hold's window and a restore together take less."""
 LOOK_S = 0.5
 
 
@@ -50,7 +50,7 @@ def stop_all(
 
 
 def _waited(api: Api) -> StopView:
-    """Return how the stop stands once every device is back or offline, or once it took too long."""
+    """Return the state of the stop once every device is restored or offline, or after `WAIT_S`."""
     deadline = time.monotonic() + WAIT_S
     while True:
         view = api.stop_state()
@@ -60,7 +60,7 @@ def _waited(api: Api) -> StopView:
 
 
 def _state_text(device: StoppedDevice) -> str:
-    """Return a device's reported state, and what to do where that is not enough."""
+    """Return a device's state, with a next step if it is not confirmed to be restored."""
     if device.state == "original":
         return f"{device.device} is at its original setting"
     state = (

@@ -55,7 +55,7 @@ def create(
 
 
 def _token_lines(created: NewToken) -> Iterator[str]:
-    """Yield the token alone; whose it is goes to stderr."""
+    """Yield only the token, for scripts; print its name, role and expiry on stderr."""
     until = f" until {when(created.expires_at)}" if created.expires_at else ""
     typer.echo(f"{created.name}: {created.role}{until}, shown only now", err=True)
     yield created.token

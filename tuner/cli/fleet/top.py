@@ -69,7 +69,7 @@ def top(
 
 
 def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
-    """Return a fleet as a line of sums and as many devices as fit, problems first."""
+    """Return a line of sums and as many devices as fit, problems first."""
     rows = wrong_first(view)
     fitting = max(1, height - 4)
     names, *lines = listing.lines(COLUMNS, map(device_row, rows[:fitting]), width)
@@ -82,7 +82,7 @@ def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
 
 
 def sums(view: FleetView) -> str:
-    """Return the fleet in one line: devices by status, and the energy that was saved."""
+    """Return the fleet in one line: devices by status, and the saved energy."""
     parts = [how_many(len(view.rows), "device")]
     parts += [f"{n} {word}" for word in WRONG_FIRST if (n := view.health.get(word, 0))]
     if view.saved is not None:

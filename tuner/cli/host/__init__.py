@@ -1,1 +1,1 @@
-"""Verbs about the machine one is at: its services, sensors, controls and workloads."""
+"""Verbs about this machine: its services, sensors, controls and workloads."""

@@ -1,4 +1,4 @@
-"""`jouletune actuator`: the root process that sets the hardware, and what it is doing."""
+"""`jouletune actuator`: run the root process that sets the hardware, and show its state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULTS = {
     "waiting": {},
     "unknown": "",
 }
-"""What an older actuator does not tell."""
+"""Values of fields that an older actuator does not send."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """Status of a device that does not answer."""
 STAYING = "until `jouletune actuator restore --all --lift`"
@@ -40,9 +40,9 @@ DONE = {
     "stay": f"devices were restored and stay at their original settings {STAYING}",
     "lift": "devices may be set again",
 }
-"""Printed once all devices have answered, after those that were not restored."""
+"""The last line of the output, by verb; devices that were not restored are listed before it."""
 WAITING = 3
-"""The exit code where all that is left are files that wait for their CPU."""
+"""The exit code if the only files not restored wait for their CPU, or for a cap to end."""
 LEVELS = ("original", "trial", "hold")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
@@ -110,7 +110,7 @@ def restore(
 
 
 def _wait(line: ActuatorClient, device: str | None, seconds: int) -> dict[str, str]:
-    """Return the files that wait for their CPU, or for a cap to end, after at most so many seconds."""
+    """Return the files that still wait for their CPU, or for a cap to end, after at most `seconds`."""
     until = time.monotonic() + seconds
     while True:
         about = line.ask("capabilities")["devices"]
@@ -183,7 +183,7 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
 
 
 def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a device's status, and the knobs that may be set."""
+    """Yield a device's status, its budget, its waiting files, and the knobs that may be set."""
     spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
     values = {k: "unset" if v is None else v for k, v in device["values"].items()}
     doubts = _doubts(device)
@@ -223,7 +223,7 @@ def metrics(
 def _exposed(
     devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
 ) -> CollectorRegistry:
-    """Return the metrics. An unreadable knob at its original has none."""
+    """Return the metrics. A knob without a numeric value has none."""
     registry = CollectorRegistry()
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -259,7 +259,7 @@ def _exposed(
 def _read_devices(
     config: Path, socket: Path | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
-    """Return the actuator's devices, missing ones, the origin of an emergency stop, and errors.
+    """Return the devices, the missing devices with reasons, the origin of an emergency stop, and errors.
 
     Raises:
         ActuationError: it does not answer.
@@ -282,9 +282,9 @@ def _read_devices(
 
 
 def _doubts(device: Mapping[str, Any]) -> str:
-    """Return which knobs are not at their driver's default though nothing is set.
+    """Return the knobs that differ from their driver's default although no setting is applied.
 
-    Without a journal the value may be an earlier setting, so it is not called the original.
+    Without a journal such a value may come from an earlier setting, so it is not called the original.
     """
     member = device["budget"].get("group")
     if device["level"] != "original" or device["paused"] or device["trouble"] or member:
@@ -297,14 +297,14 @@ def _doubts(device: Mapping[str, Any]) -> str:
 
 
 def _answers(config: Path, socket: Path | None) -> bool:
-    """Return whether an actuator runs."""
+    """Return whether an actuator runs and answers."""
     with closing(_line(config, socket)) as line, suppress(ActuationError):
         return bool(line.ask("capabilities"))
     return False
 
 
 def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
-    """Return which tables of actuator.toml match no device. Raises ConfigError."""
+    """Return a message for each table of actuator.toml that matches no device. Raises ConfigError."""
     patterns = [d.match for d in load_config(config).devices]
     idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
     names = ", ".join(devices) or "none"
@@ -312,20 +312,20 @@ def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
 
 
 def _line(config: Path, socket: Path | None) -> ActuatorClient:
-    """Return a connection to the actuator; to its usual socket where its configuration cannot be read."""
+    """Return a connection to the actuator; to its default socket if its configuration cannot be read."""
     with suppress(ConfigError):
         socket = socket or Path(load_config(config).socket)
     return ActuatorClient(socket or SOCKET)
 
 
 def _attach(config: Path, socket: Path | None) -> None:
-    """Let agents open the devices' drivers again; without a configuration nothing was detached."""
+    """Remove the mark of `detach`, so that agents open the drivers again; do nothing without a mark."""
     with suppress(FileNotFoundError), closing(_line(config, socket)) as line:
         line.path.with_name(DETACHED).unlink()
 
 
 def _configured_folder(config: Path) -> Path | None:
-    """Return the folder that actuator.toml names, None where it names none or cannot be read."""
+    """Return the state folder in actuator.toml; None if it is the default or the file cannot be read."""
     with suppress(ConfigError):
         folder = load_config(config).state_dir
         return Path(folder) if folder != ActuatorConfig().state_dir else None
@@ -333,6 +333,6 @@ def _configured_folder(config: Path) -> Path | None:
 
 
 def _become(verb: str, *arguments: str) -> NoReturn:
-    """Replace this process by the bare root process, which loads nothing of the console's."""
+    """Replace this process by the root process, which imports nothing of the command line."""
     command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *arguments]
     os.execv(sys.executable, command)

@@ -1,4 +1,4 @@
-"""`jouletune agent`: run the agent of this host, and put its devices back."""
+"""`jouletune agent`: run the agent of this host, and restore its devices."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _reverted_lines(done: Sequence[str], stay: bool) -> Iterator[str]:
 
 
 def _labels(given: Sequence[str]) -> dict[str, str]:
-    """Return labels by name. Raises ConfigError: one has no value, or is given twice."""
+    """Return labels by name. Raises ConfigError: a label has no value, or is given twice."""
     labels: dict[str, str] = {}
     for text in given:
         name, _, value = text.partition("=")
@@ -157,7 +157,7 @@ def _configured(
     given: Mapping[str, object],
     labels: Mapping[str, str],
 ) -> AgentConfig:
-    """Return the file's configuration with what the options say instead."""
+    """Return the configuration: the file's values, replaced by those of the options."""
     changes = {name: value for name, value in given.items() if value is not None}
     attached = tuple(Attachment.parse(text, workload) for text in devices)
     if attached or file is None:

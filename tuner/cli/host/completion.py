@@ -19,7 +19,7 @@ from tuner.cli.lazy import function
 from tuner.cli.table import NOUNS, VERBS
 
 IDS = {"ID": "devices", "STUDY": "studies", "STUDY[/NUMBER]": "studies"}
-"""By the name of a value in the help. `--study ID` is a study's, by the option's own name."""
+"""The kind of ids by metavar. The ID of `--study` is a study's, which the option's name decides."""
 SHELLS = {
     "bash": """\
 _jouletune() {
@@ -82,7 +82,7 @@ def words(
 
 
 def _print(shell: str) -> None:
-    """Print a script, and store the index by which it completes options."""
+    """Print a script, and store the index that it needs to complete options."""
     folder = cache_folder()
     index = dict(_indexed())
     try:
@@ -108,7 +108,7 @@ def _indexed() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _command(verb: Callable[..., object]) -> dict[str, Any]:
-    """Return what a verb takes: its options with their values, None for a flag, and its arguments."""
+    """Return the options of a verb with their values (None for a flag), and its arguments."""
     options: dict[str, Any] = {"--help": None, "-h": None}
     arguments, many = list[Any](), False
     for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
@@ -124,7 +124,7 @@ def _command(verb: Callable[..., object]) -> dict[str, Any]:
 
 
 def option_names(name: str, about: OptionInfo) -> list[str]:
-    """Return the names of an option, those that it declares or that of its parameter."""
+    """Return the declared names of an option, else the one that its parameter gives."""
     # In an annotation Typer takes the first name for the default.
     texts = [about.default, *(about.param_decls or ())]
     declared = [text for text in texts if isinstance(text, str) and text.startswith("-")]
@@ -132,7 +132,7 @@ def option_names(name: str, about: OptionInfo) -> list[str]:
 
 
 def _values(name: str, metavar: str | None, types: set[Any]) -> str | list[str]:
-    """Return the values of an option: choices, the kind of its ids, or an empty text for any."""
+    """Return the values of an option: its choices, its kind of ids, or an empty text for any value."""
     for one in types:
         if get_origin(one) is Literal:
             return list(get_args(one))

@@ -1,4 +1,4 @@
-"""`jouletune doctor`: what this machine can measure and set, and why not."""
+"""`jouletune doctor`: check the sensors and controls of this machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def doctor(
             {"bundle": str(bundle), "files": count}, f"{bundle}: {count} files, {omitted}"
         )
     if fleet:
-        # The tuner's part, which a host with agents only has not, or not in a form for its Python 3.10.
+        # Imported here: an agent's host, or one with Python 3.10, does not have the tuner's packages.
         from tuner.cli.host.doctor_fleet import examine_fleet
         from tuner.cli.place import open_api
 
@@ -82,7 +82,7 @@ def doctor(
 
 
 def examine(root: Path, db: str) -> Iterator[Finding]:
-    """Yield everything there is to say about the machine whose filesystem is at `root`."""
+    """Yield all findings about the machine whose filesystem is at `root`."""
     yield _cores()
     yield from _devices(root)
     yield from _grants(root)
@@ -99,20 +99,20 @@ def _cores() -> Finding:
 
 
 def _devices(root: Path) -> Iterator[Finding]:
-    """Yield what real devices can set and measure, and who else sets them."""
+    """Yield the abilities of each real device, and other programs that set the same controls."""
     for symptom in chain(catalogue.examine(root), rivals(root)):
         yield Finding(symptom.about, symptom.well, symptom.seen, symptom.cure)
 
 
 def _grants(root: Path) -> Iterator[Finding]:
-    """Yield what of actuator.toml the actuator cannot grant; nothing where none runs."""
+    """Yield the parts of actuator.toml that the actuator cannot grant; nothing if no actuator runs."""
     with closing(ActuatorClient(actuator_socket(root))) as line:
         try:
             answer = line.ask("capabilities")
         except TuningError:
             return  # reported with each device
     errors = [error for about in answer["devices"] for error in about.get("errors", ())]
-    with suppress(TuningError):  # the actuator says of a file that it cannot read
+    with suppress(TuningError):  # the actuator itself reports a file that it cannot read
         uuids = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
         errors += idle_tables(root / CONFIG.relative_to("/"), uuids)
     hint = "correct /etc/jouletune/actuator.toml, then restart jouletune-actuator"
@@ -130,10 +130,10 @@ def _reference_workload() -> Finding:
 
 
 def _database(url: str) -> Finding:
-    """Say whether the given database answers, or else which kinds could be used."""
+    """Return whether the given database answers; without a URL, the kinds that could be used."""
     about = "database"
     if url:
-        # Nor is this on such a host.
+        # Imported here, as such a host does not have this either.
         from db import open_store
 
         try:
@@ -152,8 +152,8 @@ def _database(url: str) -> Finding:
 
 
 def _upkeep(url: str) -> Iterator[Finding]:
-    """Yield whether a database that answers is whole, backed up and has room."""
-    # Neither is this on such a host.
+    """Yield the checks of a database: integrity, schema, last backup, free space."""
+    # Imported here for the same reason.
     from db.upkeep.check import check
     from tuner.main import utc_now
 
@@ -166,7 +166,7 @@ def _upkeep(url: str) -> Iterator[Finding]:
 
 
 def _release(package: str) -> str | None:
-    """Return the installed release of a package without importing it, None where it is not there."""
+    """Return the installed release of a package without importing it; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -18,7 +18,7 @@ SLOW_S = 1.0
 def examine_fleet(
     replicas: Sequence[ReplicaView], devices: Sequence[DeviceView]
 ) -> Iterator[Finding]:
-    """Yield what there is to say of some tuners by their own word, and of their devices."""
+    """Yield the findings about tuners, from their own reports, and about their devices."""
     at_work = [one for one in replicas if one.told_s <= SILENT_S]
     for one in sorted(replicas, key=lambda r: r.replica.started_at):
         yield _tuner(one)
@@ -36,6 +36,7 @@ def examine_fleet(
 
 
 def _tuner(one: ReplicaView) -> Finding:
+    """Return whether a tuner reports, and receives the notices of others in time."""
     replica, about = one.replica, f"tuner {one.replica.id}"
     if one.told_s > SILENT_S:
         why = f"{replica.host}: no report for {one.told_s:.0f} s"
@@ -56,6 +57,7 @@ def _tuner(one: ReplicaView) -> Finding:
 
 
 def _leader(at_work: Sequence[ReplicaView]) -> Finding:
+    """Return whether exactly one tuner leads."""
     leading = sorted(one.replica.id for one in at_work if one.replica.leads)
     if len(leading) == 1:
         return Finding("leader", True, f"{leading[0]} of {len(at_work)}")
@@ -69,6 +71,7 @@ def _leader(at_work: Sequence[ReplicaView]) -> Finding:
 
 
 def _alike(about: str, at_work: Sequence[ReplicaView], words: Sequence[str], hint: str) -> Finding:
+    """Return whether all reporting tuners have the same value."""
     kinds = sorted(set(words))
     if len(kinds) <= 1:
         return Finding(about, True, f"the same at {len(at_work)} of {len(at_work)}")
@@ -76,6 +79,7 @@ def _alike(about: str, at_work: Sequence[ReplicaView], words: Sequence[str], hin
 
 
 def _protocols(at_work: Sequence[ReplicaView]) -> Finding:
+    """Return whether every agent uses the newest protocol."""
     counts: Counter[int] = Counter()
     for one in at_work:
         counts.update(one.replica.agents)

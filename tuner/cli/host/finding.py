@@ -1,4 +1,4 @@
-"""What `jouletune doctor` looked at."""
+"""The result of one check of `jouletune doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: whether it is there, what was seen, and what to do where it is not."""
+    """A check: its subject, whether it passed, the observed state, and the next step if it failed."""
 
     about: str
     there: bool

@@ -32,6 +32,6 @@ def end(config: Config = CONFIG, state_dir: StateDir = RECORDS) -> None:
 
 
 def _become(verb: str, config: Path, state_dir: Path) -> NoReturn:
-    """Replace this process by the bare one, which starts in a fraction of the time."""
+    """Replace this process by `agents.job.main`, which starts in a fraction of the time."""
     command = [sys.executable, "-I", "-m", "agents.job.main", verb, str(config), str(state_dir)]
     os.execv(sys.executable, command)

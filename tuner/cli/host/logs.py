@@ -1,4 +1,4 @@
-"""The log of a service: lines for a person, objects for the journal of systemd."""
+"""The log of a service: text lines on a terminal or in a file, JSON objects in systemd's journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = "%(asctime)s %(levelname)s %(message)s"
 
 
 class PlainLines(logging.Formatter):
-    """One line a message, its time in UTC."""
+    """One line per message, with the time in UTC."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the time of a record."""
@@ -29,7 +29,7 @@ EVENT = re.compile(r"event=(\w+)")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line. What a message names (`device=%s`) is a key of its own."""
+    """One JSON object per line. Each named value of a message (`device=%s`) becomes a key."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as its line."""
@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
 
 
 def _named(record: logging.LogRecord) -> Mapping[str, object]:
-    """Return what a message names, and its event."""
+    """Return the event and the named values of a message."""
     template = str(record.msg)
     fields: dict[str, object] = {}
     if event := EVENT.match(template):
@@ -59,10 +59,10 @@ def _named(record: logging.LogRecord) -> Mapping[str, object]:
 def begin(
     *quiet: str, environment: Mapping[str, str] = os.environ, stream: TextIO | None = None
 ) -> None:
-    """Begin to log to stderr; of the loggers named `quiet` only warnings.
+    """Begin to log to stderr; the loggers named `quiet` log only warnings.
 
-    As JSON where stderr is the journal's: systemd says which file that is in $JOURNAL_STREAM
-    (systemd.exec(5)), so that what a service starts with another stderr keeps its plain lines.
+    The lines are JSON if stderr is the file that systemd names in $JOURNAL_STREAM (systemd.exec(5)). So
+    a child process with another stderr keeps plain lines.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -77,6 +77,6 @@ def is_journal(stream: TextIO, identity: str) -> bool:
     """Return whether a stream is the file that $JOURNAL_STREAM names: device and inode."""
     try:
         status = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # none of the system's
+    except (OSError, ValueError):  # the stream has no file descriptor
         return False
     return identity == f"{status.st_dev}:{status.st_ino}"

@@ -55,22 +55,22 @@ def check(
 
 
 def spec_of(workload: str) -> str:
-    """Return a workload's spec; of a file, that of what it describes."""
+    """Return a workload's spec; for a file, `service:FILE` or `command:FILE` by its content."""
     if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
         return workload
     file = Path(workload).absolute()
     try:
         table = loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        table = {}  # The opener reports what is wrong with it.
+        table = {}  # The opener reports the error.
     return f"{'command' if 'run' in table else 'service'}:{file}"
 
 
 def under_trace(workload: str, trace: Path | None) -> str:
-    """Return a service's spec with the trace that its load is to follow.
+    """Return a service's spec with the trace of its load.
 
     Raises:
-        ConfigError: it is no service of a file, which alone can be sent a trace.
+        ConfigError: the workload is not a service of a file, the only kind that a trace can load.
     """
     if trace is None:
         return workload
@@ -83,10 +83,10 @@ def under_trace(workload: str, trace: Path | None) -> str:
 
 
 def demand_file(workload: str) -> None:
-    """Return quietly where a workload's file can be read, or it has none: nothing is started otherwise.
+    """Return if a workload has no file or its file can be read; called before anything is started.
 
     Raises:
-        ConfigError: it cannot, or says what cannot be.
+        ConfigError: the file cannot be read, or has an invalid value.
     """
     kind, _, rest = workload.partition(":")
     name, _, more = rest.partition("#")
@@ -97,5 +97,6 @@ def demand_file(workload: str) -> None:
 
 
 def _documents(symptoms: list[Symptom]) -> Iterator[dict[str, object]]:
+    """Yield the findings as JSON objects."""
     for f in symptoms:
         yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

@@ -1,4 +1,4 @@
-"""`jouletune finetune`: run a job beside inference within a limit; or ask whether one may start."""
+"""`jouletune finetune`: run a job beside inference within a limit, or check whether it may start."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run(
         try:
             windows.extend(turns)
         except TuningError:
-            if not ended.is_set():  # Ctrl-C may end the inference with us
+            if not ended.is_set():  # Ctrl-C may end the inference together with this command
                 raise
         status = job.close()
     met = sum(window.kept for window in windows)
@@ -122,7 +122,7 @@ def run(
 
 
 def _refuse_unmeasured(metric: str, side: Side) -> None:
-    """Raise MetricUnavailable where no window of the inference has a metric by itself."""
+    """Raise MetricUnavailable unless a window of the inference alone gives a metric."""
     names = [each.name for each in side.metrics if each.quantity not in RATIOS]
     if metric not in names:
         raise MetricUnavailable(

@@ -71,7 +71,7 @@ def tell_measured(
     as_json: bool,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Write profile and pictures where they are wanted, and print what was measured, JSON with `about`."""
+    """Write the requested profile and pictures, and print the results; JSON also has `about`."""
     if out is not None:
         write_profile(out, results)
     if plot is not None:
@@ -89,7 +89,7 @@ def measured(
     windows: Windows,
     seed: int,
 ) -> list[ModelResult]:
-    """Measure every model, with a progress bar each. Raises ActuationError."""
+    """Return the measurements of every model, with a progress bar for each. Raises ActuationError."""
     results = []
     with Progress(console=console(stderr=True), transient=True) as progress:
         for model in models:
@@ -104,7 +104,7 @@ def measured(
 
 
 def sizes(batches: str) -> tuple[int, ...]:
-    """Return the batch sizes, ascending. Raises ConfigError where they are no such numbers."""
+    """Return the batch sizes, ascending. Raises ConfigError unless all are integers >= 1."""
     try:
         sizes = {int(text) for text in batches.split(",")}
     except ValueError:
@@ -117,7 +117,7 @@ def sizes(batches: str) -> tuple[int, ...]:
 
 
 def cores_of(threads: int) -> list[int]:
-    """Return the cores to use, all that this process may for 0. Raises ConfigError."""
+    """Return the cores to use; for 0 all that this process may use. Raises ConfigError."""
     cores = sorted(os.sched_getaffinity(0))
     if threads > len(cores):
         raise ConfigError(
@@ -128,7 +128,7 @@ def cores_of(threads: int) -> list[int]:
 
 
 def _show_results(results: Sequence[ModelResult]) -> None:
-    """Print what each batch size gained, and how far it can be trusted."""
+    """Print the speed-up at each batch size, the prediction errors and the disturbed windows."""
     out = console()
     rows = [row for result in results for row in _result_rows(result)]
     heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
@@ -166,7 +166,7 @@ def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:
 
 
 def _doubts(result: ModelResult) -> Iterator[str]:
-    """Yield how much was profiled and disturbed, and which packings were not confirmed."""
+    """Yield the number of profiled points and disturbed windows, and the packings not confirmed."""
     bench = result.bench
     yield (
         f"{result.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
@@ -183,4 +183,5 @@ def _doubts(result: ModelResult) -> Iterator[str]:
 
 
 def _named(plan: Sequence[Group]) -> str:
+    """Return a plan as text, like `2×⟨4,8⟩`: instances, threads and items of each."""
     return " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in plan)

@@ -75,7 +75,7 @@ def plan(
 
 
 def _bytes(memory: str) -> float:
-    """Return a size in bytes, infinite for none. Raises ConfigError."""
+    """Return a size in bytes, infinite for an empty text. Raises ConfigError."""
     if not memory:
         return float("inf")
     try:
@@ -87,7 +87,7 @@ def _bytes(memory: str) -> float:
 
 
 def _show_plan(planned: PlannedBatch) -> None:
-    """Print the plan as a table, what it gains, and what to mind."""
+    """Print the plan as a table, its predicted gains, and notes."""
     out = console()
     rows = [*_plan_rows(planned)]
     about = f"{planned.model}: batch of {planned.batch} on {planned.threads} threads"
@@ -117,7 +117,7 @@ def _show_plan(planned: PlannedBatch) -> None:
 
 
 def _plan_rows(planned: PlannedBatch) -> Iterator[tuple[str, str, str, str]]:
-    """Yield a row per shape: which instances, on which cores, with how many items, how long."""
+    """Yield one row per shape: instances, cores, items of each, and predicted time."""
     first, core = 1, 0
     for group, latency_s in zip(planned.plan, planned.plan_latency_s, strict=True):
         last, end = first + group.instances - 1, core + group.instances * group.threads - 1
@@ -142,4 +142,5 @@ def _core_span(first: int, last: int) -> str:
 
 
 def _span(first: int, last: int) -> str:
+    """Return a range of numbers as text."""
     return str(first) if first == last else f"{first}–{last}"

@@ -1,4 +1,4 @@
-"""`jouletune speculation proxy` and `overhead`: llama-server's API, the draft length set, and its cost."""
+"""`jouletune speculation proxy` and `overhead`: a proxy that sets llama-server's draft length, its cost."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def overhead(
 
 
 def _flag(text: str) -> ServerFlag:
-    """Return the flag that `threads=2,1` says. Raises InvalidInput."""
+    """Return the flag of a text like `threads=2,1`. Raises InvalidInput."""
     name, values, default = listed_values(text)
     numbers = not any(isinstance(value, str) for value in values)
     return ServerFlag(name, tuple(sorted(values) if numbers else values), default)
 
 
 def _drafts(given: list[str]) -> dict[str, Draft]:
-    """Return drafts by name, a file's or a method's own name where none is given. Raises ConfigError."""
+    """Return drafts by name; the default name is the file's or the method's. Raises ConfigError."""
     drafts: dict[str, Draft] = {}
     for text in given:
         name, _, source = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""Carrying out a run: one job after the other, each step remembered so that it can be resumed."""
+"""Carry out a run: one job after the other; each step is recorded so that the run can be resumed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tuner.verbs.table import Verbs
 from tuner.wire import Change, StudyView
 
 LOOK_S = 1.0
-"""How often a study is looked at: seldom enough not to disturb what is being measured."""
+"""The interval between polls of a study; shorter ones would disturb the measurement."""
 RELEASE_S = 30.0
 EMPTY_LOOKS = 4
 SETTLED = (Phase.HOLDING, Phase.STOPPED)
 
 
 def drop_leftovers(last: RunRecord, say: Callable[[str], None]) -> None:
-    """Stop the studies an interrupted run left active, and say so."""
+    """Stop the studies that an interrupted run left active, and print each."""
     left = [study for job in last.jobs for study in (job.study, job.control) if study]
     if last.finished or not left:
         return
@@ -47,10 +47,10 @@ def conduct(
     display: Display,
     done: Callable[[Result], None],
 ) -> list[Result]:
-    """Start tuner and agent, carry out every job, and put the devices back.
+    """Start tuner and agent, carry out every job, and restore the devices.
 
-    `done` is called with each result. The record is written after every step, and removed where the run
-    is refused before it has a study.
+    `done` is called with each result. The record is written after every step, and removed if the run is
+    refused before it has a study.
 
     Raises:
         InvalidInput and its kin: a study was refused.
@@ -61,7 +61,7 @@ def conduct(
     except LinkError:
         raise
     except TuningError:
-        # Refused before it had a study: to resume it would only repeat the refusal.
+        # The run was refused before it had a study; to resume it would repeat the refusal.
         if not any(job.study for job in record.jobs):
             forget_run(state_dir)
         raise
@@ -74,6 +74,7 @@ def _conducted(
     display: Display,
     done: Callable[[Result], None],
 ) -> list[Result]:
+    """Return the results of all jobs, with tuner and agent running."""
     results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
     with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
@@ -88,7 +89,7 @@ def _conducted(
 
 @dataclass
 class _Work:
-    """One job at work."""
+    """One job that is carried out."""
 
     record: RunRecord
     state_dir: Path
@@ -99,11 +100,11 @@ class _Work:
 
     @property
     def device(self) -> Device:
-        """The device the job is about, as its agent registered it."""
+        """The job's device, as its agent registered it."""
         return self.at_work.devices[self.job.spec].device
 
     def carry_out(self, title: str) -> Result:
-        """Run the study, and the control beside it where true values exist."""
+        """Run the study, then the control study if true values exist."""
         job = self.job
         job.study = job.study or self._create(job.policy)
         main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
@@ -117,14 +118,15 @@ class _Work:
         return result
 
     def _create(self, policy: str) -> str:
-        # The control predicts nothing, so it supports no safety: it is what the search is compared with.
+        # The control study, to which the search is compared, predicts nothing and so supports no
+        # safety.
         job = self.job
         if policy == CONTROL != job.policy:
             job = job.model_copy(update={"safety": Safety.BALANCED})
         return self.at_work.api.create(draft(job, self.device, policy, self.who)).id
 
     def _tune(self, study: str, title: str) -> StudyResult:
-        """Watch a study until it holds something, and stop it: the run only shows what could be held."""
+        """Return the result of a study once it is settled, and stop it: a run holds nothing."""
         write_run(self.state_dir, self.record)
         api, previous = self.at_work.api, None
         while True:
@@ -147,17 +149,17 @@ class _Work:
 
 
 def settled(api: Verbs[StudyView], view: StudyView) -> bool:
-    """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
+    """Return whether a study is settled: it holds, was stopped, or was paused by the tuner itself."""
     if view.phase is Phase.PAUSED:
         return api.revisions(view.id)[-1].who == TUNER
     return view.phase in SETTLED
 
 
 def _refuse_broken(api: Verbs[StudyView], view: StudyView) -> None:
-    """Return quietly unless the tuner itself paused the study before anything was proposed.
+    """Return unless the tuner itself paused the study before it proposed a plan.
 
     Raises:
-        TuningError: it did, since the policy or every trial failed.
+        TuningError: the tuner paused it, because the policy or every trial failed.
     """
     if view.phase is Phase.PAUSED and view.plan is None:
         _stop(api, view.id, "the run gave up")
@@ -176,9 +178,9 @@ def _stop(api: Verbs[StudyView], study: str, why: str) -> bool:
 
 
 def _wait_released(at_work: Stand, journal: Journal) -> None:
-    """Give the agent time to put every device back; what it leaves, ending the stand restores.
+    """Wait until the agent has restored every device; the end of the stand restores the rest.
 
-    A hold that was ordered a moment ago may still be on its way: the journal must stay empty.
+    An assigned hold may still be on its way to the agent, so the journal must stay empty for several looks.
     """
     deadline = time.monotonic() + RELEASE_S
     empty = 0

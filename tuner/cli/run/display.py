@@ -66,6 +66,7 @@ class Lines:
             self._enter(view.id, view.phase, f": {view.phase_why}")
 
     def _enter(self, study: str, phase: Phase, why: str = "") -> None:
+        """Print a phase unless it was the last one printed."""
         if self._phase.get(study) is not phase:
             self._phase[study] = phase
             self.say(f"  {phase}{why}")
@@ -75,7 +76,7 @@ class Lines:
         self._console.print(text, soft_wrap=True)
 
     def close(self) -> None:
-        """Do nothing: lines need no end."""
+        """Do nothing: lines leave no state in the terminal."""
 
 
 class LiveLine:
@@ -132,7 +133,7 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
 
 
 def best_in_short(view: StudyView) -> str:
-    """Return the change of the objective by the best setting so far; empty while there is none."""
+    """Return the change of the objective at the best setting so far; empty if there is no such setting."""
     by = _changed(view)
     return f"best {by} {requested_metrics(view)[0]}" if by else ""
 
@@ -154,7 +155,7 @@ def best_so_far(view: StudyView) -> str:
 
 
 def _changed(view: StudyView) -> str:
-    """Return the change of the objective by the best feasible setting; empty while there is none."""
+    """Return the change of the objective at the best feasible setting; empty without one."""
     metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return ""

@@ -1,4 +1,4 @@
-"""What a run tunes: from the flags, or the two jobs it does without any."""
+"""The jobs of a run: from its flags, or the two default jobs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tuner.service.drafts import read_constraints, usual_draft
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
-"""The policy beside which every other is shown, where true values exist."""
+"""The policy to which every other is compared if true values exist."""
 
 SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
 DEMO = SIMULATED.model_copy(
     update={"constraints": ("latency_p99_ms <= 40", "throughput_per_s >= 0.98x baseline")}
 )
-"""The first thing a newcomer sees: a camera's board, 25 frames/s; the saving may not cost throughput."""
+"""A new user's first study: a camera's board at 25 frames/s, whose saving may not cost throughput."""
 REAL = RunJob(device="cpu", workload="reference", trials=20, window_s=4.0)
 GPU = RunJob(device="nvidia:0", trials=15, window_s=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the flags say; what is empty or None was not given."""
+    """The values of the flags; empty or None if a flag was not given."""
 
     device: str = ""
     workload: str = ""
@@ -44,7 +44,7 @@ class Wishes:
 
 
 def demand_consent(device: str, *, restart: bool, llm: bool) -> None:
-    """Return quietly where a run restarts a server only by request. Raises ConfigError."""
+    """Return if --allow-restart agrees with the device: required for a unit. Raises ConfigError."""
     units = [spec for spec in specs_in(device) if spec.startswith("unit:")]
     if units and not restart:
         raise ConfigError(
@@ -59,14 +59,13 @@ def demand_consent(device: str, *, restart: bool, llm: bool) -> None:
 
 
 def requested_jobs(wishes: Wishes) -> list[RunJob]:
-    """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
+    """Return the jobs of the flags; refuse wrong flags before a process starts.
 
-    Without a device it is the main job: a simulated board first, then the reference workload on
-    this machine.
+    Without a device the jobs are a simulated board, then the reference workload on this machine.
 
     Raises:
-        InvalidInput: a device, policy, constraint, objective, number of trials or length is wrong, or needs
-            a device to go with it.
+        InvalidInput: a device, policy, constraint, objective, number of trials or length is wrong, or
+            --device is missing.
     """
     if not wishes.device:
         for name in ("workload", "objective"):
@@ -83,18 +82,19 @@ def requested_jobs(wishes: Wishes) -> list[RunJob]:
 
 
 def _usual(device: str) -> RunJob:
-    """Return the job that a device does where the flags leave it open."""
+    """Return the job with a device's defaults."""
     if device == REAL.device:
         return REAL
     if device.split(":")[0] == "jetson":
         return GPU
     if not device.startswith("nvidia:"):
         return SIMULATED
-    # Only the simulated NVML library brings a workload along; a real GPU runs the operator's.
+    # Only the simulated NVML library includes a workload; a real GPU runs the operator's.
     return GPU.model_copy(update={"workload": "simulated" if simulated.is_there() else ""})
 
 
 def _job(default: RunJob, wishes: Wishes) -> RunJob:
+    """Return a default job with the values of the flags. Raises InvalidInput."""
     job = default.model_copy(
         update={
             "policy": wishes.policy or default.policy,
@@ -112,7 +112,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
     )
     demand_policy(job.policy)
     read_constraints(job.constraints or (), {})
-    # A bare name that is not standard may be the workload's own metric: the tuner knows it by then.
+    # A bare name that is not standard may be a metric of the workload; the tuner checks it later.
     if job.objective and (" " in job.objective.strip() or standard(job.objective.strip())):
         Objective.parse(job.objective)
     terms(job)
@@ -120,7 +120,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
 
 
 def terms(job: RunJob) -> Terms:
-    """Return what a job may spend. Raises InvalidInput."""
+    """Return the terms of a job's study. Raises InvalidInput."""
     return Terms(
         trials=job.trials,
         window_s=job.window_s,
@@ -132,7 +132,7 @@ def terms(job: RunJob) -> Terms:
 
 
 def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
-    """Return the study a job asks for on a device, choosing what the job left open.
+    """Return the draft of a job's study on a device, with defaults for values that the job leaves open.
 
     Raises:
         InvalidInput: as `tuner.service.drafts.usual_draft` does.

@@ -1,13 +1,13 @@
-"""`jouletune run --keep`: what a run found, held by the services from now on.
+"""`jouletune run --keep`: the result of a run, held by the services.
 
-The services confirm it themselves: a study of theirs, among the values that the run chose and their own
-defaults, measures its baseline, and compares and holds as every study does. The run's measurements are
-not carried over as evidence: another agent made them, at the load of that hour, before the device went
-back to its original; and an operator who may create a study must not be able to bring invented
-measurements along. That costs a few windows, and what does not save there, or breaks a limit there, is
-not held.
+The services confirm the result with a new study. Its values are those that the run chose and the
+services' defaults; it measures a baseline, compares and holds as every study does. The run's
+measurements are not copied as evidence, for two reasons. Another agent made them, at the load of that
+hour, before the device was restored. And a permission to create a study must not allow invented
+measurements. The confirmation costs a few windows. A setting that does not save with the services, or
+breaks a limit, is not held.
 
-The run has put its device back before the request to the services. Where they refuse, nothing is altered.
+The run restores its device before the request to the services. If they refuse, nothing is altered.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tuner.wire import Change, DeviceView, StudyDraft, StudyView
 
 @dataclass
 class Keeper:
-    """Has the services of a tuner hold what a run finds.
+    """Requests the services of a tuner to hold the result of a run.
 
-    `kept` is the study there once it is created, `why` says why there is none.
+    `kept` is the services' study once it is created; `why` is the reason why none was created.
     """
 
     services: Client
@@ -45,12 +45,12 @@ class Keeper:
     _device: DeviceView | None = field(default=None, init=False)
 
     def check(self, job: RunJob) -> None:
-        """Return quietly if the services could hold what the job finds, before it begins.
+        """Return if the services could hold the job's result; called before the job begins.
 
         Raises:
-            NotFound: they do not know the device.
-            Conflict: it is offline, takes no orders, or has a study; or every device is stopped.
-            LinkError, Unauthorised: the tuner does not answer, or not to us.
+            NotFound: the device is not registered there.
+            Conflict: it is offline, accepts no assignments, or has a study; or every device is stopped.
+            LinkError, Unauthorised: the tuner does not answer, or refuses the token.
         """
         if (stop := self.services.stop_state()).in_force:
             raise Conflict(
@@ -75,13 +75,13 @@ class Keeper:
             )
 
     def keep(self, result: Result, display: Display) -> None:
-        """Create the study that holds what a run found, and watch it until it goes no further.
+        """Create the study that holds the run's result, and watch it until it is settled.
 
-        An interrupt ends only the watching: the services continue.
+        An interrupt ends only the watching; the services continue.
 
         Raises:
-            InvalidInput and its kin: the services cannot do what the run did; nothing is altered.
-            TuningError: they did not confirm it; the study there is stopped and its device at its original.
+            InvalidInput and its kin: the services refuse the study; nothing is altered.
+            TuningError: they did not confirm it; the study is stopped and its device restored.
         """
         if not result.main.won:
             self.why = "the baseline is kept, which needs no study"
@@ -109,7 +109,7 @@ class Keeper:
 
     @property
     def _holds(self) -> bool:
-        """Whether the study there holds anything but the baseline."""
+        """Whether the services' study holds a setting other than the baseline."""
         view = self.kept
         if view is None or view.plan is None:
             return False
@@ -117,14 +117,14 @@ class Keeper:
         return any(setting_key(row.setting) != base for row in view.plan.rows)
 
     def draft(self, result: Result) -> StudyDraft:
-        """Return the study that confirms what a run found: among its values and the defaults there.
+        """Return the draft of the study that confirms a run's result, with its values and the defaults.
 
-        Knobs that the run left at the baseline stay there. It tries no more settings than the run did, and
-        no more than there are.
+        Knobs that the run left at the baseline stay there. The number of trials is at most the run's,
+        and at most the number of settings other than the baseline.
 
         Raises:
             Conflict: another workload runs on the services' device.
-            InvalidInput and its kin: it offers no such knob or value.
+            InvalidInput and its kin: the device has no such knob or value.
         """
         assert self._device is not None, "call check first"
         device, job, view = self._device.device, result.job, result.main.report.study
@@ -155,7 +155,7 @@ class Keeper:
         )
 
     def outcome_lines(self) -> Sequence[str]:
-        """Return in words what became of it, and what to type next."""
+        """Return lines with the study's state and the next command."""
         if self.kept is None:
             return [f"nothing is kept: {self.why}"]
         view = self.kept

@@ -1,4 +1,4 @@
-"""`jouletune run --llm`: a running server of a language model, without a file written by hand."""
+"""`jouletune run --llm`: tune a running server of a language model without a handwritten file."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tuner import files
 from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 
 TRAFFIC_S = 10.0
-"""How long to look for a request of the server's own traffic."""
+"""The longest wait for a request of the server's own traffic."""
 STEP_S = 0.5
 GOOD = {"ttft_p99_ms": "ttft_ms", "tpot_p99_ms": "tpot_ms"}
-"""Constraints whose limits also say which requests count into the goodput."""
+"""Constraints whose limits also define the requests that count as goodput."""
 UNIT = ".service"
 DOCTOR = "`jouletune doctor` gives the reason and the next step"
 
 
 @dataclass(frozen=True, slots=True)
 class LlmRequest:
-    """What the flags ask for."""
+    """The request of the flags."""
 
     url: str
     device: str
@@ -44,7 +44,7 @@ class LlmRequest:
 
     @property
     def load(self) -> RequestedLoad | None:
-        """The load to generate, or None to watch. Raises InvalidInput."""
+        """The load to generate, or None to measure the server's own traffic. Raises InvalidInput."""
         return RequestedLoad.parse(self.generate_load) if self.generate_load else None
 
 
@@ -62,14 +62,14 @@ class LlmFiles:
 
 
 def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
-    """Find out what answers, and write its service file into a folder, by its content if without a name.
+    """Detect the server and write its service file; without a name the file is named by its digest.
 
-    A server under a generated load first answers one request of it, of one token.
+    If a load is to be generated, the server must first answer one of its requests, with one token.
 
     Raises:
-        InvalidInput: no server is recognised, or it cannot be measured so.
-        ActuationError: it does not answer such a request, or does not count the tokens.
-        DeviceLost: nothing answers.
+        InvalidInput: no server is recognised, or it cannot be measured with these flags.
+        ActuationError: it does not answer that request, or does not count the tokens.
+        DeviceLost: no server answers at the URL.
     """
     server, load = find_server(request.url), request.load
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,7 +79,7 @@ def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
         server = server.serving(load.model)
         text = load.bodies(server.model, server.engine.request, request.seed)
         demand_answer(server, text.partition("\n")[0])
-        if server.fresh:  # now it shows its metrics
+        if server.fresh:  # after a request it exposes its metrics
             server = find_server(request.url).serving(load.model)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         bodies = folder / (f"{Path(name).stem}.jsonl" if name else f"llm-{digest}.jsonl")
@@ -106,7 +106,7 @@ def demand_traffic(workload: str, clock: Clock) -> None:
     """Return once the server has answered a request of its own traffic.
 
     Raises:
-        TuningError: none is answered within ten seconds.
+        TuningError: no request is answered within ten seconds.
     """
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
@@ -125,7 +125,7 @@ def demand_traffic(workload: str, clock: Clock) -> None:
 
 
 def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
-    """Yield what was recognised, what would be measured and set, and what is missing; sets nothing."""
+    """Yield the recognised server, its metrics and knobs, and missing parts; set nothing."""
     clock = HostClock()
     with tempfile.TemporaryDirectory(prefix="jouletune-") as name, ExitStack() as stack:
         written = write_files(request, Path(name))
@@ -149,6 +149,7 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
 
 
 def _recognised(server: ServedModel) -> Iterator[tuple[bool, str, str, str]]:
+    """Yield checks of the server: engine, model, metrics."""
     engine = server.engine
     version = engine.title if server.version == "unknown" else f"{engine.title} {server.version}"
     several = len(server.models) > 1
@@ -165,6 +166,7 @@ def _recognised(server: ServedModel) -> Iterator[tuple[bool, str, str, str]]:
 def _settable(
     sides: Sequence[Side], engine: LlmEngine, *, allow_restart: bool
 ) -> Iterator[tuple[bool, str, str, str]]:
+    """Yield checks of the energy meter and of each knob."""
     knobs = [knob for side in sides for knob in side.space.knobs]
     for side in sides[1:]:
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
@@ -183,13 +185,14 @@ def _settable(
 
 
 def _range(knob: Knob) -> str:
+    """Return a knob's values and its current value as text."""
     values = list(knob.values)
     seen = f"{values[0]} to {values[-1]}" if len(values) > 3 else ", ".join(map(str, values))
     return f"{seen} ({len(values)} values), now {knob.default}"
 
 
 def _process(url: str, folder: Path | None) -> LlmProcess:
-    """Return the process that listens at a URL's port: its unit, else a PID file written for this run."""
+    """Return the process that listens at a URL's port, by its unit, else by a PID file written here."""
     table = ProcessTable()
     owners = sorted(table.owners(urlsplit(url).port or 0))
     if not owners:

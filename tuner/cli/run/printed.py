@@ -14,12 +14,12 @@ from tuner.presentation.true_score import Score
 
 
 def print_report(console: Console, result: Result) -> None:
-    """Print what a study of a run gained and cost, and how sure that is."""
+    """Print the saving of a run's study, its cost, and their uncertainty."""
     print_outcome(console, result.main, result.board, truth(result), unavailable(result))
 
 
 def truth(result: Result) -> Iterator[str]:
-    """Yield the true values and the control, where they exist."""
+    """Yield the true values and the control study's result, if they exist."""
     if result.main.score is not None:
         yield f"truth     {true_worth(result.main.score)}"
     if result.control is not None:
@@ -27,16 +27,16 @@ def truth(result: Result) -> Iterator[str]:
 
 
 def unavailable(result: Result) -> Iterator[str]:
-    """Yield what could not be measured or set, a line a reason."""
+    """Yield the metrics and knobs that are not available, one line per reason."""
     for names, why in by_reason(dict(sorted(result.cannot.items()))):
         yield f"unavailable  {names}: {why}"
 
 
 def true_worth(worth: Score) -> str:
-    """Return what a choice is worth by the device's true values."""
+    """Return the saving of the chosen setting by the device's true values."""
     effect = "keeps" if worth.feasible else "BREAKS"
     if not worth.baseline_feasible:
-        # The baseline is shown as the best where nothing keeps the limits.
+        # `score` returns the baseline as the oracle if no setting keeps the limits.
         if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
             return f"no setting meets the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)
@@ -53,11 +53,12 @@ def true_worth(worth: Score) -> str:
 
 
 def _saved(share: float) -> str:
-    """Return in words what a percentage saved is, which may be negative."""
+    """Return a saving in percent as text; a negative one is a cost."""
     return f"saves {share:.1f} %" if share >= 0.0 else f"costs {-share:.1f} % more"
 
 
 def _control(control: StudyResult) -> str:
+    """Return the control study's result as text."""
     report = control.report
     name = f"{report.study.policy} with as many trials"
     at = change(control.held, report.study.baseline.setting)
@@ -65,7 +66,7 @@ def _control(control: StudyResult) -> str:
 
 
 def next_steps(results: Sequence[Result], reach: str) -> Iterator[str]:
-    """Yield what to type next. `reach` is the options that lead there, from a leading blank on."""
+    """Yield the next commands. `reach` is the options that name the database, with a leading blank."""
     for result in results:
         yield f"jouletune trial list {result.main.report.study.id}{reach}"
     yield f"jouletune history{reach}"

@@ -1,4 +1,4 @@
-"""The processes `jouletune run` starts: a tuner and an agent on loopback, tied to its own life."""
+"""The processes of `jouletune run`: a tuner and an agent on loopback, which end with it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ AGENT = "agent"
 
 @dataclass(frozen=True)
 class ChildProcess:
-    """A running child and the file its output goes to."""
+    """A running child and the file of its output."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def check(self) -> None:
-        """Return quietly while the child runs.
+        """Return if the child runs.
 
         Raises:
-            ConfigError: it refused its input; the message is the child's own.
+            ConfigError: it refused its input; the message is the child's.
             TuningError: it ended otherwise; the message names its log.
         """
         code = self.process.poll()
@@ -57,7 +57,7 @@ class ChildProcess:
         )
 
     def end(self) -> None:
-        """End the child and all it started: ask, wait, then kill the group."""
+        """End the child and its descendants: send SIGTERM, wait `GRACE_S`, then kill the group."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ class ChildProcess:
 
 @dataclass
 class Children:
-    """Starts children in a folder and ends them, the last first."""
+    """Starts children with their logs in a folder, and ends them in reverse order."""
 
     folder: Path
     _running: list[ChildProcess] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Children:
     def start(
         self, name: str, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> ChildProcess:
-        """Start `jouletune ARGUMENTS` in a session of its own; its output goes to NAME.log."""
+        """Start `jouletune ARGUMENTS` in a new session; its output goes to NAME.log."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -95,7 +95,7 @@ class Children:
         return child
 
     def check(self) -> None:
-        """Return quietly while all children run; otherwise raise what the ended one says."""
+        """Return if all children run; else raise the error of the first that ended."""
         for child in self._running:
             child.check()
 
@@ -107,7 +107,7 @@ class Children:
 
 @dataclass(frozen=True)
 class Stand:
-    """A tuner and an agent at work, and the operator's API to talk to them."""
+    """A running tuner and agent, and the operator's API."""
 
     api: Client
     devices: Mapping[str, DeviceView]
@@ -120,11 +120,11 @@ def stand(
 ) -> Iterator[Stand]:
     """Start tuner and agent, wait until every device is registered, and end both afterwards.
 
-    `devices` of what comes out is by spec. However it ends, the devices are restored.
+    `Stand.devices` has the specs as keys. The devices are restored after every outcome.
 
     Raises:
         ConfigError: the database, a device or a workload was refused.
-        TuningError: a process ended, or did not come up in time; the message names its log.
+        TuningError: a process ended, or did not start in time; the message names its log.
         ActuationError: a device could not be restored.
     """
     children, begun = Children(state_dir), datetime.now(timezone.utc)
@@ -132,7 +132,7 @@ def stand(
     port_file.unlink(missing_ok=True)
     for name in ("tuner", "agent"):
         (state_dir / f"{name}.log").write_bytes(b"")
-    # A database URL may hold a password: it goes by the environment, not by the command line.
+    # A database URL may contain a password, so it is in the environment, not on the command line.
     environ = {**os.environ, "JOULETUNE_DB": db, "PYTHONUNBUFFERED": "1"}
     tuner = ["tuner", "serve", "--host", "127.0.0.1", "--port", "0"]
     tuner += ["--token-file", str(token_file), "--port-file", str(port_file)]
@@ -160,7 +160,7 @@ def stand(
 
 
 def await_file(file: Path, children: Children, failing: str) -> None:
-    """Return once a child has written a file. Raises LinkError: it took too long; `failing` says so."""
+    """Return once a child has written a file. Raises LinkError with the message `failing` on timeout."""
     _until(file.is_file, children, failing)
 
 
@@ -172,7 +172,7 @@ def last_error(log: Path) -> str:
 
 
 def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
-    """Return whether all devices are registered. Raises ActuationError where one does not answer."""
+    """Return whether all devices are registered. Raises ActuationError: one could not be opened."""
     refused = re.search(
         r"event=not_opened device=(\S+) why=['\"](.*)['\"]$",
         log.read_text("utf-8", "replace"),
@@ -186,15 +186,15 @@ def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bo
 
 
 def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:
-    """Return the devices by id that were registered since then: the database knows older ones, too."""
+    """Return the devices that registered since a moment, by id; the database also has older ones."""
     return {v.device.id: v for v in api.devices() if v.device.seen_at >= since}
 
 
 def _until(done: Callable[[], bool], children: Children, failing: str) -> None:
-    """Return once `done`, looking whether all children still run.
+    """Return once `done` returns true; meanwhile check that all children run.
 
     Raises:
-        LinkError: it took too long.
+        LinkError: it took longer than `START_S`.
     """
     deadline = time.monotonic() + START_S
     while not done():

@@ -1,4 +1,4 @@
-"""`jouletune run --command`: a program on the command line, as the file that an agent reads."""
+"""`jouletune run --command`: the flags of a program, written as a workload file for the agent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.typed_toml import to_toml
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 NAME = "program-{}.toml"
-"""By what it says: of two runs in one folder, neither finds the other's."""
+"""The name has a digest of the content, so two runs in one folder write different files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The request: the command, and its knobs and metrics as they were written."""
+    """The command, and its knobs and metrics as typed."""
 
     command: str
     knobs: Sequence[str] = ()
@@ -30,7 +30,7 @@ class Program:
     runs: int | None = None
 
     def text(self) -> str:
-        """Return the file that says so. Raises InvalidInput."""
+        """Return the content of the workload file. Raises InvalidInput."""
         try:
             words = shlex.split(self.command)
         except ValueError as error:
@@ -46,6 +46,7 @@ class Program:
         return "\n".join(self._lines(words)) + "\n"
 
     def _lines(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the lines of the workload file."""
         yield f"name = {to_toml(Path(words[0]).name)}"
         yield f"run = {to_toml(list(words))}"
         yield f"folder = {to_toml(str(Path.cwd()))}"
@@ -69,7 +70,7 @@ def write_program(program: Program, state_dir: Path) -> str:
     """Write a program's file into the state folder; return the workload's spec.
 
     Raises:
-        InvalidInput: the command, a knob or a metric cannot be; nothing is kept then.
+        InvalidInput: the command, a knob or a metric is invalid; no file is left then.
     """
     text = program.text()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -89,7 +90,7 @@ def write_program(program: Program, state_dir: Path) -> str:
 
 
 WRITTEN = re.compile(r"[+-]?0[0-9]|.*_")
-"""A word that a number would not give back."""
+"""A word that differs from the text of its number."""
 
 
 def listed_values(text: str) -> tuple[str, list[Value], Value]:
@@ -117,7 +118,7 @@ def listed_values(text: str) -> tuple[str, list[Value], Value]:
 
 
 def _values(words: Sequence[str]) -> list[Value]:
-    """Return all as whole numbers, or as numbers, or else as texts: `01` reaches the program as it is."""
+    """Return all words as integers, else as numbers, else as texts; `01` stays a text."""
     for kind in () if any(map(WRITTEN.match, words)) else (int, float):
         try:
             return [kind(word) for word in words]

@@ -1,4 +1,4 @@
-"""The result of one job of a run: what the study reports, and what its choice is truly worth."""
+"""The result of one job of a run: the study's report, and the choice by the true values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.wire import SettingView, StudyView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResult(StudyOutcome):
-    """One study of a run at its end. `score` is None where only measuring can tell."""
+    """One study of a run at its end. `score` is None if the device has no true values."""
 
     front: tuple[SettingView, ...] = ()
     score: Score | None = None
@@ -26,9 +26,9 @@ class StudyResult(StudyOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One job at its end: its study, and the control's beside it where there is one.
+    """One job at its end: its study, and the control study if there is one.
 
-    `cannot` says what cannot be set or measured on the device, and why.
+    `cannot` has the device's unavailable knobs and metrics, each with the reason.
     """
 
     job: RunJob
@@ -39,7 +39,7 @@ class Result:
 
 
 def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> StudyResult:
-    """Return how a study ended: what it holds, or held until it was stopped."""
+    """Return the result of a study that is settled."""
     report = api.report(study)
     study_result = StudyResult.of(report, api.revisions(study), api.trials(study))
     study_result = replace(study_result, front=tuple(api.pareto(study)))
@@ -53,7 +53,7 @@ def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> S
 
 
 def document(result: Result) -> dict[str, Plain]:
-    """Return a result as `jouletune run --json` prints it: what `report --json` tells, and more."""
+    """Return a result as `jouletune run --json` prints it: the fields of `report --json`, and more."""
     worth = result.main.score
     return {
         **printed.document(result.main),
@@ -66,7 +66,7 @@ def document(result: Result) -> dict[str, Plain]:
 
 
 def _worth(worth: Score | None) -> dict[str, Plain]:
-    """Return what the choice of a study is worth by the device's true values."""
+    """Return the captured saving and the feasibility of a choice by the device's true values."""
     return {
         "captured": None if worth is None else plain(worth.captured),
         "feasible": None if worth is None else worth.feasible,
@@ -74,6 +74,7 @@ def _worth(worth: Score | None) -> dict[str, Plain]:
 
 
 def _truth(worth: Score) -> dict[str, Plain]:
+    """Return the true values of baseline, choice and oracle."""
     points: Mapping[str, object] = {
         "baseline": worth.baseline,
         "best": worth.best,
@@ -84,6 +85,7 @@ def _truth(worth: Score) -> dict[str, Plain]:
 
 
 def _control(control: StudyResult) -> dict[str, Plain]:
+    """Return the control study's result."""
     return {
         "study": control.report.study.id,
         "policy": control.report.study.policy,

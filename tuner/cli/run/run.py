@@ -1,4 +1,4 @@
-"""`jouletune run`: the main job. One tuner and one agent as local processes, tuned and reported."""
+"""`jouletune run`: tune this machine with a tuner and an agent as local processes, and report."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def run(
 
 
 def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:
-    """Write the configuration of a model server, or list what would be measured and set."""
+    """Write the configuration of a model server, or list its metrics and knobs."""
     if file is not None:
         written = write_files(request, file.absolute().parent, file.name)
         lines = [
@@ -293,12 +293,13 @@ def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:
 
 
 def _documents(checks: Sequence[tuple[bool, str, str, str]]) -> list[dict[str, object]]:
+    """Return checks as JSON objects."""
     return [{"about": a, "there": t, "seen": s, "hint": h} for t, a, s, h in checks]
 
 
 @contextmanager
 def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
-    """Open the services that are to hold the result. Raises ConfigError where none are named."""
+    """Open the services that will hold the result. Raises ConfigError: no tuner is named."""
     where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
     if not where.tuner:
         raise ConfigError(
@@ -310,7 +311,7 @@ def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
 
 
 def _requested_run(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
-    """Return the run that the flags ask for."""
+    """Return the record of the run that the flags request."""
     url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
     return RunRecord(
         db=url,
@@ -321,7 +322,7 @@ def _requested_run(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
 
 
 def _begin(record: RunRecord, state_dir: Path) -> None:
-    """Write down that a run begins, the studies of an interrupted one before it stopped."""
+    """Stop the studies of an interrupted run, and write the record of the new one."""
     last = read_run(state_dir)
     if last is not None:
         drop_leftovers(last, lambda text: typer.echo(text, err=True))
@@ -329,7 +330,7 @@ def _begin(record: RunRecord, state_dir: Path) -> None:
 
 
 def _unfinished(state_dir: Path) -> RunRecord:
-    """Return the run to continue. Raises NotFound where there is none."""
+    """Return the record of the run to continue. Raises NotFound: no run is unfinished."""
     last = read_run(state_dir)
     if last is None or last.finished:
         reason = "the last run is complete" if last else "there was no run"
@@ -340,7 +341,7 @@ def _unfinished(state_dir: Path) -> RunRecord:
 
 
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
-    """Carry out the run and report it; what could not be measured here is listed in the report."""
+    """Carry out the run and report it, with the unavailable metrics and knobs."""
     handler = logging.FileHandler(state_dir / "run.log", delay=True)
     handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
     logging.basicConfig(handlers=[handler])
@@ -382,7 +383,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
 def _conclude(
     finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console, keeps: str
 ) -> None:
-    """Print the summary of the run and where to read more; its page is written where that can be drawn."""
+    """Print the summary and further commands; write the report page if its packages are installed."""
     reach = _reach(record, state_dir)
     page = None
     try:
@@ -398,7 +399,7 @@ def _conclude(
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:
-    """Have the services hold what the run found. Raises TuningError, with what became of it."""
+    """Request the services to hold the run's result. Raises TuningError with the study's state."""
     try:
         keeper.keep(finished[-1], display)
     except KeyboardInterrupt:
@@ -414,17 +415,17 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
 
 
 OTHERS_USED = "other processes used"
-"""How a discarded window says why: see `agents.target.measure`."""
+"""Text in the reason of a discarded window: see `agents.target.measure`."""
 ALLOW_OTHERS = (
     "stop the other programs, or allow what they use: --foreign-share 0.5 (a share of the machine)"
 )
 
 
 def _refuse_untuned(finished: Sequence[Result], reach: str) -> None:
-    """Return quietly unless a study of the run could tune nothing: no script may take that for done.
+    """Return unless a study of the run tuned nothing, which must not exit with 0 in a script.
 
     Raises:
-        TuningError: one could not; the message says why.
+        TuningError: a study tuned nothing; the message has the reason.
     """
     for result in finished:
         view = result.main.report.study
@@ -439,7 +440,7 @@ def _refuse_untuned(finished: Sequence[Result], reach: str) -> None:
 
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run, and further ones not disturb the restore."""
+    """End the run at the first Ctrl-C or SIGTERM, and ignore further ones during the restore."""
 
     def interrupt(_number: int, _frame: object) -> None:
         for number in before:
@@ -455,5 +456,5 @@ def _one_interrupt() -> Iterator[None]:
 
 
 def _reach(record: RunRecord, state_dir: Path) -> str:
-    """Return the options that lead to the run's database; none from the folder it began in."""
+    """Return the option for the run's database; empty if the state folder is the default."""
     return "" if state_dir == STATE_DIR else f" --db {record.db}"

@@ -1,4 +1,4 @@
-"""The last lines of a run: what it saved, whether the limits hold, what it cost, and what to do next."""
+"""The last lines of a run: saving, limits, cost and the next step."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def write_page(results: Sequence[Result], state_dir: Path, at: datetime) -> Path
 def summary(
     results: Sequence[Result], page: Path | None, reach: str, keeps: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Yield a label and a text a line.
+    """Yield the label and the text of each line.
 
-    `reach` is the options that lead to the run's database, `keeps` the tuner whose services hold the
-    result (empty: none do).
+    `reach` is the option for the run's database, `keeps` the tuner whose services hold the result
+    (empty if none does).
     """
     if not results:
         return
@@ -48,11 +48,12 @@ def summary(
 
 
 def _device(result: Result) -> str:
+    """Return the devices of a study as text."""
     return joined(result.main.report.study.devices)
 
 
 def _saved(result: Result) -> str:
-    """Return what the held setting saves of the objective."""
+    """Return the saving of the chosen setting in the objective."""
     report = result.main.report
     gain = improved(report)
     if not result.main.tuned:
@@ -65,7 +66,7 @@ def _saved(result: Result) -> str:
 
 
 def _limits(results: Sequence[Result]) -> Iterator[str]:
-    """Yield whether the held settings keep the limits, and how often exploring broke one."""
+    """Yield whether the best settings keep the limits, and how many windows of exploring broke one."""
     if not any(result.main.report.study.constraints for result in results):
         yield "none were set"
         return
@@ -90,7 +91,7 @@ def _limits(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _next(results: Sequence[Result]) -> str:
-    """Return the next step: after a trial of the product one's own service, then holding the result."""
+    """Return the next step: tune an own service first, then hold its result."""
     own = [one for one in results if one.job.workload not in ("", "reference")]
     if not own:
         return "`jouletune doctor`, then `jouletune run --device …` with your own service"
@@ -100,6 +101,7 @@ def _next(results: Sequence[Result]) -> str:
 
 
 def _cost(result: Result) -> str:
+    """Return the duration and the energy of exploring as text."""
     bill = result.main.report.bill
     energy = "" if bill.explored_j is None else f" and {figure('energy_j', bill.explored_j)}"
     return f"{duration(bill.seconds)}{energy}"

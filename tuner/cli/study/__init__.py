@@ -1,1 +1,1 @@
-"""Verbs about one study, or about what studies found."""
+"""Verbs about studies, their trials and results."""

@@ -1,4 +1,4 @@
-"""Which studies a report or an export is about."""
+"""The choice of studies for a report or an export."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tuner.wire import StudyView
 
 
 def of_group(views: Sequence[StudyView], group: str) -> list[StudyView]:
-    """Return the studies of a group of a fleet file, all where it is empty.
+    """Return the studies of a group of a fleet file; all studies for an empty name.
 
     Raises:
-        NotFound: no study is in it.
+        NotFound: no study is in the group.
     """
     members = [view for view in views if group in ("", view.group)]
     if group and not members:
@@ -28,14 +28,15 @@ def of_group(views: Sequence[StudyView], group: str) -> list[StudyView]:
 def chosen(
     api: Api, study: str, since: str, now: datetime, group: str = ""
 ) -> tuple[Sequence[StudyView], datetime | None]:
-    """Return one study, or all (of a group) that were active since a moment, which comes with them.
+    """Return one study, or all (of a group) that were active since a moment, and the moment.
 
-    Active were those that are not stopped, or were made or stopped since. Without either it is all.
+    A study was active if it is not stopped, or was created or stopped since. Without `since` all are
+    returned, and None.
 
     Raises:
-        ConfigError: a study is given, and a moment or a group.
-        InvalidInput: the moment is none.
-        NotFound: there is no such study, or no study in the group.
+        ConfigError: a study is given together with a moment or a group.
+        InvalidInput: `since` is not a time.
+        NotFound: the study does not exist, or the group has no study.
     """
     if study and since:
         raise ConfigError("both STUDY and --since are given", hint="give one")
@@ -49,6 +50,7 @@ def chosen(
 
 
 def _active(api: Api, view: StudyView, start: datetime) -> bool:
+    """Return whether a study was active since a moment."""
     if view.error or view.phase is not Phase.STOPPED or view.created_at >= start:
         return True
     return api.revisions(view.id)[-1].at >= start

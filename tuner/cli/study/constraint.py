@@ -60,6 +60,7 @@ def clear(api: Api, study: StudyId, why: Why = "") -> Answer:
 
 
 def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
+    """Replace the constraints, and return the study with the change as text."""
     change = ConstraintChange(who=user_name(), why=why, constraints=tuple(texts))
     before = api.study(study).revision
     view = api.set_constraints(study, change)

@@ -154,7 +154,7 @@ def create(
 
 
 def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
-    """Yield what an operator should know before the study ends."""
+    """Yield notes for the operator: a default constraint, an unlimited capacity, a study that waits."""
     if chosen and view.constraints:
         yield f"no --constraint was given; the default is {joined(view.constraints)}"
     capacity = called(CAPACITY, view.quantities)
@@ -167,12 +167,12 @@ def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
 def _choices(
     api: Api, devices: Sequence[str], texts: Sequence[str]
 ) -> dict[str, tuple[Value, ...]]:
-    """Return `KNOB=V1,V2` texts as the knobs' own values."""
+    """Return the values of `KNOB=V1,V2` texts in the knobs' types."""
     if not texts:
         return {}
     space = next((d.device.space for d in api.devices() if d.device.id in devices), None)
     if space is None:
-        return {}  # creating will say that the device is not registered
+        return {}  # `create` refuses a device that is not registered
     chosen: dict[str, tuple[Value, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
@@ -184,6 +184,6 @@ def _choices(
 
 
 def _value(knob: Knob, text: str) -> Value:
-    """Return the knob's value that is written so."""
+    """Return the knob's value with this text."""
     spelled: Mapping[str, Value] = {str(value): value for value in knob.values}
     return spelled[text] if text in spelled else knob.values[knob.index(text)]

@@ -23,10 +23,10 @@ from tuner.presentation.figures import how_many
 
 
 class Destination(Protocol):
-    """Where studies go."""
+    """A destination of exported studies."""
 
     def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study, adding what is not there yet. Raises StoreError."""
+        """Write a study and its trials that are not stored yet. Raises StoreError."""
         ...
 
 
@@ -59,7 +59,7 @@ def mlflow(
             "no MLflow is given", hint="give --tracking-uri, or set MLFLOW_TRACKING_URI"
         )
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-    # By itself MLflow tries for four minutes to reach a server that is not there.
+    # MLflow's default is to retry an unreachable server for four minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     where = f"{tracking_uri}, experiment {experiment}"
     to = partial(MlflowExport, tracking_uri, experiment)
@@ -91,9 +91,9 @@ def optuna(
 def _export(
     api: Api, opened: Callable[[], Destination], where: str, study: str, since: str
 ) -> Answer:
-    """Write the studies that were chosen, and say how many trials are there now.
+    """Write the chosen studies and return the counts of trials.
 
-    Where they go is opened last: a wrong request makes no database.
+    The destination is opened last, so that a refused request creates no database.
     """
     count, faults = ExportCount(), []
     views, _ = chosen(api, study, since, datetime.now(timezone.utc))
@@ -109,7 +109,7 @@ def _export(
             )
         except (ConnectionError, StoreError):
             raise
-        except Exception as error:  # one bad study must not keep the others here
+        except Exception as error:  # one damaged study must not prevent the export of the others
             if study:
                 raise
             faults.append(f"study {view.id} is left out: {error}")

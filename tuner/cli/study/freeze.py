@@ -1,4 +1,4 @@
-"""`jouletune study freeze` and `thaw`: nothing is tried for a while, and holds stay."""
+"""`jouletune study freeze` and `thaw`: suspend trials while holds stay."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ def thaw(
 
 
 def _answer(views: list[StudyView], how: str) -> Answer:
+    """Return the studies and their number."""
     return Answer(views, f"{how_many(len(views), 'study', 'studies')} {how}")
 
 
 def _chosen(api: Api, study: str, group: str, every: bool) -> list[str]:
-    """Return the ids of the studies that are meant.
+    """Return the ids of the chosen studies.
 
     Raises:
-        ConfigError: none or several of these options are given.
+        ConfigError: none or several of STUDY, --group and --all are given.
         NotFound: no study is in the group.
     """
     if (ways := (bool(study), bool(group), every).count(True)) != 1:

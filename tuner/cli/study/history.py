@@ -24,11 +24,11 @@ from tuner.presentation.figures import joined, shown
 from tuner.verbs.questions import parsed
 
 NO_TRIALS = "no trials yet, or none matches the filters"
-"""Shown in place of a table, and beside a CSV that has a header only."""
+"""Printed in place of an empty table, and on stderr beside an empty CSV."""
 
 
 class Format(StrEnum):
-    """How the history is written."""
+    """The format of the history."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -92,7 +92,7 @@ def history(
 
 
 def question(options: Mapping[str, str], now: datetime) -> HistoryQuestion:
-    """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
+    """Return the filters as a question. Raises InvalidInput: a value is unknown, or is not a time."""
     filters = {name: parsed(name, text, now, f"--{name}") for name, text in options.items() if text}
     return HistoryQuestion(**filters)  # type: ignore[arg-type]
 

@@ -28,6 +28,7 @@ def list_(api: Api, group: OfGroup = "") -> Answer:
 
 
 def _row(view: StudyView) -> tuple[str, ...]:
+    """Return a study in `COLUMNS`."""
     first, *others = view.devices
     best = view.best
     return (

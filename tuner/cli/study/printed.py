@@ -1,4 +1,4 @@
-"""What a study gained and cost: for people, and as JSON."""
+"""The saving and the cost of a study, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.presentation.reports import about, account, comparison, provenance, v
 
 
 def document(main: StudyOutcome) -> dict[str, Plain]:
-    """Return how a study stands or ended: its report, why it is so, and every trial."""
+    """Return the report of a study, the reason for its outcome, and every trial."""
     report = plain(main.report)
     assert isinstance(report, dict)
     return {
@@ -28,7 +28,7 @@ def document(main: StudyOutcome) -> dict[str, Plain]:
 
 
 def saving_percent(main: StudyOutcome) -> float | None:
-    """Return the saving as releases before reported it; `saving` has its standard error, too."""
+    """Return the saving in percent, as earlier releases reported it; `saving` also has its error."""
     saving = main.report.saving
     return None if saving is None else 100.0 * saving.mean
 
@@ -40,7 +40,7 @@ def print_outcome(
     beside: Iterable[str] = (),
     lacking: Iterable[str] = (),
 ) -> None:
-    """Print what a study gained and cost; `beside` goes after the bill, `lacking` to the end."""
+    """Print the saving and the cost of a study; `beside` follows the bill, `lacking` is last."""
     view = main.report.study
     console.print()
     title = f"Study {view.id}: {view.workload} on {board or joined(view.devices)}"

@@ -36,11 +36,11 @@ MARKS = {
     ">trials": "+>trials",
     "setting": "~setting",
 }
-"""How columns of the overview fit a narrow terminal: see `tuner.cli.listing`."""
+"""Marks of the overview's columns for narrow terminals: see `tuner.cli.listing`."""
 
 
 class ReportFormat(StrEnum):
-    """How a report is written."""
+    """The format of a report."""
 
     TEXT = "text"
     JSON = "json"
@@ -94,10 +94,10 @@ def report(
 def _all_reported(
     api: Api, views: Sequence[StudyView], since: datetime | None
 ) -> tuple[list[ReportedStudy], list[str]]:
-    """Return the studies that can be reported, and of each other one why it cannot.
+    """Return the studies that can be reported, and a message for each other study.
 
     Raises:
-        TuningError: it is the only one, or the tuner does not answer.
+        TuningError: the only study cannot be reported, or the tuner does not answer.
     """
     reported, faults = [], []
     for view in views:
@@ -113,6 +113,7 @@ def _all_reported(
 
 
 def _reported(api: Api, view: StudyView, since: datetime | None) -> ReportedStudy:
+    """Return a study's report, history and Pareto front."""
     report, revisions = api.report(view.id, since), api.revisions(view.id)
     outcome = StudyOutcome.of(report, revisions, api.trials(view.id))
     period = report.bill.periods[0] if since is not None else None
@@ -126,10 +127,10 @@ def _write(
     format: ReportFormat,
     output: Path | None,
 ) -> None:
-    """Write the report; every file of it whole, or none.
+    """Write the report; either all of its files or none.
 
     Raises:
-        ConfigError: what draws it is not installed.
+        ConfigError: a package that draws it is not installed.
         StoreError: a file cannot be written.
     """
     pictures: dict[str, str] = {}
@@ -171,18 +172,19 @@ def _as_text(reported: Sequence[ReportedStudy], heading: str) -> str:
 
 
 def _pictures(reported: Sequence[ReportedStudy]) -> dict[str, str]:
-    """Return an SVG for each study that has measured something."""
+    """Return an SVG for each study with measurements."""
     charts = {one.id: next(iter(one.charts().values()), None) for one in reported}
     titles = {one.id: one.title for one in reported}
     return {id: svg(drawn(c, titles[id])) for id, c in charts.items() if c is not None}
 
 
 def _beside(output: Path, study: str) -> Path:
+    """Return the path of a study's picture beside the report."""
     return output.with_name(f"{output.stem}-{study}.svg")
 
 
 def _write_all(texts: dict[Path, str]) -> None:
-    """Write files, and remove those that are there where one cannot be. Raises StoreError."""
+    """Write files; if one fails, remove those that this call created. Raises StoreError."""
     written: list[Path] = []
     for path, text in texts.items():
         new = not path.exists()

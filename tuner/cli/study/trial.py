@@ -66,6 +66,7 @@ def show(
 
 
 def _facts(trial: TrialView, view: StudyView) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each line of `trial show`."""
     yield "trial", f"{trial.number} of study {view.id}, attempt {trial.attempt}"
     yield "device", trial.device or joined(view.devices)
     yield "result", result(trial.state, trial.verdict, cut=trial.censored)
@@ -91,10 +92,12 @@ def _facts(trial: TrialView, view: StudyView) -> Iterator[tuple[str, str]]:
 
 
 def _seconds(trial: TrialView) -> float:
+    """Return the duration of an ended trial, 0 while it runs."""
     return (trial.ended_at - trial.started_at).total_seconds() if trial.ended_at else 0.0
 
 
 def _row(trial: TrialView, view: StudyView, loads: bool) -> tuple[str, ...]:
+    """Return a trial as a row of `trial list`."""
     return (
         str(trial.number),
         result(trial.state, trial.verdict, cut=trial.censored),
@@ -108,6 +111,6 @@ def _row(trial: TrialView, view: StudyView, loads: bool) -> tuple[str, ...]:
 
 
 def result(state: TrialState, verdict: Verdict | None, *, cut: bool = False) -> str:
-    """Return a completed trial's verdict, of any other its state; `cut` marks a shortened window."""
+    """Return a completed trial's verdict, else its state; `cut` marks a shortened window."""
     word = str(verdict) if verdict is not None and state is TrialState.COMPLETED else str(state)
     return f"{word}, cut short" if cut else word

@@ -17,9 +17,9 @@ from tuner.wire import StudyView
 
 LOOK_S = 1.0
 TIMED_OUT = 124
-"""The exit code after the timeout, as timeout(1) has it."""
+"""The exit code after the timeout, as of timeout(1)."""
 ENDED = (Phase.HOLDING, Phase.PROPOSED, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only by an operator or a drift."""
+"""Phases that a study leaves only by an operator's command or by drift."""
 
 
 @with_api()
@@ -58,12 +58,14 @@ def wait(
 
 
 def _missed(view: StudyView, why: str, code: int = 1) -> Answer:
+    """Return the failed result of a wait."""
     step = f"`jouletune study show {view.id}` has the details"
     text = f"study {view.id} did not reach that status: {why}; {step}"
     return Answer(view, text, failed=True, code=code)
 
 
 def _phase(text: str) -> Phase:
+    """Return the phase with a name. Raises InvalidInput."""
     try:
         return Phase(text)
     except ValueError:
