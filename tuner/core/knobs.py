@@ -34,24 +34,27 @@ SettingKey = tuple[tuple[str, Value], ...]
 
 
 def setting_key(setting: Setting) -> SettingKey:
-    """Return a hashable form of a setting, the same whatever the order of its knobs."""
+    """Return a hashable form of a setting that does not depend on the order of its knobs."""
     return tuple(sorted(setting.items()))
 
 
 class Part(StrEnum):
-    """Which side a knob belongs to: the hardware or the thing that runs on it."""
+    """The side that a knob belongs to: the hardware, or the workload that runs on it."""
 
     DEVICE = "device"
     WORKLOAD = "workload"
 
 
 class Role(StrEnum):
-    """What a knob does to work and power: declared by who offers it, never guessed from its name."""
+    """The effect of a knob on work and power.
+
+    The driver or the workload that offers a knob declares its role; it is never guessed from the name.
+    """
 
     CORE_CLOCK = "core_clock"
-    """The clock of what does the work: a GPU's cores, or a CPU's where there is none."""
+    """The clock of the cores that do the work: a GPU's, or a CPU's in a device without a GPU."""
     MEMORY_CLOCK = "memory_clock"
-    """The clock of memory, or of the fabric to it."""
+    """The clock of the memory, or of the fabric between it and the cores."""
     CPU_CLOCK = "cpu_clock"
     """The clock of a CPU that does the work itself, or of one of its clusters."""
     HOST_CLOCK = "host_clock"
@@ -60,31 +63,31 @@ class Role(StrEnum):
     """Whether a CPU may clock itself above its nominal clock: off or on."""
     POWER_LIMIT = "power_limit"
     BATCH = "batch"
-    """How many items are done at once."""
+    """The number of items that are processed at once."""
     CEILING = "ceiling"
-    """How many requests may be under way at once."""
+    """The most requests that may be in progress at once."""
     HOST_CORES = "host_cores"
-    """Cores of a CPU that only feeds a GPU."""
+    """The number of cores of a CPU that only feeds a GPU."""
     PARALLEL = "parallel"
-    """How much works side by side: threads, cores, instances, GPUs."""
+    """The degree of parallelism: the number of threads, cores, instances or GPUs."""
     SPECULATION_LENGTH = "speculation_length"
-    """How many tokens a draft proposes per step; 0 is off."""
+    """The number of tokens that a draft model proposes per step; 0 is off."""
     DRAFT = "draft"
-    """Which draft proposes them."""
+    """The draft model that proposes them."""
     PARTICIPANTS = "participants"
-    """How many clients train in a federated round (K)."""
+    """The number of clients that train in a federated round (K)."""
     LOCAL_BATCH = "local_batch"
     """The batch size that a class of clients trains with (B)."""
     LOCAL_EPOCHS = "local_epochs"
-    """How often a class of clients goes through its data in a round (E)."""
+    """The number of passes of a class of clients through its data in a round (E)."""
     AVERAGING_STEPS = "averaging_steps"
-    """How many steps clients train between two averagings, in place of epochs."""
+    """The number of steps that clients train between two averagings, in place of epochs."""
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it takes to change a knob: seconds until it is in force, and whether the workload restarts."""
+    """The cost of a change of a knob: seconds until it is in force, and whether the workload restarts."""
 
     seconds: Span = 0.0
     restart: bool = False
@@ -92,16 +95,17 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A thing that can be set, as the finite ordered list of its values.
+    """A parameter of a device or a workload, as the finite ordered list of its values.
 
-    `values` are in the knob's natural order (numbers ascending), `default` is the vendor's or the
-    workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`; what the
-    knob does is its `role`. One that is `by_choice` is left at its default in a study that names no values
-    of it: setting it at all has a price of its own. Where its `condition` does not hold it has no effect.
-    Past each of its `breaks`, ascending, what it does may change: threads past the cores of a socket.
+    `values` are in the knob's natural order (numbers ascending). `default` is the choice of the vendor or
+    of the workload, and so the baseline. The unit is part of the name: `gpu.clock_mhz`. `role` is the
+    knob's effect. A knob that is `by_choice` stays at its default in a study that names no values of it,
+    because setting it at all has a price. A knob has no effect while its `condition` does not hold.
+    Above each of its `breaks`, ascending, its effect may change: more threads than a socket has cores.
 
     Raises:
-        InvalidInput: no values, duplicate or non-finite ones, breaks out of order, or another default.
+        InvalidInput: no name, no values, duplicate or non-finite values, breaks out of order, or a default
+            that is not one of the values.
     """
 
     name: str
@@ -133,7 +137,7 @@ class Knob:
             )
 
     def __str__(self) -> str:
-        """Return the name, and when it has an effect: `prefetch if workers > 0`."""
+        """Return the name, with the condition under which it has an effect: `prefetch if workers > 0`."""
         return self.name if self.condition is None else f"{self.name} if {self.condition}"
 
     def index(self, value: Value) -> int:
@@ -156,14 +160,14 @@ class Knob:
 class Space:
     """The settings a study may choose from.
 
-    All combinations of the knobs' values, or, where `only` is not empty, just those listed: a
-    measured table has holes, and some combinations are forbidden. `only` settings name every knob. A knob
-    whose condition does not hold, or is on a knob that has no effect itself, has its default: no two
-    settings of a space differ only in what has no effect.
+    These are all combinations of the knobs' values, or, if `only` is not empty, just those in `only`: a
+    measured table has holes, and some combinations are forbidden. A setting in `only` names every knob. A
+    knob has its default if its condition does not hold, or is on a knob without effect. So no two settings
+    of a space differ only in knobs without effect.
 
     Raises:
-        InvalidInput: two knobs of one name, a combination listed twice, a default setting that `only`
-            leaves out, or conditions in a cycle.
+        InvalidInput: two knobs have one name, a combination is listed twice, `only` leaves out the default
+            setting, or conditions form a cycle.
         UnknownKnob, OutOfRange: an entry of `only` or a condition does not fit the knobs.
     """
 
@@ -202,7 +206,7 @@ class Space:
         """Return the knob of that name.
 
         Raises:
-            UnknownKnob: there is none.
+            UnknownKnob: the space has no knob of that name.
         """
         for knob in self.knobs:
             if knob.name == name:
@@ -211,10 +215,10 @@ class Space:
         raise UnknownKnob(f"there is no knob {name!r}", hint=f"available knobs: {names}")
 
     def check(self, setting: Setting) -> None:
-        """Return quietly when the setting is a point of the space.
+        """Return quietly if the setting is a point of the space.
 
         Raises:
-            UnknownKnob: it names a knob that is not there, or leaves one out.
+            UnknownKnob: the setting names a knob that the space lacks, or leaves one out.
             OutOfRange: a value, or the combination, is not in the space.
         """
         self._check_values(setting)
@@ -227,7 +231,7 @@ class Space:
             )
 
     def grid(self) -> Iterator[Setting]:
-        """Yield every setting, in the order of the knobs' lists, the last knob fastest."""
+        """Yield every setting, in the order of the knobs' lists; the last knob changes fastest."""
         if self.only:
             yield from self.only
             return
@@ -239,14 +243,14 @@ class Space:
             yield dict(zip(names, values, strict=True))
 
     def canonical(self, setting: Setting) -> Setting:
-        """Return a setting with every knob that has no effect in it at its default."""
+        """Return a setting in which every knob without effect has its default."""
         dead = {k.name: k.default for k in self.knobs if not self._has_effect(k, setting)}
         return {**setting, **dead} if dead else setting
 
     def restricted(self, choices: Mapping[str, tuple[Value, ...]]) -> Space:
         """Return the space with some knobs cut down to the given values.
 
-        The default stays: it is the baseline that limits and savings are relative to.
+        The default stays: it is the baseline for limits and savings.
 
         Raises:
             UnknownKnob, OutOfRange: a choice does not fit the knobs, or leaves the default out.
@@ -272,7 +276,7 @@ class Space:
         return Space(knobs, listed)
 
     def conditioned(self, conditions: Mapping[str, Condition]) -> Space:
-        """Return the space with conditions on some knobs, in place of those they have.
+        """Return the space with these conditions on some knobs, in place of their present ones.
 
         Raises:
             UnknownKnob, OutOfRange, InvalidInput: a condition does not fit the knobs, or never holds.
@@ -287,10 +291,10 @@ class Space:
         return conditioned
 
     def refuse_unreached(self, names: Iterable[str]) -> None:
-        """Return quietly where the condition of each of some knobs holds at a value of the other knob.
+        """Return quietly if the condition of each named knob holds at some value of the other knob.
 
         Raises:
-            OutOfRange: one never does.
+            OutOfRange: a condition never holds.
         """
         for condition in (self.knob(name).condition for name in names):
             values = self.knob(condition.knob).values if condition else ()
@@ -302,10 +306,10 @@ class Space:
                 )
 
     def within(self, offered: Space) -> Space:
-        """Return the space without the values that a device offers no more.
+        """Return the space without the values that a device no longer offers.
 
-        The default stays: it is the baseline. Nothing is taken from a knob that the device does not have at
-        present, or that has another default there: that is a device that did not answer, or another one.
+        The default stays: it is the baseline. A knob keeps all its values if `offered` lacks it or gives it
+        another default: then the device did not answer, or it is another device.
         """
         by_name = {knob.name: knob for knob in offered.knobs}
         same = {
@@ -326,7 +330,7 @@ class Space:
         return all(k.name not in setting or setting[k.name] in k.values for k in self.knobs)
 
     def _refuse_cycle(self, knob: Knob) -> None:
-        """Raise where a knob's condition is on no knob, or leads back to the knob."""
+        """Raise InvalidInput if a knob's condition leads back to it, UnknownKnob if it is on no knob."""
         passed, at = [knob.name], knob
         while at.condition is not None:
             at = self.knob(at.condition.knob)
@@ -340,7 +344,7 @@ class Space:
             passed.append(at.name)
 
     def _has_effect(self, knob: Knob, setting: Setting) -> bool:
-        """Return whether a knob has an effect in a setting that names all that it depends on."""
+        """Return whether a knob has an effect in a setting, which names every knob that it depends on."""
         while (condition := knob.condition) is not None:
             if not condition.holds(setting[condition.knob]):
                 return False
@@ -348,6 +352,7 @@ class Space:
         return True
 
     def _check_effect(self, setting: Setting) -> None:
+        """Raise OutOfRange if a knob without effect has another value than its default."""
         for knob in self.knobs:
             if setting[knob.name] != knob.default and not self._has_effect(knob, setting):
                 raise OutOfRange(
@@ -357,7 +362,7 @@ class Space:
                 )
 
     def _size_below(self, knob: Knob) -> int:
-        """Return how many settings a knob has together with those that depend on it."""
+        """Return the number of settings of a knob together with the knobs that depend on it."""
         below = [k for k in self.knobs if k.condition is not None and k.condition.knob == knob.name]
         sizes = {k.name: self._size_below(k) for k in below}
         return sum(
@@ -366,7 +371,7 @@ class Space:
         )
 
     def _grid_below(self, setting: dict[str, Value], knobs: tuple[Knob, ...]) -> Iterator[Setting]:
-        """Yield every setting that extends some knobs' values by those of the others."""
+        """Yield every setting of the space that extends a partial setting by values of `knobs`."""
         if not knobs:
             yield setting
             return
@@ -376,7 +381,7 @@ class Space:
                 yield from self._grid_below(longer, knobs[1:])
 
     def _may_be(self, knob: Knob, setting: Setting) -> bool:
-        """Return whether a knob may have its value in a partial setting."""
+        """Return whether a knob may have its value in a partial setting; missing knobs do not matter."""
         if setting.get(knob.name, knob.default) == knob.default:
             return True
         while (condition := knob.condition) is not None and condition.knob in setting:
@@ -386,6 +391,7 @@ class Space:
         return True
 
     def _check_values(self, setting: Setting) -> None:
+        """Raise if a knob or a value is not in the space, or a knob has no value in the setting."""
         for name, value in setting.items():
             self.knob(name).index(value)
         missing = [k.name for k in self.knobs if k.name not in setting]

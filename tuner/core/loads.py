@@ -1,4 +1,4 @@
-"""The load that a plan goes by: its bands, and for how long each was seen."""
+"""The load that selects a row of a plan: its bands, and the time spent in each."""
 
 from __future__ import annotations
 
@@ -33,36 +33,31 @@ __all__ = [
 ]
 
 LOAD_STEP = math.sqrt(1.25)
-"""From one band of a load to the next: loads of two adjoining bands differ by at most a fifth, as those of
-windows that are compared do (`LOAD_BAND`)."""
+"""The ratio between the edges of a band of loads. Loads of two adjacent bands differ by at most a fifth, as
+do the loads of two windows that may be compared (`LOAD_BAND`)."""
 
 LOAD_REACH = math.sqrt(LOAD_STEP)
-"""A setting that is confirmed at a load may be held at loads up to this many times as high: half a band."""
+"""A setting that is confirmed at a load may be held up to this many times that load: half a band."""
 
 LOAD_NEAR = LOAD_STEP**4
-"""Between loads with a ratio up to this (1.56) a metric is taken to be a power of the load.
-
-Ours.
-"""
+"""The greatest ratio of two loads (1.56) over which a metric is modelled as a power of the load: our
+choice."""
 
 BURST = "_burst_"
-"""In the name of a window's load: how far a signal exceeded a multiple of its mean."""
+"""Part of the name of a burst in a window's load: the excess of a signal over a multiple of its mean."""
 
 BURST_RATES = (1.0, 1.5, 2.0, 4.0)
-"""Multiples of a bound that a burst is measured above: a little more for long, twice as much, a spike.
-
-Ours.
-"""
+"""Multiples of a bound above which bursts are measured, from a long small excess to a spike: our choice."""
 
 BURST_SHARE = 0.02
-"""A window is evidence for a burst that at least this share of its requests arrived in: at most half of
-them can be over a limit whose p99 the window kept."""
+"""A window is evidence for a burst if at least this share of its requests arrived in the burst. At most
+half of these requests can be over the limit if the window kept a limit on its p99."""
 
 RISE_WINDOWS = 6
-"""A load that rose within this number of windows may do so again: our choice."""
+"""A load that rose within this number of the latest windows may rise again: our choice."""
 
 LOOK_S = 60.0
-"""The time that the present value of a load is taken to last, if it is a burst. Ours."""
+"""The assumed length, in seconds, of a burst that the present load may belong to: our choice."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -76,18 +71,19 @@ def load_band(load: float) -> int:
 def confirms_at(measured: float, load: float) -> bool:
     """Return whether a window at one load may confirm a row of a plan at another.
 
-    One at a lower load, by more than a row reaches, shows too little of it; one at a higher load shows
-    more, as far as loads are compared.
+    A window at a lower load confirms it within the reach of a row (`LOAD_REACH`): farther below it shows
+    too little. A window at a higher load shows more, and confirms it up to the ratio at which loads are
+    compared.
     """
     return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
 
 
 class Bursts:
-    """How much more of a load arrived than a bound, at each of `BURST_RATES`: token buckets.
+    """The excess of a load over each multiple of a bound in `BURST_RATES`: token buckets.
 
-    `levels` are in the signal's unit × s: of a rate, requests. A level grows with the excess over its
-    multiple of the bound, and falls to 0 while there is none, so that a long small excess counts as a
-    short large one (Cruz, A Calculus for Network Delay, 1991).
+    `levels` are in the signal's unit × s; for a rate these are requests. A level grows by the excess over
+    its multiple of the bound, and falls, down to 0, while the load is below it. So a long small excess
+    counts as much as a short large one (Cruz, A Calculus for Network Delay, 1991).
     """
 
     def __init__(self, bound: float) -> None:
@@ -95,14 +91,14 @@ class Bursts:
         self.levels = (0.0,) * len(BURST_RATES)
 
     def add(self, mean: float, seconds: float) -> None:
-        """Add the mean of the load over the next seconds."""
+        """Update the levels by the mean load of the next seconds."""
         self.levels = tuple(
             max(0.0, level + (mean - rate * self._bound) * seconds)
             for level, rate in zip(self.levels, BURST_RATES, strict=True)
         )
 
     def cap(self, most: Sequence[float]) -> None:
-        """Lower the levels to these at most."""
+        """Lower each level to its maximum in `most`."""
         self.levels = tuple(map(min, self.levels, most))
 
 
@@ -114,10 +110,10 @@ def burst_names(signal: str) -> tuple[str, ...]:
 def bursts_of(
     spans: Sequence[tuple[float, float]], bound: float, *, requests: bool = False
 ) -> tuple[float, ...]:
-    """Return the levels of `Bursts` that `BURST_SHARE` of a load arrived at or above.
+    """Return the levels of `Bursts` at or above which `BURST_SHARE` of a load arrived.
 
-    `spans` are means with their seconds, in order. Where these are rates of `requests`, the bound of
-    a p99 leaves out fewer of them than 1 %, and none of 299: the share is twice that.
+    `spans` are mean loads with their seconds, in order. For rates of `requests` the share is twice the
+    share of requests above the upper bound of a p99, which is below 1 %, and 0 for 299 requests.
     """
     bursts, reached = Bursts(bound), list[tuple[float, tuple[float, ...]]]()
     for mean, seconds in spans:
@@ -137,9 +133,10 @@ def loads_ahead(
 ) -> tuple[float, ...]:
     """Return the loads that a window may meet if it begins now: the highest first, the likeliest last.
 
-    `windows` are the loads of windows, in order, with their seconds. The likeliest is that of the
-    last one if that is `recent` and a burst as long as one in it explains the present value, and else
-    the present value. If a load rose within the latest windows its highest value may come again.
+    `windows` are the loads of past windows, in order, with their seconds. The likeliest load is the present
+    value, `now`. It is the last window's load if `now` is 0, or if that window is `recent` and one of its
+    bursts explains the present value. If the load rose within the latest windows, its highest value may
+    come again.
     """
     latest = _whole(windows)
     if not latest:
@@ -156,7 +153,7 @@ def loads_ahead(
 
 
 def load_turns(signal: str, windows: Sequence[tuple[Context, float]]) -> int:
-    """Return how often a load turned within the latest windows: from rising to falling, or the reverse."""
+    """Return how often a load turned, from rising to falling or the reverse, within the latest windows."""
     turns, direction = 0, 0
     loads = [at[signal] for at in _whole(windows)]
     last = loads[0] if loads else 0.0
@@ -169,14 +166,14 @@ def load_turns(signal: str, windows: Sequence[tuple[Context, float]]) -> int:
 
 
 def _whole(windows: Sequence[tuple[Context, float]]) -> list[Context]:
-    """Return the loads of the latest windows without those cut short: theirs are mostly chance."""
+    """Return the loads of the latest windows, without those cut short: their loads are mostly noise."""
     latest = windows[-RISE_WINDOWS:]
     longest_s = max((seconds for _, seconds in latest), default=0.0)
     return [at for at, seconds in latest if seconds >= longest_s / 2.0]
 
 
 def _exceeded(weighted: Sequence[tuple[float, float]], least: float) -> float:
-    """Return the highest value that, with all above it, has at least this weight."""
+    """Return the highest value that, with all higher ones, has at least the weight `least`; else 0."""
     total = 0.0
     for value, weight in sorted(weighted, reverse=True):
         total += weight
@@ -186,19 +183,19 @@ def _exceeded(weighted: Sequence[tuple[float, float]], least: float) -> float:
 
 
 def band_edges(band: int) -> tuple[float, float]:
-    """Return where a band begins and ends, in the load's unit."""
+    """Return the lower and the upper edge of a band, in the load's unit."""
     return LOAD_STEP**band, LOAD_STEP ** (band + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadHistory:
-    """For how many seconds a load was in each band, as far as windows and holds show."""
+    """The seconds that a load spent in each band, as far as windows and holds show."""
 
     seconds: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spans: Iterable[tuple[float, float]]) -> LoadHistory:
-        """Return the history of pairs of a load and the seconds that it lasted."""
+        """Return the history of `spans`: pairs of a load and the seconds that it lasted."""
         seconds: Counter[int] = Counter()
         for load, lasted_s in spans:
             if math.isfinite(load) and lasted_s > 0.0:
@@ -208,10 +205,10 @@ class LoadHistory:
 
 @dataclass(frozen=True, slots=True)
 class LoadTrend:
-    """How a metric changes with the load: its exponent, the standard error of that, and the noise.
+    """The change of a metric with the load: an exponent, its standard error, and the noise.
 
-    `noise` is the factor on the windows' standard errors that their scatter about the trend shows. A
-    window counts the changes of its own load as an error; the trend explains most of them.
+    `noise` is the windows' scatter about the trend as a multiple of their standard errors. The standard
+    error of a window includes the changes of the load within it, most of which the trend explains.
     """
 
     exponent: float
@@ -223,7 +220,7 @@ def load_trend(windows: Iterable[tuple[SettingKey, float, Estimate]]) -> LoadTre
     """Return the trend of a metric, with an exponent common to all settings.
 
     Without data the exponent is 0 ± 1: with idle power an item's energy falls at most as fast as the
-    load rises. The noise is that of the windows' errors, worth three windows, until more show it.
+    load rises. The noise starts at 1, worth three windows, and approaches the scatter of the windows.
     """
     groups: dict[SettingKey, list[tuple[float, float, float]]] = defaultdict(list)
     for key, load, seen in windows:

@@ -1,4 +1,4 @@
-"""Estimates and measurements: numbers with their doubt, their origin and their circumstances."""
+"""Estimates and measurements: numbers with their uncertainty, origin and circumstances."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
 
 UNSAID = Quantity("unsaid")
-"""Represents the quantity of a standard metric until its name was looked up."""
+"""The placeholder for the quantity of a standard metric until its name is looked up."""
 
 ABSURD = 1e100
-"""No meter of anything reads so much: its sender is broken, and its square is not finite."""
+"""No meter reads this much, so its sender is broken. The squares of smaller numbers are finite."""
 
 
 class Origin(StrEnum):
-    """Where a number comes from, from the strongest to the weakest claim."""
+    """The origin of a number, from the strongest to the weakest claim."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -51,7 +51,7 @@ class Origin(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a number is about."""
+    """The part of the machine, or of the software on it, that a number covers."""
 
     BOARD = "board"
     MODULE = "module"
@@ -62,10 +62,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric that is measured here, and its meaning: a standard name says that by itself.
+    """A metric that a device measures, and its quantity; a standard metric needs no declared quantity.
 
     Raises:
-        InvalidInput: it is no standard metric and its quantity is not declared.
+        InvalidInput: the name is not standard, and no quantity is declared.
     """
 
     name: str
@@ -88,14 +88,14 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its doubt.
+    """A number with its uncertainty.
 
-    `low` and `high` are one-sided 95 % bounds; `high` is infinite where the sample was too small to
-    bound it. `n` is the number of independent observations behind the mean.
+    `low` and `high` are one-sided 95 % bounds; `high` is infinite if the sample was too small to bound it.
+    `n` is the number of independent observations behind the mean.
 
     Raises:
-        MeasurementError: not a number, an absurd one, a negative spread, or bounds that do not enclose
-            the mean.
+        MeasurementError: the mean or the standard error is not a number or is absurdly large, the standard
+            error is negative, there is no observation, or the bounds do not enclose the mean.
     """
 
     mean: Finite
@@ -134,13 +134,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the load came to within a window.
+    """The load within a window.
 
-    `completed` are the items that came back, `failed` those that did not, `utilisation` is the busy
-    share of the machine's cores where available.
+    `completed` is the number of items that were completed, `failed` of those that were not. `utilisation`
+    is the busy share of the machine's cores, None if unavailable.
 
     Raises:
-        MeasurementError: a share that is not finite, or anything negative.
+        MeasurementError: the share is not finite, or a number is negative.
     """
 
     completed: Count = 0
@@ -155,13 +155,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one window showed: an estimate per metric, and the circumstances that qualify them.
+    """The results of one window: an estimate per metric, and the circumstances that qualify them.
 
-    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where requests
-    arrive at a rate of their own, `requests_in_system` under our closed loop of the given number of
-    callers; empty where unknown. `seconds` is the window's length on the device's clock, `overhead_s` what
-    applying, settling and warming up took beside it. `throttled` names the throttle reasons seen; `foreign`
-    is the share of the machine that others used.
+    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` if requests
+    arrive at a rate that does not depend on the answers, `requests_in_system` under our closed loop, whose
+    number of callers it is; empty if unknown. `seconds` is the window's length on the device's clock,
+    `overhead_s` the time for applying, settling and warming up beside it. `throttled` names the observed
+    throttle reasons; `foreign` is the share of the machine that other processes used.
 
     Raises:
         MeasurementError: a metric whose unit forbids it is negative, the window has no length, or
@@ -177,7 +177,7 @@ class Measurement:
     throttled: tuple[str, ...] = ()
     foreign: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Metric name to where it came from, in words: `latency_p99_ms` → `our load generator`.
+    """The source of each metric, in words: `latency_p99_ms` → `our load generator`.
 
     Other names are subjects of notes: `foreign_load` → `unknown: NVML lists no process`.
     """
@@ -195,7 +195,7 @@ class Measurement:
 
 
 def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> None:
-    """Return quietly unless a quantity that has no sign is below zero. Raises MeasurementError."""
+    """Raise MeasurementError if the mean of a quantity without a sign is below zero."""
     for name, estimate in estimates.items():
         if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
             raise MeasurementError(
@@ -205,19 +205,19 @@ def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UN
 
 
 PRIOR_WINDOWS = 3
-"""How many windows' worth the spread within windows counts against the scatter between them."""
+"""The weight, in windows, of the spread within windows against the scatter between them."""
 
 
 def pooled(estimates: Sequence[Estimate]) -> Estimate:
     """Return several estimates of one mean as one, weighted by their precision.
 
-    Weights are 1/stderr² (equal where one has no spread at all). The variance of the pool blends what
-    the weights imply, worth three windows, with the scatter seen between windows; the bounds use
-    Student's t with the freedom both have together. An unbounded member leaves that side unbounded
-    only where all are. The pool claims the weakest origin among its members.
+    The weights are 1/stderr² (equal if one estimate has a standard error of 0). The variance of the pool
+    blends the variance that the weights imply, worth three windows, with the scatter between windows. The
+    bounds use Student's t with the degrees of freedom of both together. A side of the pool is unbounded
+    only if it is unbounded in every estimate. The pool has the weakest origin of its members.
 
     Raises:
-        MeasurementError: there is nothing to pool.
+        MeasurementError: there is no estimate.
     """
     if not estimates:
         raise MeasurementError("no estimate to pool")
@@ -246,7 +246,7 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def weakest(origins: Iterable[Origin]) -> Origin:
-    """Return the weakest claim among several origins: a mixture is no better than its worst part."""
+    """Return the weakest of several origins: a mixture counts as its worst part."""
     order = list(Origin)
     return max(origins, key=order.index)
 
@@ -254,7 +254,7 @@ def weakest(origins: Iterable[Origin]) -> Origin:
 def student_t95(freedom: int) -> float:
     """Return the one-sided 95 % point of Student's t, to about 1 % (exact for 1 and 2 degrees).
 
-    From three degrees on by the expansion in 1/freedom of Abramowitz and Stegun 26.7.5.
+    From three degrees on it is the expansion in 1/freedom of Abramowitz and Stegun 26.7.5.
     """
     if freedom < 1:
         return math.inf
@@ -270,7 +270,7 @@ def student_t95(freedom: int) -> float:
 
 
 FOREIGN_SHARE = 0.15
-"""The share of the machine that others may use in a window by default: our choice."""
+"""The default limit on the share of the machine that other processes use in a window: our choice."""
 LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 
@@ -281,12 +281,12 @@ def ratio_estimate(
     metric: Metric,
     seconds: Sequence[float] = (),
 ) -> Estimate | None:
-    """Return `scale` × Σ numerators / Σ denominators over batches; None where unknown.
+    """Return `scale` × Σ numerators / Σ denominators over batches; None with fewer than three batches.
 
-    The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
-    batches that make up the window; the bounds use Student's t for that many batches. With the
-    `seconds` of the batches it is the error at the window's own rate of the denominator: the part
-    that is linear in the rate is no error (§7.3).
+    It is None without a positive denominator, too. The standard error is the ratio estimator's (Cochran,
+    Sampling Techniques, §6.4) over the batches of the window; the bounds use Student's t for their number.
+    With the `seconds` of the batches it is the error at the window's rate of the denominator: deviations
+    that are linear in the rate do not count as error (§7.3).
     """
     count = len(steps)
     above = math.fsum(n for n, _ in steps)

@@ -1,4 +1,4 @@
-"""Several like devices under one workload, set alike: their reports become one outcome."""
+"""Merge the reports of several like devices, under one workload and one setting, into one outcome."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ GRAVEST_FIRST: tuple[TrialState, ...] = (
 
 
 def merged(outcomes: Sequence[Outcome], declared: Quantities = UNDECLARED) -> Outcome:
-    """Return the outcome of a trial from those of its devices, of which there is at least one.
+    """Return the outcome of a trial from the outcomes of its devices, of which there is at least one.
 
-    The gravest state is the trial's. What each device adds of its own to one shared item is summed,
-    of every other metric the slowest device's stands: the highest latency, the lowest throughput.
+    The trial gets the gravest state. Quantities to which every device contributes, as energy to a shared
+    item, are summed. Every other metric is the slowest device's: the highest latency, the lowest
+    throughput.
     """
     if len(outcomes) == 1:
         return outcomes[0]
@@ -42,6 +43,7 @@ def merged(outcomes: Sequence[Outcome], declared: Quantities = UNDECLARED) -> Ou
 
 
 def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Measurement:
+    """Return the windows of all devices as one, with the metrics that every device has."""
     shared = [n for n in windows[0].estimates if all(n in w.estimates for w in windows)]
     slowest = max(windows, key=lambda w: w.seconds)
     return replace(
@@ -59,7 +61,7 @@ def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Mea
 
 
 def merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimate:
-    """Return what several devices show together: their sum, or the slowest one's."""
+    """Return the estimate for several devices together: their sum, or the slowest device's."""
     if over is not OverDevices.SUM:
         worse = min if over is OverDevices.LEAST else max
         slowest = worse(estimates, key=lambda e: e.mean)
@@ -79,4 +81,5 @@ def merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimat
 
 
 def _sources(windows: Sequence[Measurement]) -> Mapping[str, str]:
+    """Return the sources of all windows by name; the last window's counts."""
     return {name: source for window in windows for name, source in window.sources.items()}

@@ -1,4 +1,4 @@
-"""Plans: what to set in which situation. One row is plain tuning; several follow the load."""
+"""Plans: the setting to hold at each load. A plan of one row holds one setting; several follow the load."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 
 ANYWHERE: Context = MappingProxyType({})
-"""The context of whatever runs: it is neither requested nor reported."""
+"""The context of any load: a trial requests no value, and a window reports none."""
 
 
 LOW, HIGH, CYCLE = "_low", "_high", "cycle_s"
-"""A load that goes up and down: two numbers of a signal, and the seconds of one round between them."""
+"""Names for a load that goes up and down: suffixes for its lowest and its highest value, and the length of
+one cycle in seconds."""
 
 
 NO_TABLE = "cannot go by a table itself"
-"""In the reason of a trial of a plan that failed since its workload switches no rows."""
+"""Part of the reason of a failed trial of a plan: the workload does not switch rows itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
     """A signal of a plan: the load of a workload, or a price, or the time of day.
 
-    `askable` where the agent owns the load generator: a trial may then ask for a value of it. `followed`
-    where the workload takes a plan by it as its own table.
+    It is `askable` if the agent owns the load generator: then a trial may request a value of it. It is
+    `followed` if the workload accepts a plan by it as its own table.
     """
 
     name: str
@@ -58,13 +59,13 @@ class Signal:
 
 
 def as_before(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a plan without empty newer fields, as earlier releases read it."""
+    """Return the document of a plan without empty newer fields, so that earlier releases can read it."""
     rows = [{n: v for n, v in row.items() if v or n != "bursts"} for row in plan["rows"]]
     return {**plan, "rows": rows}
 
 
 def refuse_two_signals(plan_by: str) -> None:
-    """Return quietly where a plan goes by one signal, or none. Raises InvalidInput: it goes by two."""
+    """Raise InvalidInput if a plan names two signals: `plan_by` separates them by a comma."""
     first, *others = plan_by.split(",")
     if others:
         raise InvalidInput(
@@ -74,7 +75,7 @@ def refuse_two_signals(plan_by: str) -> None:
 
 
 def refuse_columns(plan: Any) -> Any:  # noqa: ANN401  a message may have anything there
-    """Return the document of a plan. Raises InvalidInput: it goes by two signals."""
+    """Return the document of a plan. Raises InvalidInput: it names two signals."""
     if isinstance(plan, Mapping) and plan.get("columns_by"):
         refuse_two_signals(f"{plan.get('by')},{plan['columns_by']}")
     return plan
@@ -82,13 +83,13 @@ def refuse_columns(plan: Any) -> Any:  # noqa: ANN401  a message may have anythi
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Below `below` of the plan's quantity (and not in an earlier row) this setting is held.
+    """A range of a plan's signal, and the setting held in it: below `below`, and not in an earlier row.
 
-    `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
-    row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
-    is the value at which the row was decided, and is to be confirmed and watched; None for none.
-    `bursts` are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them
-    it holds the row while the load is below `below`.
+    `gain` is the predicted saving in this range against staying at a neighbouring row, as a share; 1 if it
+    is not predicted. The larger it is, the sooner a change of row pays for its cost. `at` is the value at
+    which the row was decided and has to be confirmed and watched; None if there is no such value. `bursts`
+    are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them it holds
+    the row while the load is below `below`.
     """
 
     below: Boundary
@@ -100,16 +101,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered ranges of one context quantity, each with its setting.
+    """Ordered ranges of one signal, `by`, each with its setting.
 
-    The last row's `below` is infinite, so every situation has a row. `hysteresis` is the share by
-    which a boundary must be overstepped before the row changes. Where limits hang on the load (`eager`)
-    that is so on the way down alone: a higher row is taken once its load is seen, whatever that costs. A
-    row of such a plan ends just above its own load, and is taken again at that load.
+    The last row's `below` is infinite, so every load has a row. `hysteresis` is the share by which a load
+    must pass a boundary before the row changes. A plan is `eager` if its limits depend on the load. Its
+    hysteresis applies on the way down only: a higher row is taken as soon as its load is seen, at any cost.
+    A row of an eager plan ends just above the load at which it was decided, and is taken again at that
+    load.
 
     Raises:
-        InvalidInput: no rows, boundaries that do not ascend to infinity, a row decided at a value
-            that is not its own, or a hysteresis or gain outside 0 … 1.
+        InvalidInput: no rows, boundaries that do not ascend to infinity, several rows without a signal, a
+            row decided at a value outside its range, or a hysteresis or gain outside 0 … 1.
     """
 
     rows: tuple[Row, ...]
@@ -137,35 +139,35 @@ class Plan:
 
     @classmethod
     def single(cls, setting: Setting) -> Plan:
-        """Return the plan that holds one setting whatever the situation."""
+        """Return the plan that holds one setting at every load."""
         return cls((Row(math.inf, setting),))
 
     def chief(self, baseline: Setting) -> Setting:
-        """Return the setting that represents a plan: of those beside the baseline the highest load's."""
+        """Return the setting that represents the plan: the highest load's that is not the baseline."""
         others = [r.setting for r in self.rows if setting_key(r.setting) != setting_key(baseline)]
         return others[-1] if others else self.rows[-1].setting
 
     def row_of(self, setting: Setting) -> int | None:
-        """Return the index of the first row with a setting, None where there is none."""
+        """Return the index of the first row with this setting; None if no row has it."""
         key = setting_key(setting)
         return next((i for i, r in enumerate(self.rows) if setting_key(r.setting) == key), None)
 
     def context(self, row: Row) -> Context:
-        """Return the load that one of its rows was decided at, which may be any."""
+        """Return the load at which a row was decided; `ANYWHERE` if the row has none."""
         if row.at is None:
             return ANYWHERE
         return {self.by: row.at}
 
     def crossing(self, low: float, seconds: float) -> Context:
-        """Return the load that goes from `low` to its last row's and back in that time."""
+        """Return the load that goes from `low` to the highest row's load and back in these seconds."""
         high = max(row.at for row in self.rows if row.at is not None)
         return {f"{self.by}{LOW}": low, f"{self.by}{HIGH}": high, CYCLE: seconds}
 
     def row(self, context: Context, current: int | None = None) -> int:
-        """Return the index of the row for a situation, staying on `current` near its boundaries.
+        """Return the index of the row for a context; near its boundaries the `current` row is kept.
 
-        A situation that does not tell the plan's quantity keeps the current row, or takes the last,
-        which is made for the highest load.
+        A context without the plan's signal keeps the current row. Without a current row, too, it gets the
+        last one, which is made for the highest load.
         """
         if len(self.rows) == 1:
             return 0
@@ -177,11 +179,12 @@ class Plan:
         return next(i for i, row in enumerate(self.rows) if value < row.below)
 
     def _within(self, value: float, row: int) -> bool:
+        """Return whether a value of the signal keeps a row, with its hysteresis."""
         above = 1.0 if self.eager else 1.0 + self.hysteresis
         return self._lower(row) <= value < self.rows[row].below * above
 
     def _lower(self, row: int) -> float:
-        """Return the value below which a row is left: never below the own load of the row before."""
+        """Return the value below which a row is left; in an eager plan above the load of the row before."""
         if row == 0:
             return -math.inf
         before = self.rows[row - 1]

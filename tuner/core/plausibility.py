@@ -1,4 +1,4 @@
-"""Whether what a window claims can be: the rules that need no hardware, at the agent and at the tuner."""
+"""Check that a window's figures are plausible: rules without hardware, for the agent and the tuner."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "s": (0.0, 1e8),
     "1/s": (0.0, 1e12),
 }
-"""The least and the most that a quantity of a unit can be, our choice: from a picojoule an item to a year
-of a power plant's day, from a microwatt to a gigawatt, up to three years. An energy or power of 0 is a
-meter that stands still; a part of them, such as what waiting took, may be 0."""
+"""The least and the greatest plausible value by unit, our choice: an energy from 1 pJ an item to 1 TJ, a
+power from 1 µW to 1 GW, a time up to three years. An energy or power of 0 is from a meter that stands
+still; a part of one, such as the energy of waiting, may be 0."""
 SMALLEST, LARGEST = 1e-30, 1e30
-"""No number of any other unit, and no standard error, is nearer to 0 (but 0 itself) or further from it."""
+"""The least and the greatest magnitude of a number of any other unit. Every estimate and standard error is
+0 or at least `SMALLEST`."""
 LONGEST_S = 30.0 * 86400.0
-"""No window, and no time beside it, is longer than this many seconds: our choice."""
+"""The greatest length of a window, and of its overhead, in seconds: our choice."""
 CONSISTENT = 3.0
-"""Energy and power of one meter differ by at most this factor: our choice. Honest windows differ by the
-ends of their batches."""
+"""The greatest factor between energy × items and power × seconds of one meter: our choice. Correct windows
+differ by the batches at their ends."""
 TIMES_SHOWN = 3.0
-"""A held window's rate and power lie within this factor of what the trials have shown: our choice."""
+"""The greatest factor by which a held window's rate and power exceed the range of the trials: our
+choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedWindow(Fact):
-    """A window as it is reported, and what its study declares its metrics to mean."""
+    """A window as it is reported, and the quantities that its study declares for its metrics."""
 
     window: Measurement
     declared: Quantities
 
 
 def implausible(window: Measurement, declared: Quantities = UNDECLARED) -> str:
-    """Return why a window's numbers cannot be true, in words; empty where nothing speaks against them."""
+    """Return why a window's numbers cannot be true, in words; empty if no rule contradicts them."""
     one = ReportedWindow(window, declared)
     findings = (rule(one) for rule in (lengths, ranges, energy_beside_power))
     return next((f.why for f in findings if f.result is RuleResult.CONTRADICTED), "")
 
 
 def not_compared(window: Measurement, declared: Quantities = UNDECLARED) -> str:
-    """Return why a window's energy cannot be compared with its power; empty where it can or lacks one."""
+    """Return why a window's energy cannot be compared with its power; empty if it can, or lacks one."""
     finding = energy_beside_power(ReportedWindow(window, declared))
     return finding.why if finding.result is RuleResult.UNKNOWN else ""
 
@@ -83,6 +85,7 @@ def ranges(one: ReportedWindow) -> RuleFinding:
 
 
 def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
+    """Return why an estimate is outside the range of its unit; empty if it is inside."""
     quantity = quantity_of(name, declared)
     unit = "" if quantity.unit in ("", "1") else f" {quantity.unit}"
     mean, doubt = estimate.mean, estimate.stderr
@@ -129,9 +132,9 @@ def energy_beside_power(one: ReportedWindow) -> RuleFinding:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """What a study's trials have shown, by which its held windows are believed.
+    """The range of a study's trials, against which its held windows are checked.
 
-    `most_rate_per_s` is the most items a second, `power_w` the least and most joules a second.
+    `most_rate_per_s` is the highest rate in items/s, `power_w` the lowest and the highest power in W.
     """
 
     most_rate_per_s: float
@@ -141,7 +144,7 @@ class HeldRange:
     def of(
         cls, windows: Iterable[Measurement], declared: Quantities = UNDECLARED
     ) -> HeldRange | None:
-        """Return the range of some windows; None where none of them tells its items and energy."""
+        """Return the range of some windows; None if no plausible window has both items and energy."""
         energy = called(ENERGY, declared)
         shown = [
             (w.load.completed / w.seconds, w.estimates[energy].mean)
@@ -154,7 +157,7 @@ class HeldRange:
         return cls(max(rate for rate, _ in shown), (min(drawn), max(drawn)))
 
     def beyond(self, completed: int, seconds: float, energy_j: float) -> str:
-        """Return in words what of a held window is beyond it; empty where nothing is."""
+        """Return in words how a held window is outside this range; empty if it is inside."""
         return within_trials(HeldClaim(self, completed, seconds, energy_j)).why
 
 

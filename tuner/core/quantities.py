@@ -1,4 +1,4 @@
-"""What metrics mean: unit, which way is better, how they combine, what they tell of the machine."""
+"""Quantities of metrics: unit, better direction, kind, and how values of devices and windows combine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 class Better(StrEnum):
-    """Which way a quantity is better."""
+    """The direction in which a quantity improves."""
 
     LESS = "less"
     MORE = "more"
 
 
 class Kind(StrEnum):
-    """What physical thing a quantity is, where physics knows of it."""
+    """The physical kind of a quantity; `OTHER` if it is not one of these."""
 
     TIME = "time"
     RATE = "rate"
@@ -48,7 +48,7 @@ class Kind(StrEnum):
 
 
 class OverDevices(StrEnum):
-    """What several devices under one workload show together."""
+    """The way to combine the values of several devices under one workload."""
 
     SUM = "sum"
     LEAST = "least"
@@ -56,7 +56,7 @@ class OverDevices(StrEnum):
 
 
 class OverWindows(StrEnum):
-    """What several windows of one setting show together."""
+    """The way to combine the values of several windows of one setting."""
 
     MEAN = "mean"
     TAIL = "tail"
@@ -64,9 +64,9 @@ class OverWindows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a metric means. `better` is None where neither way is: a load is neither good nor bad.
+    """The meaning of a metric. `better` is None if neither direction is: a load is neither good nor bad.
 
-    `signed` is whether it may be below zero.
+    `signed` is whether a value may be below zero.
     """
 
     unit: str
@@ -78,24 +78,24 @@ class Quantity:
 
     @property
     def of_energy(self) -> bool:
-        """Whether it is an energy or a power, which doing less work lowers, too."""
+        """Whether it is an energy or a power, which also falls if less work is done."""
         return self.kind in (Kind.ENERGY, Kind.POWER)
 
     @property
     def tail(self) -> bool:
-        """Whether it is a quantile, known by its bounds alone."""
+        """Whether it is a quantile, whose windows are combined by their bounds."""
         return self.over_windows is OverWindows.TAIL
 
 
 Quantities = Mapping[str, Quantity]
-"""What metrics mean, by name."""
+"""The quantity of each metric, by its name."""
 
 UNDECLARED: Quantities = MappingProxyType({})
 UNKNOWN = Quantity("", signed=True)
-"""An undeclared quantity: nothing is assumed of it."""
+"""The quantity of a metric that nobody declared: nothing is assumed about it."""
 
 ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
-"""The capacity is what a workload gets done: a saving is always shown beside it."""
+"""The capacity is the rate at which a workload completes items; each saving is shown beside it."""
 IDLE, IDLE_UNLOADED = "idle_w", "idle_unloaded_w"
 """The power without requests: with the workload's model in memory, and without it."""
 
@@ -118,7 +118,7 @@ _QUANTILE = re.compile(r"_p\d{2,4}(?=_|$)")
 
 @lru_cache(maxsize=1024)
 def standard(metric: str) -> Quantity | None:
-    """Return what a standard metric, or a quantile of one, means; None for any other name."""
+    """Return the quantity of a standard metric, or of a quantile of one; None for any other name."""
     quantity = STANDARD.get(_QUANTILE.sub("", metric))
     if quantity is None or not _QUANTILE.search(metric):
         return quantity
@@ -126,14 +126,15 @@ def standard(metric: str) -> Quantity | None:
 
 
 def quantity_of(metric: str, declared: Quantities = UNDECLARED) -> Quantity:
-    """Return what a metric was declared to mean, else what the standard one of that name means."""
+    """Return the declared quantity of a metric, else the standard one of that name, else `UNKNOWN`."""
     return declared.get(metric) or standard(metric) or UNKNOWN
 
 
 def called(metric: str, declared: Quantities) -> str:
-    """Return what the metric that means what a standard one means is called here.
+    """Return the name under which a standard metric is declared: the first with the same quantity.
 
-    A quantile goes by its own name only: which one it is, its quantity does not tell.
+    A metric that is declared itself keeps its name. So does a quantile, since the quantity of a quantile
+    does not include which one it is.
     """
     if metric in declared or metric not in STANDARD:
         return metric
@@ -141,5 +142,5 @@ def called(metric: str, declared: Quantities) -> str:
 
 
 def known_metrics() -> str:
-    """Return the metrics that have a better direction, in words."""
+    """Return the names of the standard metrics that have a better direction, as text."""
     return ", ".join(name for name, quantity in STANDARD.items() if quantity.better is not None)

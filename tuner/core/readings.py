@@ -1,4 +1,4 @@
-"""What a measuring window shows: what it added up, and the metrics that its meter can finish."""
+"""The reading of a measuring window: its totals so far, and the metrics that its meter can finish."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tuner.core.measurements import ABSURD, Estimate
 __all__ = ["FOREIGN_LOAD", "POWER_PROFILES", "Reading"]
 
 FOREIGN_LOAD = "foreign_load"
-"""The note that others' share of a device is unknown, and why."""
+"""The subject of a note: why the share of other processes on a device is unknown."""
 POWER_PROFILES = "power_profiles"
-"""The note of what a vendor's power profiles are in force: a hold ends when they change."""
+"""The subject of a note: the vendor's power profiles in force. A hold ends when they change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a window shows, by name; what shows nothing yet is absent.
+    """The values of a window so far, by name; a value that is not available yet is absent.
 
-    `totals` are what it has added up since it was opened: `energy_j`, `items`, `failed`, `cpu_s` (of
-    the workload's processes), `busy_s` (CPU seconds of the whole host), `foreign_s` (while others
-    computed on the device), `throttled_<reason>_s`. `estimates` are finished metrics, with the doubt
-    that only the meter knows. `notes` say in words what qualifies it, by subject (`foreign_load`). `facts`
-    are what the rules of `tuner.core.witnesses` compare with the figures.
+    `totals` are sums since the window was opened: `energy_j`, `items`, `failed`, `cpu_s` (of the workload's
+    processes), `busy_s` (CPU seconds of the whole host), `foreign_s` (while other processes computed on the
+    device), `throttled_<reason>_s`. `estimates` are finished metrics, with an uncertainty that only the
+    meter can give. `notes` qualify the values in words, by subject (`foreign_load`). `facts` are second
+    witnesses, which the rules of `tuner.core.witnesses` compare with the figures.
 
     Raises:
-        MeasurementError: a total that is negative, or no number.
+        MeasurementError: a total is negative, not a number or absurdly large.
     """
 
     totals: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What one setting gains over another, and what that costs of the workload's capacity and latency."""
+"""The gain of one setting over another, and its cost in the workload's capacity and latency."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = [
 ]
 
 CAPACITY_LOSS = 0.05
-"""A larger loss of capacity, or growth of a latency that nothing limits, is reported in the same line as
-what it saves: our choice."""
+"""A larger loss of capacity, or growth of a latency without a limit, is reported in the line of the saving:
+our choice."""
 
 Estimates = Mapping[str, Estimate]
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """By how much one value is better than another: above 0 it is better, below 0 worse.
+    """The improvement of one value over another: above 0 is better, below 0 worse.
 
-    `amount` is a share of the baseline where `relative`, else a difference in the metric's unit.
+    `amount` is a share of the baseline if `relative` is true, else a difference in the metric's unit.
     """
 
     amount: Estimate
@@ -45,11 +45,11 @@ class Improvement:
 
     @property
     def share(self) -> Estimate | None:
-        """The improvement as a share of the baseline; None where no share makes sense."""
+        """The improvement as a share of the baseline; None if it is a difference."""
         return self.amount if self.relative else None
 
     def text(self, unit: str = "") -> str:
-        """Return its size with its standard error, without a sign: `12.3 ± 0.4 %`, `0.5 ± 0.1 J`."""
+        """Return the size with its standard error, without a sign: `12.3 ± 0.4 %`, `0.5 ± 0.1 J`."""
         mean, doubt = abs(self.amount.mean), self.amount.stderr
         if self.relative:
             return f"{100 * mean:.1f} ± {100 * doubt:.1f} %"
@@ -66,9 +66,9 @@ def difference(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estima
 def improvement(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Improvement:
     """Return by how much `other` is better than `baseline`; `sign` is the objective's.
 
-    As a share where both lie on a scale with a zero: the baseline above it, the other not below.
-    A loss of -1 that becomes -0.5 has no share that means anything, nor has one that was 0: there it is
-    the difference.
+    It is a share of the baseline if the baseline is above 0 and the other value is not below 0. Else it is
+    the difference: a share of a baseline of -1, or of 0, has no meaning. It is the difference, too, if the
+    share is absurdly large.
     """
     base = baseline.mean
     if base > 0.0 and other.mean >= 0.0:
@@ -80,6 +80,7 @@ def improvement(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Impro
 
 
 def _better(mean: float, doubt: float, baseline: Estimate, other: Estimate) -> Estimate:
+    """Return an improvement and its standard error as an estimate, with the smaller `n` of both."""
     return Estimate.of_mean(
         mean, doubt, min(baseline.n, other.n), origin=other.origin, scope=other.scope
     )
@@ -91,10 +92,10 @@ def capacity_lost(
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
-    """Return a clause that says a loss of capacity of over 5 %, empty where there is none.
+    """Return a clause on a loss of capacity of over 5 %; empty if the loss is smaller or unknown.
 
-    `requested` are the metrics of the objective and the constraints: it names the constraint that would
-    prevent the loss where none is on the capacity yet.
+    `requested` are the metrics of the objective and the constraints. If the capacity is not one of them,
+    the clause names the constraint that would prevent the loss.
     """
     capacity = called(CAPACITY, declared)
     share = _grown(baseline, best, capacity)
@@ -113,9 +114,9 @@ def slower_by(
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
-    """Return a clause that says by how much the latency that grew most did, where nothing limits any.
+    """Return a clause on the latency that grew most, with its growth.
 
-    Empty where one is requested, and where none grew by over 5 %.
+    Empty if the objective or a constraint is on a latency (`requested`), or if no latency grew by over 5 %.
     """
 
     def is_latency(metric: str) -> bool:
@@ -138,7 +139,7 @@ def capacity_beside(
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
-    """Return a clause that says what became of the capacity, whatever it is."""
+    """Return a clause on the change of the capacity, also if it is small, zero or unknown."""
     capacity = called(CAPACITY, declared)
     share = _grown(baseline, best, capacity)
     if share is None:
@@ -152,6 +153,7 @@ def capacity_beside(
 
 
 def _grown(baseline: Estimates, best: Estimates, capacity: str) -> float | None:
+    """Return the growth of a metric as a share of the baseline; None if it is unknown."""
     if capacity not in baseline or capacity not in best:
         return None
     share = improvement(baseline[capacity], best[capacity], -1.0).share

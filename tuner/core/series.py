@@ -1,4 +1,4 @@
-"""A value over time: constant, by the hours of the week, or points that were read from somewhere."""
+"""A value over time: a constant, values by the hours of the week, or points from a file or a service."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["HourRow", "TimeSeries"]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 QUARTER = timedelta(minutes=15)
-"""Every time zone begins its hours at a full quarter of an hour."""
+"""In every time zone the hours begin at a quarter of an hour in UTC."""
 LONE_S = 3600.0
-"""How long a point is in force that none follows and none precedes: an hour."""
+"""The time, in seconds, for which the only point of a series is in force: an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class HourRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
-    """A value at every time that it knows: a constant, else rows of hours, else points.
+    """A value over time: a constant, else rows of hours, else points.
 
-    `name` says what it rests on. The first row that covers a time has its value, by the clocks of
-    `time_zone`. A point (seconds since 1970, value) is in force until the next, the last one for as long
-    as the one before it. Prices may be negative.
+    `name` describes its source. The value at a time is that of the first row that covers it, by the clocks
+    of `time_zone`. A point (seconds since 1970, value) is in force until the next point, and the last one
+    for as long as the one before it. Values may be negative, as prices are at times.
 
     Raises:
         InvalidInput: a value is not finite, or the time zone is unknown.
@@ -82,7 +82,7 @@ class TimeSeries:
             ) from None
 
     def at(self, moment: datetime) -> float | None:
-        """Return the value at a time, None where it is not known."""
+        """Return the value at a time; None if it is unknown."""
         if self.constant is not None:
             return self.constant
         if self.rows:
@@ -91,7 +91,7 @@ class TimeSeries:
         return self._point(moment.timestamp())
 
     def changes(self, since: datetime, until: datetime) -> Iterator[tuple[datetime, float | None]]:
-        """Yield the value at `since`, then each time before `until` at which it becomes another one."""
+        """Yield `since` with its value, then each time before `until` at which the value changes."""
         value = self.at(since)
         yield since, value
         for moment in self._moments(since, until):
@@ -101,7 +101,7 @@ class TimeSeries:
                 value = after
 
     def mean(self, since: datetime, until: datetime) -> float | None:
-        """Return the mean over a time; None where some of it is not known."""
+        """Return the mean over a period; None if the value is unknown in a part of it."""
         total = 0.0
         steps = [*self.changes(since, until), (until, 0.0)]
         for (start, value), (end, _) in itertools.pairwise(steps):
@@ -112,7 +112,7 @@ class TimeSeries:
         return total / seconds if seconds > 0.0 else self.at(since)
 
     def _moments(self, since: datetime, until: datetime) -> Iterator[datetime]:
-        """Yield the times at which it may change, between two."""
+        """Yield the times between `since` and `until` at which the value may change."""
         if self.constant is not None:
             return
         if not self.rows:
@@ -136,10 +136,12 @@ class TimeSeries:
         return last + (last - self.points[-2][0] if len(self.points) > 1 else LONE_S)
 
     def _point(self, at: float) -> float | None:
+        """Return the value of the point in force at a time in seconds since 1970; None outside them."""
         place = bisect_right(self.points, (at, math.inf)) - 1
         return None if place < 0 or at >= self._end() else self.points[place][1]
 
 
 def _check(value: float) -> None:
+    """Raise InvalidInput if a value is not finite."""
     if not math.isfinite(value):
         raise InvalidInput(f"value cannot be {value}", hint="give a finite number")

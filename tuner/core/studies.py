@@ -43,7 +43,7 @@ HELD = frozenset({Phase.CANARY, Phase.HOLDING})
 """Phases in which a plan is held, on one device or on all."""
 
 PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
-"""Phases that a study is in for the sake of a plan."""
+"""Phases in which a study must have a plan."""
 
 _ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
 _DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
@@ -58,17 +58,17 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
     Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
     Phase.STOPPED: frozenset(),
 }
-"""Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
-HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise, CANARY of those that
-have one."""
+"""All transitions. BASELINE follows a changed driver, workload or rate band; TUNING follows HOLDING on
+drift or a changed constraint. Only studies that advise reach PROPOSED, only studies with a canary reach
+CANARY."""
 
 
 MOST_CONTROL = 0.2
-"""More control windows would cost more of what a hold saves than they are worth: our choice."""
+"""The greatest share of control windows: our choice. More would cost too much of the hold's saving."""
 
 
 MOST_WINDOWS = 6.0
-"""Where no longest window is given, a window is extended to this many times its length."""
+"""A window is extended up to this many times its length if no greatest length is given."""
 
 
 class Safety(StrEnum):
@@ -187,7 +187,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The setting that `holders` like studies hold, and that is proven before a search; empty for none."""
+    """The setting that `holders` like studies hold, to be confirmed before a search; empty: none does."""
 
     plan: Setting = field(default_factory=dict, hash=False)
     holders: int = 0
@@ -195,16 +195,16 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One workload on some like devices, what may be set, what is wanted, and how far it has come.
+    """One workload on some like devices, with its space, its aim and its progress.
 
-    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
-    without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
-    resumed study continues. `plan` is the held setting (or was, before the study was stopped) or, while
-    CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
-    in the one that it continues in when resumed; other changes keep both. `quantities` is
-    what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
-    is the group of a fleet file that declares it; empty: none does. `transfer` is the first
-    candidate that like studies gave it.
+    `since_trial` is the first trial that still counts: after a change of driver or workload the study
+    starts again, but keeps its earlier trials. `phase_since` is the first trial of the present phase.
+    `paused_from` is the phase in which a resumed study continues. `plan` is the held plan, also after the
+    study was stopped; while CONFIRMING and PROPOSED it is the plan to be held. `reason` is why the study is
+    in its phase, `paused_reason` why it was in the phase that `paused_from` names; other changes keep both.
+    `quantities` are those that its devices declare for their metrics, `signals` those that a plan can
+    follow on all of its devices. `group` is the group of the fleet file that declares the study; empty if
+    it is in no fleet file. `transfer` is the first candidate, taken from like studies.
     """
 
     id: str
@@ -248,7 +248,7 @@ class Study:
 
     @property
     def baseline(self) -> Setting:
-        """The setting everything is compared with: every knob at its default."""
+        """The setting with which all others are compared: every knob at its default."""
         return self.space.default
 
     def rests(self, setting: Setting) -> bool:
@@ -257,13 +257,13 @@ class Study:
 
     @property
     def aim(self) -> str:
-        """What its plan is held for, as text."""
+        """The objective and the constraints of the held plan, as text."""
         goal = f"{self.objective.goal} {self.objective.metric}"
         return "; ".join([goal, *sorted(map(str, self.constraints))])
 
     @property
     def askable(self) -> frozenset[str]:
-        """The signals that a trial may ask for a value of."""
+        """The signals of which a trial may request a value."""
         return frozenset(s.name for s in self.signals if s.askable)
 
     @property
@@ -280,9 +280,9 @@ class Study:
 
     @property
     def confirmed(self) -> Setting | None:
-        """The setting that won its confirming windows; None where the baseline stays.
+        """The setting that its windows confirmed; None if the study stays at the baseline.
 
-        Whether it is applied now is another question: a paused or stopped study keeps it.
+        It need not be applied now: a paused or stopped study keeps it.
         """
         plan = self.held or self.proposed
         chief = None if plan is None else plan.chief(self.baseline)
@@ -294,10 +294,10 @@ class Study:
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. Those of `PLANNED` need a plan.
+        """Return the study in another phase. The phases in `PLANNED` need a plan.
 
         Raises:
-            IllegalTransition: there is no such edge, or the plan is missing.
+            IllegalTransition: `EDGES` does not have this transition, or the plan is missing.
         """
         if phase not in EDGES[self.phase]:
             if self.phase is Phase.STOPPED:
@@ -318,10 +318,10 @@ class Study:
         )
 
     def resumed(self) -> Study:
-        """Return a paused study where it left off.
+        """Return a paused study in the phase, and with the reason, that it had before the pause.
 
         Raises:
-            IllegalTransition: it is not paused.
+            IllegalTransition: the study is not paused.
         """
         if self.phase is Phase.STOPPED:
             raise self._ended()
@@ -330,6 +330,7 @@ class Study:
         return replace(self.moved(self.paused_from, self.plan), reason=self.paused_reason)
 
     def _ended(self) -> IllegalTransition:
+        """Return the error for a change of a stopped study."""
         return IllegalTransition(
             f"study {self.id} is stopped permanently", hint="create a new study"
         )
@@ -337,7 +338,7 @@ class Study:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """One version of a study: who made it, when and why. All are kept."""
+    """One version of a study, with its author, its reason and its time. All revisions are kept."""
 
     study: Study
     who: str
@@ -347,12 +348,12 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a device's next order goes by, as of one moment.
+    """The state that decides a device's next assignment, as of one moment.
 
-    `applied` is what it was last noted to be set to, `study` the active study that has it, `since` when
-    that came to its revision, `trials` how many it has, and `running` whether one of these has not ended.
-    `stopped` says that every device is to be at its original setting, `unreadable` why the study that has
-    it cannot be read; `study` is None then.
+    `applied` is the last recorded setting of the device. `study` is the active study that has the device,
+    `since` the time of its revision, `trials` the number of its trials, and `running` whether one of these
+    has not ended. `stopped` is whether every device has to be at its original setting. `unreadable` is why
+    the device's study cannot be read; `study` is None then.
     """
 
     applied: Applied | None = None
@@ -366,7 +367,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class StudyStamp:
-    """How far a study has come: while it is the same, so is what there is to say of the study."""
+    """The progress of a study: a view of the study stays valid while its stamp is the same."""
 
     created_at: datetime
     revision: int
@@ -388,5 +389,5 @@ class UnreadableStudy:
 
     @property
     def active(self) -> bool:
-        """Whether it has its devices."""
+        """Whether the study owns its devices."""
         return self.phase in ACTIVE

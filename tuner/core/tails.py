@@ -1,4 +1,4 @@
-"""Quantiles with honest bounds: order statistics, no assumption on the distribution."""
+"""Quantiles with bounds by order statistics, without an assumption on the distribution."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def quantile_estimate(
 ) -> Estimate:
     """Estimate a quantile with one-sided 95 % bounds by order statistics.
 
-    The k-th smallest of n samples is below the quantile with probability P(Binomial(n, q) ≥ k); the
-    upper bound is the smallest sample for which that leaves 5 %, infinite where even the largest
-    does not (below 299 samples for a p99). The standard error is half the distance between the two
-    order statistics that lie one binomial deviation below and above the quantile's rank.
+    The k-th smallest of n samples is below the quantile with probability P(Binomial(n, q) ≥ k). The upper
+    bound is the smallest sample for which this probability is at most 5 %; it is infinite if it is larger
+    even for the largest sample (a p99 of fewer than 299 samples). The standard error is half the distance
+    between the two order statistics one binomial deviation below and above the quantile's rank.
 
-    `together` is how many samples on average share one draw, as the requests of a batch share its
-    time: n samples are then worth n / together, in the bounds and in the estimate's `n`.
+    `together` is the mean number of samples that share one draw, as the requests of a batch share its time:
+    n samples then count as n / together, in the bounds and in the estimate's `n`.
 
     Raises:
-        MeasurementError: no samples, or one that is not finite.
+        MeasurementError: there is no sample, or a sample is not finite.
     """
     if not samples:
         raise MeasurementError("a quantile needs at least one sample")
@@ -66,17 +66,16 @@ def bucketed_quantile(
     origin: Origin = Origin.MEASURED,
     scope: Scope = Scope.SERVICE,
 ) -> Estimate:
-    """Estimate a quantile from a histogram, with bounds that hold wherever in its bucket a sample is.
+    """Estimate a quantile from a histogram, with bounds that hold for any place of a sample in its bucket.
 
-    `edges` are the buckets' upper edges, ascending, the last infinite; `counts` what fell into each.
-    Samples are not negative. The bounds are those of `quantile_estimate`, widened to the edges of
-    their buckets: infinite where the bounding sample is beyond the last finite edge. The mean is
-    linear within its bucket, as Prometheus' `histogram_quantile` has it; the standard error spans
-    the buckets one binomial deviation below and above, which is our own, and too wide rather than
-    too narrow.
+    `edges` are the buckets' upper edges, ascending, the last infinite; `counts` are the samples in each
+    bucket. Samples are not negative. The bounds are those of `quantile_estimate`, widened to the edges of
+    their buckets; a bound is infinite if its sample is beyond the last finite edge. The mean is linear
+    within its bucket, as in Prometheus' `histogram_quantile`. The standard error spans the buckets one
+    binomial deviation below and above: our choice, too wide rather than too narrow.
 
     Raises:
-        MeasurementError: no samples, or edges that are no histogram's.
+        MeasurementError: there is no sample, or the edges and counts do not make a histogram.
     """
     rising = all(a < b for a, b in pairwise(edges)) and len(edges) == len(counts)
     if not rising or not edges or edges[-1] != math.inf or min(counts) < 0:
@@ -88,7 +87,7 @@ def bucketed_quantile(
     upto = list(accumulate(counts))
 
     def bucket(rank: float) -> int:
-        """Return which bucket the sample of a one-based rank is in."""
+        """Return the index of the bucket of the sample with a one-based rank."""
         needed = min(n, max(1, math.ceil(rank - 1e-9)))
         return next(k for k, count in enumerate(upto) if count >= needed)
 
@@ -113,13 +112,13 @@ def bucketed_quantile(
 def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
     """Return several windows' estimates of one quantile as one.
 
-    The mean is weighted by n, never by the apparent spread: a window that missed the slow requests
-    looks precise and is wrong. The bound is the j-th smallest of the windows'
-    own 95 % bounds, with the least j for which j of k independent ones fail together with at most
-    5 %: two for two to seven windows, so a second window makes the bound safer, and a third narrower.
+    The mean is weighted by n, never by the apparent spread: a window that missed the slow requests looks
+    precise and is wrong. The bound is the j-th smallest of the windows' 95 % bounds. j is the least number
+    for which the probability that j of k independent bounds fail is at most 5 %: j is 2 for two to seven
+    windows, so that a second window makes the bound safer and a third one narrower.
 
     Raises:
-        MeasurementError: there is nothing to pool.
+        MeasurementError: there is no estimate.
     """
     if not estimates:
         raise MeasurementError("no estimate to pool")
@@ -144,7 +143,7 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def above_bound(n: int, quantile: float) -> int | None:
-    """Return how many of n samples lie above the upper bound of a quantile; None where it has none."""
+    """Return how many of n samples lie above the upper bound of a quantile; None if n is too small."""
     high_at, _ = _bound_ranks(n, quantile)
     return None if high_at is None else n - 1 - high_at
 
@@ -160,16 +159,16 @@ def _safe_rank(windows: int) -> int:
 
 
 def _at(ordered: Sequence[float], rank: float) -> float:
-    """Return the sample of a one-based, possibly fractional rank, rounded up and kept in range."""
+    """Return the sample at a one-based rank; a fractional rank is rounded up, and kept in range."""
     return ordered[min(len(ordered) - 1, max(0, math.ceil(rank - 1e-9) - 1))]
 
 
 def _bound_ranks(n: int, quantile: float) -> tuple[int | None, int | None]:
-    """Return the zero-based ranks of the upper and the lower 95 % bound, None where there is none.
+    """Return the zero-based ranks of the upper and the lower 95 % bound; None if n is too small.
 
-    Rank r (zero-based) exceeds the quantile when at most r samples lie below it, so the upper bound
-    is the least r with P(Binomial(n, q) ≤ r) ≥ 0.95; the lower one mirrors it. Only ranks within six
-    deviations of the quantile matter: what lies below them has a probability under 1e-6.
+    The sample at zero-based rank r exceeds the quantile if at most r samples lie below the quantile. So the
+    upper bound is the least r with P(Binomial(n, q) ≤ r) ≥ 0.95; the lower bound mirrors it. Only ranks
+    within six deviations of the quantile are computed: lower ones have a probability under 1e-6.
     """
     upper: int | None = None
     lower: int | None = None
@@ -185,10 +184,11 @@ def _bound_ranks(n: int, quantile: float) -> tuple[int | None, int | None]:
 
 
 def _binomial(n: int, p: float) -> list[float]:
+    """Return the probabilities of 0 to n successes."""
     return [_binomial_mass(n, p, k) for k in range(n + 1)]
 
 
 def _binomial_mass(n: int, p: float, k: int) -> float:
-    """Return the probability of k successes, by logarithms so that large n do not underflow."""
+    """Return the probability of k successes, by logarithms, so that it does not underflow for large n."""
     ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))

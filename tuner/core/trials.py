@@ -1,4 +1,4 @@
-"""Trials: one setting tried once, and the only ways its state may change."""
+"""Trials of one setting, the only changes that their state may take, and the leases on them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tuner.core.plans import Context, Plan
 __all__ = ["NO_ANSWER", "Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
 
 NO_ANSWER = "does not answer after its restart"
-"""In the reason of a trial that failed since its workload was restarted and did not serve."""
+"""Part of the reason of a failed trial: its workload was restarted and did not serve."""
 
 
 class TrialState(StrEnum):
-    """RUNNING ends once, in one of five ways; a limit broken is none of them but a verdict."""
+    """The state of a trial. RUNNING ends once, in one of five ways; a broken limit is a verdict instead."""
 
     RUNNING = "running"
     COMPLETED = "completed"
-    """Measured; `broke` names the limit for which it was cut short, where it was."""
+    """Measured. If the window was cut short, `broke` is the limit that it broke."""
     FAILED = "failed"
-    """The setting could not be applied, or the meter gave nothing."""
+    """The setting could not be applied, or the meter gave no values."""
     ABORTED = "aborted"
-    """Ended from outside: the study was stopped or paused, or the agent did not come back."""
+    """Ended from outside: the study was stopped or paused, or the agent did not return."""
     CONTAMINATED = "contaminated"
-    """Something else was measured along: foreign load, a foreign change, another rate."""
+    """The window also measured something else: foreign load, a foreign change, another rate."""
     INCONCLUSIVE = "inconclusive"
-    """Measured, but too little to judge, even in the longest window. Noisy, not deployable."""
+    """Measured, but with too few data for a verdict even in the longest window: noisy, not deployable."""
 
     @property
     def final(self) -> bool:
@@ -42,20 +42,20 @@ class TrialState(StrEnum):
 
     @property
     def evidence(self) -> bool:
-        """Whether the numbers of such a trial may be learnt from."""
+        """Whether the numbers of such a trial count as evidence."""
         return self in (TrialState.COMPLETED, TrialState.INCONCLUSIVE)
 
 
 class Phase(StrEnum):
-    """Where a study stands."""
+    """The phase of a study."""
 
     BASELINE = "baseline"
     TUNING = "tuning"
     CONFIRMING = "confirming"
     PROPOSED = "proposed"
-    """Confirmed, and waiting for an operator's yes; nothing is held meanwhile."""
+    """The plan is confirmed and waits for an operator's approval; nothing is held meanwhile."""
     CANARY = "canary"
-    """Held on one of the study's devices, until its windows confirm it there."""
+    """The plan is held on one of the study's devices, until its windows confirm it there."""
     HOLDING = "holding"
     PAUSED = "paused"
     STOPPED = "stopped"
@@ -63,10 +63,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended, as the agent reports it.
+    """The end of an attempt, as the agent reports it.
 
-    `broke` is the limit for which a window was cut short: what it shows of that metric is only a
-    bound ("worse than this"), good evidence against any stricter limit and none for a looser one.
+    `broke` is the limit for which a window was cut short. Its value of that metric is only a bound ("worse
+    than this"): evidence against any stricter limit, but no evidence for a looser one.
     """
 
     state: TrialState
@@ -90,15 +90,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One setting tried once, possibly in several attempts when an agent died on the way.
+    """One try of one setting, in several attempts if an agent died in between.
 
-    `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
-    like any other; one of a study that holds is a control window, at the baseline. `context` is the
-    load that was requested; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
-    why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
-    the study's do. What one alone shows is scaled to all (`tuner.study.apart`). `plan` is the table that is
-    followed instead of one setting, which is then that of its row at the requested load, else its first
-    row's.
+    `phase` is the study's phase when the trial was assigned, so baseline and confirming windows are trials
+    like any other; a trial of a study that holds is a control window, at the baseline. `context` is the
+    requested load; empty if none was requested. `why` is the policy's reason for the trial in one sentence,
+    `reason` the reason for its end. `device` is the one of several like devices that tries the setting
+    alone; empty if all devices of the study do. The results of one device are scaled to all
+    (`tuner.study.apart`). `plan` is the table that is followed instead of one setting; then `setting` is
+    that of its row at the requested load, or of its first row.
     """
 
     number: int
@@ -134,18 +134,18 @@ class Trial:
 
     @property
     def control(self) -> bool:
-        """Whether it measures the baseline again while a plan is held: for the bill alone."""
+        """Whether it measures the baseline again while a plan is held; only the bill uses it."""
         return self.phase is Phase.HOLDING
 
     @property
     def ran_at(self) -> Context:
-        """The load that its window ran under: as measured, else as asked; empty where unknown."""
+        """The load of its window: as measured, else as requested; empty if unknown."""
         measured = self.measurement.context if self.measurement is not None else {}
         return {**self.context, **measured} if self.context else measured
 
     @property
     def shown(self) -> Mapping[str, Estimate]:
-        """What its window showed, the metric of a broken limit as the mere bound it is."""
+        """The estimates of its window; that of a broken limit's metric is only a bound."""
         if self.measurement is None:
             return {}
         estimates = dict(self.measurement.estimates)
@@ -154,11 +154,11 @@ class Trial:
         return estimates
 
     def on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which of its study's devices try it."""
+        """Return those of its study's devices that try it."""
         return (self.device,) if self.device else devices
 
     def again(self) -> Trial:
-        """Return the trial as the same agent gets it after a crash: the next attempt.
+        """Return the trial with its next attempt, for the same agent after a crash.
 
         Raises:
             IllegalTransition: the trial has ended.
@@ -171,7 +171,7 @@ class Trial:
         """Return the trial with its one final state.
 
         Raises:
-            IllegalTransition: it has ended already; the first end stands.
+            IllegalTransition: it has ended already; the first result is kept.
         """
         if self.state.final:
             raise IllegalTransition(
@@ -187,7 +187,7 @@ class Trial:
         )
 
     def tries(self, setting: Setting) -> bool:
-        """Return whether this trial is of that setting: alone, or as the row of a table at one load."""
+        """Return whether the trial tries this setting: alone, or as a table's row at a requested load."""
         alone = self.plan is None or self.plan.by in self.context
         return alone and setting_key(self.setting) == setting_key(setting)
 
@@ -196,10 +196,10 @@ class Trial:
 class Lease:
     """The right of one agent to run one trial on one device until `expires_at`.
 
-    `token` fences: it only grows, per device, so a report with an older one is from an attempt that a newer
-    one has replaced. `nonce` is sent to its owner only. `agent` is the agent's name, a slash, and a new
-    word at each of its starts: the same agent asking twice differs so from one that came back after a
-    crash.
+    `token` is a fencing token: it grows with each lease of the device, so a report with an older token is
+    from an attempt that was replaced. `nonce` is sent to the lease's owner only. `agent` is the agent's
+    name, a slash, and a word that is new at each start of the agent. So a second request of a running agent
+    differs from one after a crash.
     """
 
     device: str
@@ -212,18 +212,18 @@ class Lease:
     expires_at: datetime
 
     def held_by(self, agent: str) -> bool:
-        """Return whether `agent` has the lease: this very start of it."""
+        """Return whether this start of `agent` has the lease."""
         return self.agent == agent
 
     def succeeded_by(self, agent: str) -> bool:
-        """Return whether `agent` is a later start of the agent that has the lease."""
+        """Return whether `agent` is another start of the agent that has the lease."""
         return self.agent != agent and self.agent.split("/")[0] == agent.split("/")[0]
 
     def admit(self, token: int, nonce: str) -> None:
-        """Return quietly when `token` is the one in force, and `nonce` the secret granted with it.
+        """Return quietly if `token` is the one in force, and `nonce` the secret granted with it.
 
         Raises:
-            StaleToken: they are not; what came with them may be kept, but closes nothing.
+            StaleToken: they are not. Their report may be kept as evidence, but ends no trial.
         """
         if token != self.token:
             raise StaleToken(
@@ -241,7 +241,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One device's outcome of one attempt, as it arrived. `late` ones are evidence, not endings."""
+    """One device's outcome of one attempt, as received. A `late` report is evidence, but ends no trial."""
 
     study: str
     trial: int
@@ -256,10 +256,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCare:
-    """Who cares for a trial that has not ended: token and end of each lease on it.
+    """The leases on a trial that has not ended: the token and the end of each.
 
-    It differs whenever an agent has done anything for the trial. `reported` says that some device has
-    reported in time: where all have, and the trial has not ended, who was to end it has died.
+    It changes whenever an agent works on the trial. `reported` is whether a device has reported in time. If
+    all devices have, and the trial has not ended, then the process that had to end it has died.
     """
 
     study: str
@@ -272,7 +272,7 @@ class TrialCare:
     def of(
         cls, study: str, trial: Trial, leases: Iterable[Lease | None], reported: bool = False
     ) -> TrialCare:
-        """Return who cares for a trial, of all who have these leases."""
+        """Return the care for a trial from the leases of its study's devices."""
         own = (study, trial.number)
         return cls(
             study=study,

@@ -1,8 +1,8 @@
 """Rules that compare a window's figures with a second witness, before they become evidence.
 
-An agent applies all of them where a window's figures meet (`agents.target`), the tuner once more those of
-`tuner.core.plausibility`, which need no hardware: an agent that was taken over is not believed.
-Each rule's docstring is its row in docs/measurement.md, with the tolerances below put in.
+An agent applies all rules to the figures of each window (`agents.target`). The tuner repeats those of
+`tuner.core.plausibility`, which need no hardware: it does not trust an agent, which may be compromised.
+Each rule's docstring is its row in docs/measurement.md, with the tolerances below inserted.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ __all__ = [
 ]
 
 ONE_WITNESS = "one_witness"
-"""The note of the rules that lacked a second witness within a window, and of what they corrected."""
+"""The subject of a note: the rules that lacked a second witness in a window, and their corrections."""
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
-"""The pattern of a whole number: it takes a sign and an exponent, and no `nan`."""
+"""The pattern of a complete number: it takes a sign, a fraction and an exponent, but no `nan`."""
 
 AGREEMENT = 0.15
-"""Counter and power × time of one device differ by at most this share, as in the check under load: ours."""
+"""The greatest share by which a device's counter and its power × time differ, as in the check under load:
+our choice."""
 LAG_S = 1.0
-"""Some boards report power as the mean of the last second: what it varied by may come so much later."""
+"""The greatest delay of a reported power, in seconds: some boards report the mean of the last second."""
 STEP_S = 0.3
-"""A counter steps every 0.1 s; a window's ends are within this time of a step."""
+"""The greatest time from a window's end to a step of the counter; a counter steps every 0.1 s."""
 STILL_S = 1.0
-"""A counter that has not moved for this time, ten of its steps, stands still."""
+"""A counter that has not changed for this time in seconds, ten of its steps, does not count."""
 LEAST_LOOKS = 5
-"""Fewer looks at a device do not show that it was idle."""
+"""The least number of looks at a device that can show that it was idle."""
 LEAST_READS = 2
-"""Two counters that are one agree at each of at least this many readings."""
+"""The least number of readings at which two counters must agree before they count as one."""
 REPORT_S = 1.0
-"""The greatest age of the counters that a service shows."""
+"""The greatest age of the counters that a service reports, in seconds."""
 ROUND_OF = 8
 """Connections opened at once: four workers that count apart agree by chance once in 16,000 times."""
 SHORTEN = 120
@@ -79,7 +80,7 @@ TOGETHER = (
 
 
 def judged(facts: Iterable[Fact]) -> list[RuleFinding]:
-    """Return what each rule concludes of the facts that it takes, in the order of the rules."""
+    """Return the finding of each rule on each fact that it takes, in the order of the rules."""
     facts = list(facts)
     return [
         replace(rule(fact), rule=rule.__name__)
@@ -90,7 +91,7 @@ def judged(facts: Iterable[Fact]) -> list[RuleFinding]:
 
 
 def demand(*facts: Fact) -> list[RuleFinding]:
-    """Return what the rules conclude. Raises MeasurementError where they contradict the figures."""
+    """Return the findings of the rules. Raises MeasurementError: a rule contradicts the figures."""
     findings = judged(facts)
     for one in findings:
         if one.result is RuleResult.CONTRADICTED:
@@ -99,7 +100,7 @@ def demand(*facts: Fact) -> list[RuleFinding]:
 
 
 def in_words(findings: Iterable[RuleFinding]) -> str:
-    """Return which rules lacked a witness, and what was corrected; empty for neither."""
+    """Return in words the rules that lacked a witness, and the corrections; empty if there are none."""
     shown = (f for f in findings if f.result in (RuleResult.UNKNOWN, RuleResult.CORRECTED))
     return "; ".join(dict.fromkeys(f"{f.rule}: {f.result}, {f.why}" for f in shown))
 
@@ -152,7 +153,7 @@ def zones_apart(one: ZoneReads) -> RuleFinding:
 
 
 def mirrored(one: ZoneReads) -> bool:
-    """Return whether two zones show one counter, which has moved."""
+    """Return whether two zones show the same counter, at readings between which it moved."""
     ring = one.range_uj + 1
     within = ((b - a) % ring <= (again - a) % ring for a, b, again in one.reads)
     return len({a for a, _, _ in one.reads}) >= LEAST_READS and all(within)
@@ -315,4 +316,4 @@ RULES: tuple[tuple[type[Fact], Callable[[Any], RuleFinding]], ...] = (
     (ReportedWindow, energy_beside_power),
     (HeldClaim, within_trials),
 )
-"""Every rule with what it takes, in the order in which a window's first contradiction is reported."""
+"""Each rule with the fact that it takes. The first contradiction in this order is reported."""
