@@ -1,4 +1,4 @@
-"""Ports: what a policy, a driver and a store have to be. Each module has those of one idea."""
+"""Ports: the interfaces of policies, drivers and stores, one module per subject."""
 
 from tuner.core.ports.access import *
 from tuner.core.ports.fleet import *

@@ -1,4 +1,4 @@
-"""Who may ask, and who did, as it is kept."""
+"""Ports for access tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ __all__ = ["Audit", "Tokens"]
 
 
 class Tokens(Protocol):
-    """Access tokens by name, of which each has at most one that is not revoked."""
+    """Access tokens by name; at most one token of a name is not revoked."""
 
     def add(self, token: AccessToken, using: str = "") -> bool:
-        """Store a token; False where the same is stored already.
+        """Store a token; return False if the same token is stored already.
 
-        With `using` the enrolment token of that name is used up by it, in the same transaction.
+        `using` is the name of an enrolment token, which the same transaction uses up.
 
         Raises:
             Conflict: another token has the name, and is not revoked.
-            Unauthorised: the enrolment token is used already.
+            Unauthorised: the enrolment token has been used already.
         """
 
     def rotate(self, token: AccessToken) -> bool:
-        """Store a token in place of one of its name and role; False where the same is stored already.
+        """Store a token in place of one of its name and role; return False if the same is stored already.
 
         Raises:
             Conflict: a token of another role has the name, and is not revoked.
         """
 
     def of(self, digest: str) -> AccessToken | None:
-        """Return the token of a digest, None where there is none."""
+        """Return the token with this digest, None if it is not stored."""
 
     def named(self, name: str) -> AccessToken | None:
-        """Return the token of a name, None where there is none."""
+        """Return the token of a name, None if the name is unknown."""
 
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
 
     def revoke(self, name: str, at: datetime) -> None:
-        """Note that a token counts no more. Raises NotFound: there is none, or it was revoked."""
+        """Record that a token was revoked. Raises NotFound: the name is unknown, or revoked already."""
 
 
 class Audit(Protocol):
-    """Who changed what, and what was refused."""
+    """The audit log: requested changes and refused requests, with their callers."""
 
     def add(self, entry: AuditEntry) -> None:
-        """Keep an entry."""
+        """Store an entry."""
 
     def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the (last) entries, oldest first, of one token where asked."""
+        """Return the `last` entries (None: all) of the token `who` (None: of all tokens), oldest first."""
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
+        """Delete entries before a time and return their number."""

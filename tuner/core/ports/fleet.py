@@ -1,4 +1,4 @@
-"""Devices, tuners and the order to stop, as they are kept."""
+"""Ports for devices, the order to stop the fleet, tuner replicas and power budgets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Budgets", "Devices", "Replicas", "Stops"]
 
 
 class Devices(Protocol):
-    """Devices as last registered, and what was applied to them."""
+    """Devices as last registered, and the settings applied to them."""
 
     def put(self, device: Device) -> None:
         """Store a device, replacing its former description."""
@@ -28,69 +28,69 @@ class Devices(Protocol):
         """Return all devices by id."""
 
     def apply(self, applied: Applied) -> None:
-        """Note what a device is set to, where that differs from the last note; tell other processes."""
+        """Record a device's setting if it differs from the last record, and notify other processes."""
 
     def standing(self) -> Mapping[str, Applied]:
-        """Return what each device is set to, by its id; without devices that have no data."""
+        """Return the last recorded setting of each device, by id; without devices that have no record."""
 
     def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
-        """Return what was applied to a device since a time, and the setting before it, oldest first.
+        """Return the settings applied to a device since a time and the one before them, oldest first.
 
-        Of more than `last`, the latest.
+        At most the `last` latest.
         """
 
     def refuse(self, device: str, why: str) -> None:
-        """Note why a device takes no orders; empty: it takes them. Quietly nothing where it is unknown."""
+        """Record why a device takes no orders; empty: it takes them. Do nothing if it is unknown."""
 
     def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
-        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        """Return the reasons of the devices that take no orders, by id: of these devices, or of all."""
 
     def heard_at(self) -> Mapping[str, datetime]:
-        """Return when each device was last heard of, by its id, as it was stored."""
+        """Return the stored time of each device's last message, by id."""
 
     def seen(self, at: Mapping[str, datetime]) -> None:
-        """Note when devices were last heard of; unknown ones are left out."""
+        """Record the times of devices' last messages; ignore unknown devices."""
 
     def forget(self, device: str) -> None:
-        """Remove a device and what was applied to it; its studies and its lease's token stay.
+        """Remove a device and the record of its settings; keep its studies and its lease's token.
 
         Raises:
-            NotFound: there is no such device.
+            NotFound: the device is unknown.
             DeviceBusy: an active study has it.
         """
 
 
 class Stops(Protocol):
-    """The one order to stop the whole fleet, while there is one."""
+    """The order to stop the whole fleet; at most one is in force."""
 
     def current(self) -> FleetStop | None:
-        """Return the order in force, None where there is none."""
+        """Return the order in force, if any."""
 
     def order(self, stop: FleetStop) -> FleetStop:
-        """Put an order in force and return it; where there is one already, that one."""
+        """Put an order in force and return it; if another is in force already, return that one."""
 
     def report(self, device: str, *, back: bool) -> None:
-        """Note whether a device is at its original setting; nothing where no order is in force."""
+        """Record whether a device is at its original setting; do nothing while no order is in force."""
 
     def lift(self) -> bool:
-        """End the order and return whether there was one."""
+        """End the order and return whether one was in force."""
 
 
 class Replicas(Protocol):
-    """The tuners at work on one database, each by its own word."""
+    """The tuner processes that work on one database, by their own reports."""
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner reports about itself, instead of its former report."""
+        """Store a tuner's report about itself in place of its former one."""
 
     def list(self) -> Sequence[TunerReplica]:
-        """Return all by id, also those without a recent report."""
+        """Return all tuners by id, also those without a recent report."""
 
     def prune(self, before: datetime) -> int:
-        """Delete those without a report since a time and return how many."""
+        """Delete tuners without a report since a time and return their number."""
 
 
 class Budgets(Protocol):
-    """Groups that share watts, and their members. What another has changed since is not overwritten."""
+    """Groups of devices that share watts, and their members. Another writer's change is not overwritten."""
 
     def group(self, name: str) -> BudgetGroup:
         """Return a group. Raises NotFound."""
@@ -99,24 +99,24 @@ class Budgets(Protocol):
         """Return all groups by name."""
 
     def put_group(self, group: BudgetGroup) -> BudgetGroup:
-        """Store a group in place of the one of its name and revision; return it with the next one.
+        """Store a group in place of its revision (0: as a new group); return it with the next revision.
 
         Raises:
-            StaleRevision: another has changed it since, or it is not new.
+            StaleRevision: the stored revision is another, or the name of a new group is taken.
         """
 
     def forget_group(self, name: str) -> None:
-        """Remove a group; quietly nothing where there is none."""
+        """Remove a group; do nothing if it does not exist."""
 
     def member(self, device: str) -> MemberRecord | None:
-        """Return a device's membership, None where it has none."""
+        """Return a device's membership, None if it has none."""
 
     def members(self) -> Sequence[MemberRecord]:
-        """Return all memberships by device, also released ones."""
+        """Return all memberships by device, including released ones."""
 
     def put_member(self, member: MemberRecord) -> MemberRecord:
-        """Store a membership in place of the one of its device and revision; return it with the next one.
+        """Store a membership in place of its revision (0: as a new one); return it with the next revision.
 
         Raises:
-            StaleRevision: another has changed it since, or it is not new.
+            StaleRevision: the stored revision is another, or the device of a new one has a membership.
         """

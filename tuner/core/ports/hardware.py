@@ -1,4 +1,4 @@
-"""What a driver brings: an actuator and a meter for each part, and a clock where time is simulated."""
+"""Ports of drivers: an actuator and a meter for each part, and a clock if the driver simulates time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Now = Callable[[], datetime]
 
 
 class Clock(Protocol):
-    """Monotonic time in seconds and waiting on it. Simulated devices bring their own."""
+    """A monotonic clock in seconds that can sleep. Simulated devices provide their own."""
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment; never goes back."""
+        """Return the seconds since some fixed moment; they never decrease."""
 
     def sleep(self, seconds: float) -> None:
         """Return once `seconds` have passed on this clock."""
@@ -30,20 +30,21 @@ class Actuator(Protocol):
     """Sets one part of a setting."""
 
     def read(self) -> Setting:
-        """Return what is in force now, every knob of the part.
+        """Return the setting in force, with every knob of the part.
 
         Raises:
-            ActuationError: it is unknown.
+            ActuationError: the setting cannot be read.
         """
 
     def apply(self, setting: Setting) -> None:
-        """Put the setting in force; afterwards `read()` agrees with it.
+        """Put the setting in force, so that `read()` then agrees with it.
 
-        Knobs the setting does not name stay as they are. Applying what is in force changes nothing.
+        Knobs that the setting does not name keep their values. Applying the setting in force again changes
+        nothing.
 
         Raises:
-            UnknownKnob, OutOfRange: the setting does not fit; nothing was changed.
-            ActuationError: it could not be put in force; what `read()` says is true.
+            UnknownKnob, OutOfRange: the setting does not fit the knobs; nothing was changed.
+            ActuationError: the setting could not be put in force; `read()` returns the actual one.
         """
 
 
@@ -51,18 +52,18 @@ class Window(Protocol):
     """An open measuring window."""
 
     def read(self) -> Reading:
-        """Return what the window shows so far."""
+        """Return the reading of the window so far."""
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Closing twice returns the same.
+        """Close the window and return its reading; a second call returns the same reading.
 
         Raises:
-            MeasurementError: the meter failed, or jumped backwards.
+            MeasurementError: the meter failed, or one of its counters decreased.
         """
 
 
 class Meter(Protocol):
-    """Measures one part. Never needs the rights that setting it needs."""
+    """Measures one part, without the permissions that setting it requires."""
 
     def start(self) -> Window:
         """Open a window now.

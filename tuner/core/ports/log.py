@@ -1,4 +1,4 @@
-"""What happened, as it is kept: windows of holds, the operator's log, and its deliveries."""
+"""Ports for the windows of holds, the operator's log and the deliveries of its events."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ __all__ = ["Deliveries", "Events", "Observations"]
 
 
 class Observations(Protocol):
-    """Windows measured while holding."""
+    """Windows measured while a study holds a plan."""
 
     def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
-        """Keep observations in one transaction, all or none; say of each whether it is new.
+        """Store observations in one transaction, all or none; return for each whether it is new.
 
-        One of the same study, device and start as one that is kept is not.
+        It is not new if one of the same study, device and start is stored already.
 
         Raises:
-            NotFound: one is of a study that is not there.
+            NotFound: the study of an observation does not exist.
         """
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
-        """Return the (last) observations of a study, oldest first."""
+        """Return the `last` observations of a study (None: all), oldest first."""
 
     def oldest(self) -> datetime | None:
-        """Return when the first of all was made, None where there is none."""
+        """Return the time of the oldest observation, None without observations."""
 
     def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
-        """Return the (last) windows begun since a time that show a metric, by their start."""
+        """Return the `last` windows (None: all) begun since a time that have a metric, by their start."""
 
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
-        """Return how many windows of a study prove by themselves that they broke a limit."""
+        """Return the number of a study's windows that each prove that a limit was broken."""
 
     def recent(
         self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
     ) -> Sequence[MetricCourse]:
-        """Return metrics over the last windows of each device in some studies.
+        """Return metrics over the latest windows of each device in some studies.
 
-        Of the windows begun since a time, in holds and in the latest `last` trials of a study, at most
-        `last` of a device, and as many that are of all devices of a study.
+        These are windows of holds and of a study's latest `last` trials, begun since a time: at most `last`
+        of each device, and at most `last` measured on all devices of a study together.
         """
 
     def course(
@@ -57,53 +57,56 @@ class Observations(Protocol):
     ) -> Sequence[WindowPoint]:
         """Return metrics of a device's windows since a time, one point per `step_s`, by their start.
 
-        Windows of holds, and of the trials of some studies in which the device took part.
+        These are windows of holds, and of those trials of `studies` in which the device took part.
         """
 
     def prune(self, before: datetime) -> int:
-        """Delete those made before a time and return how many."""
+        """Delete observations made before a time and return their number."""
 
 
 class Events(Protocol):
     """The operator's log."""
 
     def add(self, event: Event) -> Event:
-        """Keep an event, publish that there is one, and return it with its id."""
+        """Store an event, publish a notice of it, and return it with its id."""
 
     def add_all(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Keep events at once or none, publish that there are, and return them with their ids."""
+        """Store events, all or none, publish notices of them, and return them with their ids."""
 
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most the given number (None: all) of the events with a greater id, by id."""
+        """Return the first `most` events (None: all) whose ids are greater than `event`, by id."""
 
     def newest(self) -> int:
-        """Return the greatest id there is, 0 where there is no event."""
+        """Return the greatest id of an event, 0 without events."""
 
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
-        """Return the (last) events, oldest first, of one study or device where asked."""
+        """Return the `last` events (None: all), oldest first: of a study, of a device, or of all."""
 
     def oldest(self) -> datetime | None:
-        """Return when the first of all was, None where there is none."""
+        """Return the time of the oldest event, None without events."""
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time but the newest, after which ids count on; return how many."""
+        """Delete events before a time and return their number.
+
+        The newest event stays, so that later ids continue from its id.
+        """
 
 
 class Deliveries(Protocol):
     """How far each destination of notifications has received the events."""
 
     def get(self, destination: str, /) -> Delivery | None:
-        """Return how far it is, None for a new one."""
+        """Return a destination's progress, None for a new destination."""
 
     def put(self, delivery: Delivery, /) -> None:
-        """Keep how far it is."""
+        """Store a destination's progress."""
 
     def list(self) -> Sequence[Delivery]:
-        """Return all by the destination's name."""
+        """Return the progress of all destinations, by name."""
 
     def forget(self, destination: str, /) -> None:
-        """Remove a destination that there is no more; quietly nothing where it is unknown."""
+        """Remove a destination that was dropped from the configuration; do nothing if it is unknown."""

@@ -1,4 +1,4 @@
-"""What a policy is: one function, and five things that it may say of itself."""
+"""The port of policies: one function, and five optional declarations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ __all__ = [
 
 
 class Policy(Protocol):
-    """The judgement: a pure function of the past. Same past, same suggestion, also after a restart."""
+    """Decides a study's steps by a pure function: the same past gives the same suggestion at any time."""
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what to do next: try a setting, wait, or be done with a plan."""
+        """Return the next step: try a setting, wait, or be done with a plan."""
 
 
 @runtime_checkable
 class SaysWhatItHeeds(Protocol):
-    """A policy that says which parts of a study it supports: `objective`, `constraints`, `safety`.
+    """A policy that declares the parts of a study that it supports: `objective`, `constraints`, `safety`.
 
-    One that does not say supports the first two: to support `safety` it must predict what it tries. What a
-    study asks for and its policy does not support is refused when the study is made.
+    A policy without this declaration supports the first two. To support `safety` a policy must predict the
+    metrics of the settings that it tries. A study that requires an unsupported part is refused when it is
+    created.
     """
 
     heeds: frozenset[str]
@@ -37,18 +38,19 @@ class SaysWhatItHeeds(Protocol):
 
 @runtime_checkable
 class RefusesStudies(Protocol):
-    """A policy that supports a part of a study in some forms only, and says which it does not."""
+    """A policy that supports a part of a study in some forms only, and refuses the others."""
 
     def refuse(self, study: Study) -> None:
-        """Return quietly where all of a study is supported. Raises InvalidInput: names what is not."""
+        """Check that the policy supports a study. Raises InvalidInput: names the unsupported part."""
 
 
 @runtime_checkable
 class DecidesSteps(Protocol):
     """A policy of continuous studies that judges steps by itself.
 
-    Without `needs_baseline` none is measured, but where a limit is relative to it. `goals` are metrics
-    whose constraint ends the study once its course has come to it: no setting is judged by them.
+    If `needs_baseline` is false the baseline is measured only for limits that are relative to it. `goals`
+    are metrics whose constraints apply to the whole course of the study and end it once they are met; no
+    single setting is judged by them.
     """
 
     needs_baseline: bool
@@ -57,10 +59,10 @@ class DecidesSteps(Protocol):
 
 @runtime_checkable
 class ExploresApart(Protocol):
-    """A policy that can suggest while trials run, and whose like devices may so try one each.
+    """A policy that can suggest while trials run, so that like devices may each run a trial of their own.
 
-    The running trials are in its past, without a measurement: it suggests none of them again, and what
-    it suggests beside them is as safe as if their results were never reported.
+    Running trials are in its past, without a measurement. It does not suggest their settings again, and its
+    suggestions must be safe even if their results are never reported.
     """
 
     explores_apart: bool
@@ -68,10 +70,10 @@ class ExploresApart(Protocol):
 
 @runtime_checkable
 class PlansByLoad(Protocol):
-    """A policy that gives ranges of a signal settings of their own, where a study's terms name one.
+    """A policy that plans a separate setting for each range of a signal, if a study's terms name one.
 
-    What it sees of a window's load is `Trial.ran_at`, of the load now `Past.context`, of how often each
-    load comes by `Past.loads`.
+    It reads a window's load from `Trial.ran_at`, the present load from `Past.context`, and how long each
+    load was seen from `Past.loads`.
     """
 
     plans_by_load: bool

@@ -1,4 +1,4 @@
-"""The store: a port for each thing kept, and word of what is new."""
+"""The port of the store, which gathers the other ports, and the bus of its notices."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = ["Bus", "Store"]
 
 
 class Bus(Protocol):
-    """Tells everybody at work on one store that there may be something new. Safe from many threads."""
+    """Notifies all processes that use one store of possible changes. Safe from many threads."""
 
     def publish(self, notice: Notice) -> None:
-        """Tell every subscriber, in this process at once, in others soon; never raises."""
+        """Notify every subscriber: at once in this process, soon in others. Never raises."""
 
     def subscribe(self, listener: Callable[[Notice], None]) -> Callable[[], None]:
-        """Have `heard` called with every notice, from any thread; return what ends that."""
+        """Call `listener` with every notice, from any thread; return a function that ends this."""
 
     def listen(self) -> None:
-        """Hear other processes, too, until the store is closed. Once more is no other."""
+        """Receive notices of other processes, too, until the store is closed. May be called again."""
 
     def leads(self) -> bool:
-        """Return whether this process does what one alone of those that listen does for all."""
+        """Return whether this process is the leader of those that listen: it does their common tasks."""
 
     def lag_s(self) -> float | None:
-        """Return how long a notice lately took to be heard; None where other processes are not heard."""
+        """Return the seconds that the last notice took to arrive; None if other processes are not heard."""
 
 
 class Store(Protocol):
-    """All of the memory behind one URL. Raises StoreError where the database does not answer."""
+    """All stored data behind one URL. Every method raises StoreError if the database does not answer."""
 
     @property
     def studies(self) -> Studies:
@@ -47,11 +47,11 @@ class Store(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """Who may run what now."""
+        """Leases, under which agents run trials."""
 
     @property
     def devices(self) -> Devices:
-        """Devices and what is applied."""
+        """Devices and their applied settings."""
 
     @property
     def observations(self) -> Observations:
@@ -63,7 +63,7 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may ask."""
+        """Access tokens."""
 
     @property
     def deliveries(self) -> Deliveries:
@@ -71,7 +71,7 @@ class Store(Protocol):
 
     @property
     def audit(self) -> Audit:
-        """Who changed what."""
+        """The audit log."""
 
     @property
     def stops(self) -> Stops:
@@ -83,17 +83,17 @@ class Store(Protocol):
 
     @property
     def replicas(self) -> Replicas:
-        """Which tuners are at work."""
+        """The tuner processes at work."""
 
     @property
     def bus(self) -> Bus:
-        """What is new."""
+        """Notices of changes."""
 
     def ping(self) -> None:
-        """Return quietly when the store answers. Raises StoreError."""
+        """Check that the store answers. Raises StoreError."""
 
     def check_writable(self) -> None:
-        """Return quietly once the store has kept something new. Raises StoreError: says why not."""
+        """Check that the store can be written to, by a write. Raises StoreError: gives the reason."""
 
     def close(self) -> None:
-        """Release connections."""
+        """Close all connections."""

@@ -1,4 +1,4 @@
-"""Studies as they are kept, with all their revisions."""
+"""The port for studies and their revisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Studies(Protocol):
         """
 
     def get(self, study: str) -> Study:
-        """Return a study as it is now. Raises NotFound."""
+        """Return a study at its latest revision. Raises NotFound."""
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
         """Return the readable studies, oldest first: all, or those of these ids."""
@@ -37,25 +37,31 @@ class Studies(Protocol):
         among: Collection[str] | None = None,
         active: bool = False,
     ) -> Sequence[Study | UnreadableStudy]:
-        """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
+        """Return studies, oldest first, including unreadable ones.
+
+        `device`, `among` (ids) and `active` each restrict the result; by default all are returned.
+        """
 
     def stamps(self) -> Mapping[str, StudyStamp]:
-        """Return how far each study has come, by its id, oldest first."""
+        """Return the progress of each study, by id, oldest first."""
 
     def of(self, device: str) -> Study | None:
-        """Return the active study that has a device, None where none does that can be read."""
+        """Return the active study that has a device, None if none has it or the study cannot be read."""
 
     def situation(self, device: str) -> Situation:
-        """Return what a device's next order goes by. Raises NotFound: it is not registered."""
+        """Return the data that decide a device's next order. Raises NotFound: it is not registered."""
 
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
-        """Return how long a window of each of these is, in seconds; without those no active study has."""
+        """Return the window length of each device's active study, in seconds; without other devices."""
 
     def phases(self) -> Mapping[str, tuple[Phase, int]]:
-        """Return phase and revision of each study, by its id, oldest first."""
+        """Return the phase and revision of each study, by id, oldest first."""
 
     def holding_like(self, device: Device, most: int) -> Sequence[str]:
-        """Return the newest studies that hold on a device of this board, workload and versions."""
+        """Return the ids of the `most` newest studies that hold on a like device.
+
+        A like device has the same board, driver, workload and workload version.
+        """
 
     def ids(
         self,
@@ -67,16 +73,16 @@ class Studies(Protocol):
         """Return the ids of the studies of a device, workload, phase or group; oldest first."""
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
-        """Store the study as the revision after the one it carries, and return it so.
+        """Store a study as the revision after the one that it has, and return it with that revision.
 
         Raises:
-            NotFound: there is no such study.
-            StaleRevision: another program revised it since; read it again.
-            DeviceBusy: it became active again and a device is taken.
+            NotFound: the study does not exist.
+            StaleRevision: another writer has revised it since; read it again.
+            DeviceBusy: it would become active again, but another active study has one of its devices.
         """
 
     def revisions(self, study: str) -> Sequence[Revision]:
-        """Return every revision, first to last. Raises NotFound."""
+        """Return every revision in order. Raises NotFound."""
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
@@ -85,6 +91,6 @@ class Studies(Protocol):
         """Remove an inactive study with its trials, reports and observations.
 
         Raises:
-            NotFound: there is no such study.
-            Conflict: it is still active.
+            NotFound: the study does not exist.
+            Conflict: the study is still active.
         """

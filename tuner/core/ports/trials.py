@@ -1,4 +1,4 @@
-"""Trials as they are kept, and the leases under which they run."""
+"""Ports for trials and for the leases under which they run."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ class Trials(Protocol):
         device: str = "",
         plan: Plan | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it: of one device, or of all.
+        """Store a RUNNING trial under the next number and return it. `device` is empty for all devices.
 
-        `seen` is the revision and the number of trials of the study that the step was decided by:
-        of several who decide by the same, one begins a trial.
+        `seen` is the study's revision and number of trials on which the step was decided. If several
+        processes decide on the same state, only the first begins a trial.
 
         Raises:
-            NotFound: there is no such study.
-            StaleRevision: it is not as it was seen any more; look again.
+            NotFound: the study does not exist.
+            StaleRevision: the study has changed since `seen`; read it again.
         """
 
     def restart(self, study: str, number: int, at: datetime) -> Trial:
-        """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
+        """Record another attempt of a running trial. Raises NotFound, IllegalTransition."""
 
     def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
-        """Give a trial its one final state. Raises NotFound, IllegalTransition."""
+        """End a trial with its outcome; its state is then final. Raises NotFound, IllegalTransition."""
 
     def list(self, study: str, first: int = 1) -> Sequence[Trial]:
-        """Return the trials of a study by number, from the first on; empty for an unknown study."""
+        """Return the trials of a study by number, from number `first` on; empty for an unknown study."""
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
-        """Return the trials of a study at a setting by number; empty for an unknown study."""
+        """Return the trials of a study at one setting, by number; empty for an unknown study."""
 
     def latest(
         self,
@@ -60,51 +60,51 @@ class Trials(Protocol):
         state: TrialState | None = None,
         device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
-        """Return trials with their study, latest start first: of these studies, or of all.
+        """Return at most `last` trials with their studies, latest start first: of these studies, or of all.
 
-        The first `skip` are left out; `until` itself is not included. With a device, without those that
-        another tried alone.
+        The first `skip` are left out. Trials started from `since` to before `until`. With `device`, trials
+        that another device ran alone are left out.
         """
 
     def count(self, study: str) -> int:
-        """Return how many trials a study has; 0 for an unknown study."""
+        """Return the number of a study's trials; 0 for an unknown study."""
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
 
     def at_work(self) -> Sequence[TrialCare]:
-        """Return every trial that has not ended, by study and number, with the leases on it."""
+        """Return every trial that has not ended, with its leases, by study and number."""
 
     def report(self, report: Report) -> bool:
-        """Keep a report; False where the same (study, trial, device, token, nonce) is kept already.
+        """Store a report; return False if one of the same study, trial, device, token and nonce is stored.
 
         Raises:
-            NotFound: there is no such trial.
+            NotFound: the trial does not exist.
         """
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
-        """Return every report on a trial, late ones too, in order of arrival."""
+        """Return every report on a trial, including late ones, in order of arrival."""
 
 
 class Leases(Protocol):
-    """At most one lease per device; tokens only grow, also over releases and restarts."""
+    """Leases, at most one per device. A device's tokens only increase, also after releases and restarts."""
 
     def grant(
         self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
     ) -> Lease:
-        """Give the device's lease to a trial, replacing whatever lease there was.
+        """Give the device's lease to a trial, in place of any former lease.
 
-        It has a greater token than any before and a secret nonce.
+        The new lease has a greater token than all former ones, and a secret nonce.
 
         Raises:
-            NotFound: there is no such trial.
+            NotFound: the trial does not exist.
         """
 
     def get(self, device: str) -> Lease | None:
-        """Return the device's lease, None where there is none."""
+        """Return the device's lease, None if it has none."""
 
     def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
+        """Extend the lease that has this token and nonce. Raises NotFound, StaleToken."""
 
     def release(self, device: str, token: int) -> None:
-        """End the lease that has this token; quietly nothing where it is not in force."""
+        """End the lease that has this token; do nothing if it is not in force."""
