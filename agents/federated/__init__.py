@@ -1,1 +1,1 @@
-"""Federated learning as a target: a federation is tuned round by round."""
+"""Federated learning as a tuning target: a federation is tuned round by round."""

@@ -1,4 +1,4 @@
-"""A federation's tuner: one that runs, or one of its own, started as a child on a database file."""
+"""The tuner of a federation: one that already runs, or a child process on a database file."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ JOULES = Quantity("J", Better.LESS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationSpec:
-    """What a federation is: its name, its classes, how many clients answer, and what its version is of.
+    """A federation: its name, its classes of clients, the number of clients, and its version.
 
-    The numbers of participants fit the `clients`; a `space` of one's own takes the place of what follows
-    from them. Another `version` (of the app, the model, Flower) starts a study's evidence again.
+    By default the knobs follow from the classes and the number of `clients`; a given `space` replaces
+    them. A changed `version` (of the app, the model or Flower) makes a study measure everything anew.
     """
 
     name: str
@@ -71,10 +71,10 @@ class FederationSpec:
 
     @property
     def knobs(self) -> Space:
-        """What a round is set by.
+        """The knobs of a round.
 
         Raises:
-            InvalidInput: neither clients nor a space are given.
+            InvalidInput: neither clients nor a space is given.
         """
         if self.space is not None:
             return self.space
@@ -102,7 +102,7 @@ class FederationSpec:
 
 
 def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
-    """Return what a round may show: joules by part and by class, seconds, accuracy, carbon, clients."""
+    """Return the metrics of a round: joules by part and by class, seconds, accuracy, carbon, clients."""
     service = Scope.SERVICE
     parts = ("compute_j", "communication_j", "waiting_j", *(f"energy_{c}_j" for c in classes))
     return (
@@ -122,9 +122,9 @@ def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingWishes:
-    """What a training is to spend the least of, and what it must keep.
+    """The requested study of a training: its policy, objective, constraints and seed.
 
-    Among the constraints, "accuracy >= 0.9" is the goal that ends it.
+    A constraint on the accuracy, like "accuracy >= 0.9", is the goal, which ends the training.
     """
 
     policy: str = "fedgpo"
@@ -134,7 +134,7 @@ class TrainingWishes:
 
 
 class FederatedTuner:
-    """A session with a tuner, and the tuner itself where it was started here."""
+    """A session with a tuner, together with the tuner's process if it was started here."""
 
     def __init__(self, session: FederationSession, held: ExitStack, url: str, study: str) -> None:
         self._session, self._held = session, held
@@ -147,19 +147,19 @@ class FederatedTuner:
 
     @property
     def ended(self) -> str:
-        """Why the training is over; empty while it continues."""
+        """The reason why the training is over; empty while it continues."""
         return self._session.ended
 
     def begin(self, context: Context) -> Setting:
-        """Return the coming round's setting; where the tuner is away, the latest one's."""
+        """Return the setting of the next round; that of the latest round if the tuner does not answer."""
         return self._session.begin(context)
 
     def end(self, outcome: RoundOutcome) -> None:
-        """Report a round; what cannot be sent now is kept, and sent later."""
+        """Report a round; a report that cannot be sent now is stored and sent later."""
         self._session.end(outcome)
 
     def close(self) -> None:
-        """Send what is left, and end what was started."""
+        """Send the stored reports, and end the tuner if it was started here."""
         self._session.close()
         self._held.close()
 
@@ -174,14 +174,15 @@ def open_embedded(
     seed: int = 0,
     python: str = sys.executable,
 ) -> FederatedTuner:
-    """Start a tuner on a SQLite file as a child, and a continuous study of the federation, or its old one.
+    """Start a tuner as a child process on a SQLite file, and start or continue a study of the federation.
 
-    A constraint on the accuracy, like "accuracy >= 0.9", is the goal: the training ends with it, and takes
-    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study continues
-    where it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
+    A constraint on the accuracy, like "accuracy >= 0.9", is the goal: the training ends when it is reached,
+    and minimizes the objective (`energy_j`, `round_s` or `carbon_g`) until then. An earlier study
+    continues if it has the same policy, objective and constraints and has not reached its goal.
+    Otherwise it is stopped, and a new one is created.
 
-    `python` is the interpreter of an environment with jouletune's tuner in it: this process never loads
-    SQL or torch. The child ends with this process, however that ends.
+    `python` is the interpreter of an environment with jouletune's tuner, because this process never loads
+    SQL or torch. The child process ends with this one, even if this one is killed.
 
     Raises:
         TuningError: the tuner did not start; the message names its log.
@@ -209,10 +210,13 @@ def open_connected(
     constraints: Sequence[str] = (),
     seed: int = 0,
 ) -> FederatedTuner:
-    """Open the same with a tuner that runs; the token file has an operator's token.
+    """Open a session with a running tuner, and start or continue a study as `open_embedded` does.
+
+    The token file has an operator's token.
 
     Raises:
-        LinkError, Unauthorised, InvalidInput: it is not there, or refuses.
+        LinkError: the tuner does not answer.
+        Unauthorised, InvalidInput: the tuner refuses the token or the study.
     """
     with ExitStack() as held:
         requested = TrainingWishes(
@@ -230,6 +234,7 @@ def _opened(
     held: ExitStack,
     requested: TrainingWishes,
 ) -> tuple[FederationSession, str]:
+    """Register the federation at a tuner; return the session and the id of its study."""
     host = Host.here()
     agent = f"{spec.name}@{host.name}"
     http = held.enter_context(connect(url))
@@ -244,7 +249,7 @@ def _opened(
 
 
 def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) -> str:
-    """Return the id of the federation's active study, made where there is none that asks for the same."""
+    """Return the id of the federation's active study; create one unless one fits the request."""
     device = of.id
     token = token_file.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {token}"}
@@ -271,7 +276,7 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
             "who": device,
         }
         response = api.post("/studies", json=draft)
-        # All else of a draft is judged before its device: what is refused for its own sake ends no study.
+        # The tuner checks a draft before its device, so an invalid draft never stops the former study.
         if former is not None and _refused_as(response) == DeviceBusy.code:
             change = {"who": device, "why": f"a new training: {other}"}
             _answer(api.post(f"/studies/{former['id']}/stop", json=change))
@@ -281,9 +286,10 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
 
 
 def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) -> str:
-    """Return why a study does not continue: its goal is reached, or something else is requested.
+    """Return the reason why a study cannot continue; empty if it can.
 
-    Also where its usual number of participants no longer fits the clients there are.
+    Its goal is reached, the request differs, or its baseline's number of participants no longer fits the
+    number of clients.
     """
     if study["phase"] == Phase.HOLDING:
         return "the last one has reached its goal"
@@ -309,11 +315,12 @@ def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) ->
 
 
 def _refused_as(response: httpx.Response) -> str:
-    """Return the code of a refusal; empty where it is none."""
+    """Return the error code of a response; empty on success."""
     return "" if response.is_success else str(response.json().get("code", ""))
 
 
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
+    """Return the JSON of a response. Raises TuningError: the tuner refused the request."""
     if not response.is_success:
         detail = response.text[:300]
         raise TuningError(f"the tuner refused {response.request.url.path}: {detail}")
@@ -321,7 +328,7 @@ def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
 
 
 class _Child:
-    """The tuner's process; it ends with this one."""
+    """The tuner's process, which ends with this one."""
 
     def __init__(self, database: Path, folder: Path, python: str) -> None:
         self._database, self._folder, self._python = database, folder, python
@@ -349,7 +356,7 @@ class _Child:
         return self
 
     def address(self) -> tuple[str, Path]:
-        """Return the tuner's address and its token file once it is there. Raises TuningError."""
+        """Wait until the tuner serves; return its URL and token file. Raises LinkError: not started."""
         deadline = time.monotonic() + START_S
         while not self._port.is_file():
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A Grid within this process: the messages and clients of a federation, without its processes."""
+"""A Flower Grid within this process: a federation's messages and clients without its processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 Node = Callable[[Message], Message | None]
-"""A client: it answers a message, or not (None)."""
+"""A client: returns its reply to a message, or None for no reply."""
 CLIENT_FAILED = 2
-"""Flower's code of a client app that raised an error."""
+"""Flower's error code for a client app that raised an exception."""
 
 
 class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
-    """Sends each message to a function in this process, one after the other, and returns the replies.
+    """A Grid that passes each message in turn to a function in this process and returns the replies.
 
-    A client that raises answers with an error, as one of Flower's does. Flower's messages know the run
-    they belong to by their process: `identified` says so for this one.
+    If a client raises an exception, its reply is an error, as with Flower's clients. Flower takes a
+    message's run from its process; `identified` sets the run of this process.
     """
 
     def __init__(self, nodes: Mapping[int, Node]) -> None:
@@ -27,11 +27,11 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
         identified()
 
     def set_run(self, run: object) -> None:
-        """Take no note of a run: there is but one."""
+        """Ignore the run: a process has only one."""
 
     @property
     def run(self) -> object:
-        """There is no run to tell of."""
+        """Not available: raises NotImplementedError."""
         raise NotImplementedError("a grid in this process has no run")
 
     def create_message(
@@ -52,21 +52,21 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
         )
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return all clients."""
+        """Return the node ids of all clients."""
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Refuse: replies come at once by `send_and_receive`."""
+        """Raise NotImplementedError: messages are sent by `send_and_receive`."""
         raise NotImplementedError("send and receive in one call")
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Refuse: replies come at once by `send_and_receive`."""
+        """Raise NotImplementedError: replies are returned by `send_and_receive`."""
         raise NotImplementedError("send and receive in one call")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return what the clients answer, until the time is over."""
+        """Send messages and return the clients' replies; send no more after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         replies = []
         for message in messages:
@@ -75,12 +75,13 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
                 break
             reply = self._answered(message)
             if reply is not None:
-                # A reply's sender is its node: here all are one process.
+                # Flower takes a reply's sender from its process, but here all clients share one.
                 reply.metadata._src_node_id = message.metadata.dst_node_id
                 replies.append(reply)
         return replies
 
     def _answered(self, message: Message) -> Message | None:
+        """Return a client's reply to a message: an error if the client raised an exception."""
         try:
             return self._nodes[message.metadata.dst_node_id](message)
         except Exception as error:  # noqa: BLE001  a client's own code may raise anything
@@ -88,7 +89,7 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
 
 
 def identified() -> None:
-    """Say which run this process's messages belong to, where Flower asks for that (from 1.41 on)."""
+    """Set the run of this process's messages for Flower 1.41 and later, which require it."""
     try:
         from flwr.supercore.task_identity import TaskIdentity
     except ImportError:

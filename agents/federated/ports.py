@@ -11,11 +11,12 @@ from tuner.core import Context, Origin, Setting, Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundOutcome:
-    """What a round showed.
+    """The result of a round.
 
-    `metrics` are by name (`energy_j`, `energy_<class>_j`, `round_s`, `accuracy`, …); `origin` is MEASURED
-    where the clients reported their own joules, ESTIMATED where they are modelled. `context` is the state
-    that the round began from, `seconds` its wall time; `failed` why it came to nothing.
+    `metrics` are by name (`energy_j`, `energy_<class>_j`, `round_s`, `accuracy`, …). `origin` is MEASURED
+    if the clients measured their joules, ESTIMATED if the joules are modelled. `context` is the state at
+    the start of the round, and `seconds` is its wall time. `failed` is the reason of a failure; empty on
+    success.
     """
 
     metrics: Mapping[str, float]
@@ -35,17 +36,17 @@ class RoundTuner(Protocol):
 
     @property
     def ended(self) -> str:
-        """Why the training is over, as of the last `begin`; empty while it continues."""
+        """The reason why the training is over, as of the last `begin`; empty while it continues."""
         ...
 
     def begin(self, context: Context) -> Setting:
-        """Return the coming round's setting; where the tuner is away, the latest one's."""
+        """Return the setting of the next round; that of the latest round if the tuner does not answer."""
         ...
 
     def end(self, outcome: RoundOutcome) -> None:
-        """Report a round; what cannot be sent now is kept, and sent later."""
+        """Report a round; a report that cannot be sent now is stored and sent later."""
         ...
 
     def close(self) -> None:
-        """Send what is left, and let go."""
+        """Send the stored reports, and release all resources."""
         ...

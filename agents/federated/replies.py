@@ -1,4 +1,4 @@
-"""What a round's replies tell, and which of them may be averaged."""
+"""The replies of a round: which of them can be averaged, and the metrics that they report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
     *("energy-measured", "idle-w"),
 )
 OWN_GAIN = "own-gain"
-"""By how much a client's training raised the accuracy on its own samples."""
+"""The accuracy that a client gained by its training, on its local samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
 MOST_QUERIES = 3
 STATE = {
@@ -29,12 +29,12 @@ STATE = {
     "network-mbps": "network_mbps",
     "data-classes": "data_classes",
 }
-"""What a client may tell of itself, and what that is called in a round's state."""
+"""The metrics of a client's state, and their names in a round's state."""
 
 
 @dataclass(frozen=True)
 class ClientReply:
-    """A reply that may be averaged: who sent it, of which class, and the numbers it reports."""
+    """A reply that can be averaged: its client's node and class, its message, and its scalar metrics."""
 
     node: int
     kind: str
@@ -44,10 +44,10 @@ class ClientReply:
 
 @dataclass
 class KnownClients:
-    """Reports of the clients: their class, and their last state.
+    """The classes of the clients, and their latest reported states.
 
-    A client without an answer to the query is of the first class until it answers; after
-    `MOST_QUERIES` times it is not asked again, as an app may have no reply.
+    A client that has not answered the query counts as of the first class until it answers. After
+    `MOST_QUERIES` queries it is not queried again, because an app may not support the query.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class KnownClients:
         return node not in self.kinds or 0 < self._silent.get(node, 0) < MOST_QUERIES
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
-        """Note what a client answered, which may be nothing or no class."""
+        """Record a client's answer to the query; an empty text or an unknown class is no answer."""
         if answer in classes:
             self.kinds[node] = answer
             self._silent.pop(node, None)
@@ -72,13 +72,13 @@ class KnownClients:
         return self.kinds.get(node, "")
 
     def hear(self, replies: Iterable[ClientReply]) -> None:
-        """Note what replies tell of their senders."""
+        """Record the states that replies report."""
         for reply in replies:
             state = {n: reply.metrics[key] for key, n in STATE.items() if key in reply.metrics}
             self.latest[reply.node] = state
 
     def state(self) -> dict[str, float]:
-        """Return each class's mean, of the last reports."""
+        """Return the mean of each state metric per class, over the latest reports."""
         by_metric: dict[str, list[float]] = {}
         for node, latest in self.latest.items():
             for name, value in latest.items():
@@ -89,11 +89,11 @@ class KnownClients:
 def sound(
     replies: Iterable[Message], sent: ArrayRecord, clients: KnownClients, weight: str = EXAMPLES
 ) -> list[ClientReply]:
-    """Return the replies that may be averaged, with records of the same names and metrics.
+    """Return the replies that can be averaged, with the same names of records and metrics in each.
 
-    Left out, with a word in the log: errors, replies without exactly one record of arrays and of
-    metrics, arrays of other names or shapes than what was sent or that cannot be read, numbers that are
-    not finite, and replies whose `weight`, a metric, is not above 0.
+    Left out, with a log message each: errors; replies without exactly one record of arrays and one of
+    metrics; arrays that cannot be read, or whose names or shapes differ from those sent; numbers that
+    are not finite; and replies whose metric `weight` is not above 0.
     """
     shapes = {name: tuple(array.shape) for name, array in sent.items()}
     accepted = []
@@ -116,10 +116,10 @@ def round_metrics(
     wall_s: float,
     g_per_kwh: float | Mapping[str, float] | None,
 ) -> tuple[dict[str, float], Origin]:
-    """Return what a round took, summed over its replies, and whether clients measured their joules.
+    """Return the metrics of a round over all its replies, and the origin of its joules.
 
-    Joules are reported only where every reply has them. Waiting is added where clients tell their idle
-    power and modelled their joules: a meter of their own has seen it.
+    Joules are reported only if every reply has them. For modelled joules, the idle energy of clients
+    that wait for others is added if they report their idle power; a client's meter includes it already.
     """
     seconds = [r.metrics[SECONDS] for r in replies if SECONDS in r.metrics]
     shown = {"round_s": max(seconds) if len(seconds) == len(replies) and seconds else wall_s}
@@ -149,7 +149,7 @@ def _grams(
     joules: Sequence[float],
     g_per_kwh: float | Mapping[str, float] | None,
 ) -> float | None:
-    """Return the carbon of a round; None where a client's class has no intensity."""
+    """Return the carbon emissions of a round in grams; None if a client's class has no intensity."""
     if g_per_kwh is None:
         return None
     if not isinstance(g_per_kwh, Mapping):
@@ -161,17 +161,18 @@ def _grams(
 
 
 def finite(context: Mapping[str, float]) -> Context:
-    """Return what is finite of a state."""
+    """Return the finite values of a state."""
     return {name: value for name, value in context.items() if math.isfinite(value)}
 
 
 def _waited(reply: ClientReply, round_s: float) -> float:
+    """Return the joules that a client used while it waited for the end of the round."""
     idle_s = max(0.0, round_s - reply.metrics.get(SECONDS, round_s))
     return reply.metrics.get(IDLE_W, 0.0) * idle_s
 
 
 def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str) -> str:
-    """Return what is wrong with a reply; empty where nothing is."""
+    """Return the reason why a reply cannot be averaged; empty if it can."""
     if message.has_error():
         return str(message.error.reason or f"error {message.error.code}")
     content = message.content
@@ -185,7 +186,7 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str)
             return "its arrays do not have the names and shapes that were sent"
         if not all(np.isfinite(array).all() for array in read.values()):
             return "its arrays have numbers that are not finite"
-    except Exception as error:  # noqa: BLE001  numpy reads a client's bytes: they may raise anything
+    except Exception as error:  # noqa: BLE001  numpy may raise anything for a client's bytes
         return f"its arrays cannot be read: {error}"
     examples = metrics.get(weight)
     if _length(examples) != 0 or not examples > 0:
@@ -194,14 +195,14 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str)
 
 
 def _length(value: object) -> int | None:
-    """Return a metric's length, 0 for a number; None where it is empty or not finite."""
+    """Return the length of a list metric, 0 for a number; None if the metric is empty or not finite."""
     if isinstance(value, list):
         return (len(value) or None) if all(math.isfinite(v) for v in value) else None
     return 0 if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _make_alike(messages: Sequence[Message]) -> None:
-    """Name the records as the first reply does, and leave the metrics that all have: Flower insists."""
+    """Name all records as in the first reply, and keep only their common metrics, as Flower requires."""
     if not messages:
         return
     (first,) = messages[0].content.array_records

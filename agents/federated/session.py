@@ -1,4 +1,4 @@
-"""A federation's side of the wire: it asks the tuner for each round's setting, and reports the round."""
+"""A federation's session with its tuner: it requests a setting for each round, and reports the round."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ from tuner.wire import Assignment, HoldOrder, HoldReport, Poll, Renewal, StepRep
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""How long a round waits for a tuner that has nothing to say yet."""
+"""The longest wait of a round for an order of the tuner, in seconds."""
 POLL_S = 5.0
 STATE = "federation.json"
 GOAL = "accuracy"
-"""The metric that a study's goal is of."""
+"""The metric of a study's goal."""
 FINAL = (InvalidInput, ProtocolMismatch, Unauthorised)
-"""What says that the tuner does not want this federation."""
+"""The errors with which the tuner refuses this federation; a retry would not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """What the latest round was set to, and by which study: kept over a restart."""
+    """The latest round's setting and study, which are stored for a restart."""
 
     study: str
     setting: Setting
 
 
 class FederationSession:
-    """Asks for settings and reports rounds; used by one thread.
+    """Requests settings and reports rounds; for use by one thread.
 
-    With the tuner away a round runs at the latest setting, and is reported later as a step of the
-    federation's own. A round that was given out and not reported, as its server was killed, is given
-    out again. `start` is a new word at each start.
+    If the tuner does not answer, a round runs at the latest setting and is reported later, as a step
+    outside the study's trials. A trial that was never reported, because the federation's server was
+    killed, is assigned again. `start` is a text that differs at each start of the server.
 
-    `begin` raises Unauthorised, ProtocolMismatch or InvalidInput where the tuner has never wanted this
-    federation: trying again would not help.
+    `begin` raises Unauthorised, ProtocolMismatch or InvalidInput if the tuner refuses the federation and
+    has never accepted it, because a retry would not help.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class FederationSession:
 
     @property
     def ended(self) -> str:
-        """Why the training is over, as of the last `begin`; empty while it continues.
+        """The reason why the training is over, as of the last `begin`; empty while it continues.
 
-        A hold of a study that has a goal means that it is reached.
+        A study with a goal holds a setting only after it has reached the goal.
         """
         order = self._order
         reached = isinstance(order, HoldOrder) and GOAL in order.metrics
         return f"study {order.study} has reached its goal" if reached and order else ""
 
     def begin(self, context: Context) -> Setting:
-        """Return the coming round's setting; where the tuner is away, the latest one's."""
+        """Return the setting of the next round; that of the latest round if the tuner does not answer."""
         self._lease.close()
         self._order = None
         try:
@@ -116,7 +116,7 @@ class FederationSession:
         return self._latest.setting
 
     def end(self, outcome: RoundOutcome) -> None:
-        """Report a round; what cannot be sent now is kept, and sent later."""
+        """Report a round; a report that cannot be sent now is stored and sent later."""
         self._lease.close()
         report = self._report(outcome)
         if report is None:
@@ -126,12 +126,12 @@ class FederationSession:
         self._deliver()
 
     def close(self) -> None:
-        """Send what is left, and let go."""
+        """Stop the renewal of the lease, and send the stored reports."""
         self._lease.close()
         self._deliver()
 
     def _next_order(self, context: Context) -> Assignment | HoldOrder | None:
-        """Return what the tuner says within some seconds. Raises what it refuses with."""
+        """Return the tuner's order, None without one within `PATIENCE_S` seconds. Raises TuningError."""
         self._link.deliver()
         if not self._registered:
             self._link.register(self._device)
@@ -147,6 +147,7 @@ class FederationSession:
             self._clock.sleep(1.0)
 
     def _poll(self, context: Context) -> Poll:
+        """Return the request for an order, with the latest setting and the finite part of the state."""
         applied = Applied(
             device=self._device.id,
             setting=self._latest.setting,
@@ -157,11 +158,15 @@ class FederationSession:
         return Poll(agent=self._agent, applied=applied, context=finite, wait_s=POLL_S)
 
     def _renewed(self, order: Assignment) -> LeaseKeeper:
+        """Return the keeper that renews a trial's lease while its round runs."""
         renewal = Renewal(device=self._device.id, token=order.token, nonce=order.nonce)
         return LeaseKeeper(self._link, renewal, order.lease_s)
 
     def _report(self, outcome: RoundOutcome) -> Report | None:
-        """Return a round as a trial's end, a window of the held setting, or a step of one's own."""
+        """Return the report of a round: a trial, a window of the held setting, or a step outside trials.
+
+        Returns None if no study has set a round yet.
+        """
         order, ended = self._order, self._outcome(outcome)
         if isinstance(order, Assignment):
             return TrialReport(
@@ -192,6 +197,7 @@ class FederationSession:
         )
 
     def _outcome(self, outcome: RoundOutcome) -> Outcome:
+        """Return a round's result as a trial's outcome."""
         if outcome.failed:
             return Outcome(state=TrialState.FAILED, reason=outcome.failed)
         shown = {
@@ -209,13 +215,14 @@ class FederationSession:
         return Outcome(state=TrialState.COMPLETED, measurement=measurement)
 
     def _deliver(self) -> None:
+        """Send the stored reports; log a failure, after which they stay stored."""
         try:
             self._link.deliver()
         except TuningError as error:
             log.warning("event=reports_kept federation=%s why=%r", self._device.id, str(error))
 
     def _keep(self, latest: _Latest) -> None:
-        """Note the latest setting; a disk that refuses costs only what a restart would know."""
+        """Store the latest setting. If the disk refuses, only a restart lacks it, so log the error."""
         if latest == self._latest:
             return
         self._latest = latest
@@ -226,6 +233,7 @@ class FederationSession:
         log.info("event=round_set setting=%r", render_setting(latest.setting))
 
     def _kept(self) -> _Latest:
+        """Return the stored setting; the default one if there is no valid file."""
         try:
             study, setting = json.loads(self._file.read_text(encoding="utf-8"))
             self._device.space.check(setting)

@@ -1,4 +1,4 @@
-"""The knobs of a federation's rounds, fit for its classes of clients and their number."""
+"""The knobs of a federation's rounds, by its classes of clients and their number."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from tuner.core import Knob, Part, Role, Space
 CLIENTS, FEW = 100, 10
 BATCHES, EPOCHS = (8, 16, 32), (1, 5, 10)
 FLOWER = {"participants": 50, "batch_size": 32, "local_epochs": 1}
-"""Of the template that `flwr new` writes: half of the clients, 1 epoch, batches of 32."""
+"""The defaults in the template of `flwr new`: half of the clients, batches of 32, 1 epoch."""
 
 
 def participants_of(clients: int) -> tuple[int, ...]:
-    """Return how many of some clients a round may have: 1, 2, 5, 10, … from a tenth of them to all.
+    """Return the numbers of participants that a round may have, of 1, 2, 5, 10, 20, 50, …
 
-    Of ten and fewer, from two on, and all of them too.
+    They range from a tenth of the `clients`, and at least 2, to all of them. With 10 clients or fewer, the
+    number of all clients is always included.
     """
     least = min(clients, max(2, -(-clients // 10)))
     steps = [n * 10**power for power in range(len(str(clients))) for n in (1, 2, 5)]
@@ -29,10 +30,10 @@ def federation_space(
     intervals: Sequence[int] = (),
     participants: Sequence[int] = (),
 ) -> Space:
-    """Return the knobs of a federation with some classes of clients, fit for the given number of them.
+    """Return the knobs of a federation for its classes and number of clients.
 
-    With `intervals`, also the steps between two averagings, which then rule instead of epochs. Other
-    counts of `participants` than those that fit may be given.
+    With `intervals`, the steps between two averagings are a knob, too, and clients use them instead of
+    the epochs. Given numbers of `participants` replace those that follow from the number of clients.
     """
     part = Part.WORKLOAD
     counts = tuple(participants) or participants_of(clients)

@@ -1,4 +1,7 @@
-"""FedGPO as a strategy for Flower's message API: round by round it asks a tuner for K, B and E."""
+"""FedGPO as a strategy for Flower's message API; a tuner sets K, B and E of each round.
+
+K is the number of participants, B their batch size, and E their local epochs.
+"""
 
 from __future__ import annotations
 
@@ -30,33 +33,32 @@ log = logging.getLogger(__name__)
 ACCURACY = "accuracy"
 CLASS, CONFIG = "device-class", "config"
 FIXED_CLIENTS, WEIGHT = "num_sampled_clients", "weighted_by_key"
-"""Attributes of Flower's wrappers for differential privacy, and of those that take a weighted mean."""
+"""Attributes of Flower's wrappers for differential privacy, and of its strategies with a weighted mean."""
 BATCH, EPOCHS, STEPS = "batch-size", "local-epochs", "averaging-steps"
 ROUND = "server-round"
 ROUNDS_LEFT = "rounds_left"
-"""Of a round's context: how many rounds there may still be, this one included."""
+"""The entry of a round's context with the number of rounds left, this one included."""
 QUERY_S = 60.0
 WAIT_S = 10.0
-"""So long no further client has come: then a round continues with those there are, once there is one."""
+"""Seconds without a new client after which a round starts with the clients present, at least one."""
 LOOK_S = 1.0
 
 
 class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
-    """Sets the participants, and each one's batch size and epochs, as a tuner says; averages by another.
+    """Takes the number of participants, batch sizes and epochs from a tuner; averages by `inner`.
 
-    Clients find `batch-size` and `local-epochs` in their message's config. They answer a query with a
-    config record that has their `device-class`, where there are several classes; and tell in their metrics,
-    beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter measured
-    it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where the
-    steps between two averagings are a knob, they find `averaging-steps`. The accuracy is `accuracy` of
-    `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy writes into
-    messages they find too.
+    Clients receive `batch-size` and `local-epochs` in their message's config, `averaging-steps` if the
+    steps between two averagings are a knob, and all entries of the inner strategy. If there are several
+    classes, clients are queried and answer with a config record that has their `device-class`. Beside
+    `num-examples`, their metrics may have `energy-j` (with `energy-measured` 1 if a meter measured it),
+    `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. The accuracy is
+    the metric `accuracy` of `evaluate_fn`, or else of the clients' evaluation.
 
-    `g_per_kwh` is the carbon intensity of the clients' electricity: one for all, one for each class, or a
-    `tuner.core.TimeSeries`, by which each round counts at its end.
+    `g_per_kwh` is the carbon intensity of the clients' electricity: one value for all, one per class, or a
+    `tuner.core.TimeSeries`, which is read at the end of each round.
 
-    Raises InvalidInput for an inner strategy whose number of clients is fixed: differential privacy's
-    noise and accounting hold for that number alone.
+    Raises InvalidInput for an inner strategy with a fixed number of clients, because the noise and the
+    accounting of differential privacy hold only for that number.
     """
 
     def __init__(
@@ -87,12 +89,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._present = self._rounds = 0
 
     def _intensity(self) -> float | Mapping[str, float] | None:
-        """Return the carbon intensity of now."""
+        """Return the current carbon intensity in g/kWh."""
         given = self._g_per_kwh
         return given.at(self._now()) if isinstance(given, TimeSeries) else given
 
     def summary(self) -> None:
-        """Log what aggregates."""
+        """Log the summary of the inner strategy."""
         self._inner.summary()
 
     def start(
@@ -105,9 +107,9 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train as any strategy does, until the tuner says that the goal is reached.
+        """Train for up to `num_rounds` rounds, or until the tuner reports that the goal is reached.
 
-        The last round is reported when it returns.
+        The last round is reported to the tuner before the return.
         """
 
         def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -134,10 +136,10 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the inner strategy's message for each participant, with its own batch size and epochs.
+        """Return the inner strategy's message for each participant, with the batch size and epochs added.
 
-        Which clients the inner strategy would ask does not count, only what it writes to them; with no
-        clients, there is no round.
+        Only the content of the inner strategy's messages is used, not its choice of clients. If it has
+        no messages, there is no round.
         """
         self._report()
         messages = self._inner.configure_train(server_round, arrays, config, grid)
@@ -166,7 +168,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average the replies that are sound; without any, the round has failed."""
+        """Average the sound replies by the inner strategy; the round has failed if there are none."""
         all_ = list(replies)
         weight = getattr(self._inner, WEIGHT, EXAMPLES)
         good = sound(all_, self._sent, self._clients, weight)
@@ -196,7 +198,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Have clients evaluate as the inner strategy does."""
+        """Return the inner strategy's messages for the evaluation by clients."""
         messages: Iterable[Message] = self._inner.configure_evaluate(
             server_round, arrays, config, grid
         )
@@ -205,7 +207,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Combine the evaluations as the inner strategy does."""
+        """Combine the clients' evaluations by the inner strategy."""
         answered = [reply for reply in replies if not reply.has_error()]
         metrics = self._inner.aggregate_evaluate(server_round, answered) if answered else None
         if metrics is not None:
@@ -215,11 +217,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
     @property
     def _classes(self) -> list[str]:
+        """The classes of clients, from the names of the batch size knobs."""
         knobs = [k for k in self._tuner.space.knobs if k.role is Role.LOCAL_BATCH]
         return [knob.name.rpartition(".")[2] for knob in knobs]
 
     def _knob(self, role: Role, kind: str = "") -> str:
-        """Return the name of a role's knob: that of a class, or of the first where it is not known."""
+        """Return the name of a role's knob for a class; that of the first class if it is unknown."""
         knobs: list[Knob] = [k for k in self._tuner.space.knobs if k.role is role]
         own = [k for k in knobs if k.name.rpartition(".")[2] == kind]
         return (own or knobs)[0].name
@@ -227,7 +230,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def _instructions(
         self, content: RecordDict, server_round: int, node: int, setting: Setting
     ) -> RecordDict:
-        """Return a message's content with a config record of the node's own."""
+        """Return a message's content with the round's settings for a node added to its config."""
         name = next(iter(content.config_records), CONFIG)
         kind = self._clients.kind(node)
         by_steps = [k.name for k in self._tuner.space.knobs if k.role is Role.AVERAGING_STEPS]
@@ -241,9 +244,10 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return RecordDict({**dict(content), name: ConfigRecord(config)})
 
     def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
-        """Return participants drawn by seed and round, once enough are there or the wait is over.
+        """Wait for enough clients; return participants that are drawn by seed and round.
 
-        Where a wait has brought no more than there are, it is not waited for the same again.
+        The wait ends after `wait_s` seconds without a new client. It is not repeated in later rounds
+        while the number of clients stays the same.
         """
         present, until = 0, time.monotonic() + self._wait_s
         while len(nodes := sorted(grid.get_node_ids())) < count:
@@ -260,7 +264,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return dice.sample(nodes, min(count, len(nodes)))
 
     def _ask_classes(self, grid: Grid, nodes: Iterable[int]) -> None:
-        """Ask those whose class is not known, where there are several."""
+        """Query the clients whose class is unknown, if there are several classes."""
         if len(self._classes) < 2:
             return
         unsure = [node for node in nodes if self._clients.unsure(node)]
@@ -285,6 +289,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             )
 
     def _state(self, server_round: int) -> dict[str, float]:
+        """Return the state at the start of a round, for the tuner."""
         state = {"round": float(server_round), **self._clients.state()}
         if self._accuracy is not None:
             state[ACCURACY] = self._accuracy
@@ -293,7 +298,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return state
 
     def _see(self, metrics: MetricRecord | None) -> None:
-        """Note the accuracy that an evaluation tells."""
+        """Record the accuracy of an evaluation, if it has one."""
         value = None if metrics is None else metrics.get(ACCURACY)
         if isinstance(value, int | float):
             self._accuracy = float(value)
@@ -301,7 +306,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.accuracy = self._accuracy
 
     def _report(self) -> None:
-        """Report the round that is over: its accuracy is available only now."""
+        """Report the last round to the tuner; not earlier, because its accuracy is evaluated afterwards."""
         over, self._round = self._round, None
         if over is None:
             return
@@ -324,7 +329,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
 
 def clients_there(grid: Grid, wait_s: float = WAIT_S) -> int:
-    """Return how many clients there are, once one is and no further one comes for some seconds."""
+    """Return the number of clients, once there is one and no new one has connected for `wait_s` seconds."""
     present, until = 0, time.monotonic() + wait_s
     while not present or time.monotonic() < until:
         now = len(list(grid.get_node_ids()))
@@ -335,11 +340,11 @@ def clients_there(grid: Grid, wait_s: float = WAIT_S) -> int:
 
 
 class _GoalReached(Exception):
-    """The training's goal is reached: no further round is begun."""
+    """Ends the training, because its goal is reached."""
 
 
 class _OpenRound:
-    """A round under way."""
+    """A round in progress."""
 
     def __init__(self, setting: Setting, state: Mapping[str, float], before: float | None) -> None:
         self.setting, self.state, self.before = setting, state, before
@@ -351,5 +356,5 @@ class _OpenRound:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since the round began."""
         return time.monotonic() - self._began
