@@ -1,1 +1,1 @@
-"""The loop of one target, and putting it back by hand."""
+"""The loop of one target, its trials, its power budget and its metrics."""

@@ -1,4 +1,4 @@
-"""A device as a member of a power budget: asks the tuner for caps, and follows them without it."""
+"""A device as a member of a power budget: gets caps from the tuner and follows them without it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from tuner.wire import BudgetOrder, BudgetReport
 log = logging.getLogger(__name__)
 
 WAIT_S = 10.0
-"""How long the tuner may keep a question: an answer that is missing for longer is a silent member."""
+"""The longest time that the tuner may delay an answer, in seconds; a longer silence is a lost member."""
 TICK_S = 0.5
-"""How often caps that have changed are checked: the actuator lowers by itself, we raise."""
+"""The period of checks for changed caps, in seconds: the actuator lowers by itself, this process raises."""
 LONGEST_WAIT_S = 4.0
-"""The longest wait after an error: a step must take effect within ten seconds of the tuner's start."""
+"""The longest wait after an error, in seconds: a step takes effect within 10 s of the tuner's start."""
 PACE_S = 1.0
-"""The least time between two questions that change nothing, whatever the tuner does."""
+"""The least time between two requests that change nothing, in seconds, even if answers come at once."""
 
 
 class BudgetKeeper:
-    """Works one device's budget beside its loop; a device without cap knobs needs none.
+    """Handles one device's budget beside its loop; a device without cap knobs needs none.
 
-    The actuator keeps the steps and lowers by itself, so that neither the tuner nor this process is needed
-    for that. What may rise again rises here: a hold, or the original within the caps while nothing is held.
+    The actuator keeps the steps and lowers the values, so a cap holds without the tuner and this process.
+    Only rises need this process: it raises a hold, or the original within the caps if the device has no
+    hold.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class BudgetKeeper:
         self._wrong = self._not_followed = self._not_watched = ""
 
     def ask(self, stop: threading.Event) -> None:
-        """Ask the tuner again and again until stopped."""
+        """Exchange reports and caps with the tuner until stopped."""
         while not stop.is_set():
             stop.wait(self.exchange())
 
@@ -67,7 +68,7 @@ class BudgetKeeper:
             self.tick()
 
     def exchange(self) -> float:
-        """Report what is in force, do what the tuner answers, and return the seconds to wait then."""
+        """Report the caps in force, obey the tuner's answer, and return the seconds until the next call."""
         clock = self._around.clock
         began = clock.monotonic()
         try:
@@ -83,6 +84,7 @@ class BudgetKeeper:
         return 0.0 if answer.kind != "none" else max(0.0, began + PACE_S - clock.monotonic())
 
     def _report(self) -> BudgetReport:
+        """Return the report of the caps in force, with the reason if they cannot be read or kept."""
         kept, unable = HostCaps(), ""
         try:
             kept = self._caps.look()
@@ -102,7 +104,7 @@ class BudgetKeeper:
         )
 
     def _obey(self, order: BudgetOrder, received_s: float) -> None:
-        """Keep the caps that the tuner orders, counted from the receipt of its answer."""
+        """Keep the caps that the tuner orders; times count from the receipt of its answer."""
         if order.kind == "caps":
             late_s = self._around.clock.monotonic() - received_s
             steps = tuple(CapStep(s.in_s - late_s, s.cap_w, s.at_most) for s in order.steps)
@@ -120,9 +122,9 @@ class BudgetKeeper:
         self.tick()
 
     def watch(self) -> None:
-        """Go to the floor where clock ceilings let the device draw more than they count with.
+        """Go to the floor if the device draws more under its clock ceilings than the step in force allows.
 
-        The tuner learns of it with the next report, and divides again.
+        The next report has the measured excess, and the tuner then divides the budget anew.
         """
         try:
             step = self._caps.unsure()
@@ -144,7 +146,7 @@ class BudgetKeeper:
             self._not_watched = str(error)
 
     def tick(self) -> None:
-        """Put in force again what the caps in force allow more of, or less; log an error once."""
+        """Adjust the hold, or the original, to the caps in force; log each error once."""
         try:
             most = self._caps.at_most()
             if self._holder.is_lent:

@@ -1,4 +1,4 @@
-"""One device's loop: restore or hold, poll, try, restore, report, and poll again."""
+"""One device's loop: restore or hold, poll, run a trial, restore, report, and poll again."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ from tuner.wire import (
 log = logging.getLogger(__name__)
 
 PACE_S = 1.0
-"""The least time between two answers that change nothing, whatever the tuner does."""
+"""The least time between two answers that change nothing, in seconds, even if the tuner answers at once."""
 FOLLOWED_POLL_S = 10.0
-"""How old what the tuner knows of a load may be while a plan of several rows is followed by it."""
+"""The longest age of the tuner's figures of a load, in seconds, while a hold's plan has several rows."""
 FOLLOWER_S = 5.0
-"""How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
+"""The wait at a stop for a change of a hold under way, in seconds; the hold records the new setting."""
 NEXT_TRIAL_S = 5.0
-"""How long a tried setting stays for the next trial: the tuner takes some time to suggest it."""
+"""How long a tried setting stays for the next trial, in seconds: the tuner needs time to suggest one."""
 LOOK_S = 0.5
-"""The longest sleep between two looks at whether to stop."""
+"""The longest sleep between two checks for a stop, in seconds."""
 
 
 class DeviceAgent:
-    """Works one device for the tuner; used by one thread.
+    """The loop of one device; used by one thread.
 
-    `attached` is what `agent revert` needs to open the device again. `waiting` is set while the loop
-    only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a hold,
-    `standing` is for those who only look.
+    `attached` has the data with which `agent revert` opens the device again. `waiting` is set while the
+    loop only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a
+    hold. `standing` is the loop's state for other threads.
     """
 
     def __init__(
@@ -116,30 +116,30 @@ class DeviceAgent:
 
     @property
     def counts(self) -> WindowCounts:
-        """What its windows add up to."""
+        """Return the totals of the device's windows."""
         return self._bench.counts
 
     @property
     def files_waiting(self) -> int:
-        """How many files of the device are restored once their CPU is online."""
+        """Return the number of the device's files to restore once their CPU is online."""
         return sum(getattr(side.actuator, "waiting", 0) for side in self._target.sides.values())
 
     @property
     def broken_windows(self) -> int | None:
-        """In how many windows in a row its hold has broken a limit; None where nothing is held."""
+        """Return the number of consecutive windows in which the hold broke a limit; None without a hold."""
         hold = self._holder.current
         return None if hold is None else hold.broken.get(hold.row, 0)
 
     def close(self) -> None:
-        """Release the device; what is in force stays in force."""
+        """Release the device; its setting stays in force."""
         self._target.close()
 
     def run(self) -> None:
-        """Work until stopped.
+        """Run the loop until stopped.
 
         Raises:
-            Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never wanted this agent, and there
-                is no hold to keep: nothing has been done, and trying again would not help.
+            Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never accepted this agent, and the
+                device has no hold. Nothing was changed, and a retry would not help.
         """
         self.begin()
         ended = threading.Event()
@@ -165,13 +165,14 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Resume a valid hold from disk, or restore the device; `step` tries again what fails."""
+        """Resume a valid hold from disk, or restore the device; `step` retries after an error."""
         try:
             self._begin()
         except TuningError as error:
             log.error("event=begin_failed device=%s why=%r", self.device.id, str(error))
 
     def _begin(self) -> None:
+        """Load the hold; end it if it has expired, else put it in force. Raises TuningError."""
         if not self._begun:
             self._holder.load()
         why = self._holder.lapsed()
@@ -182,7 +183,7 @@ class DeviceAgent:
         self._begun = True
 
     def step(self) -> None:
-        """Do the next thing that is due, and wait for the tuner where nothing is."""
+        """Run the next part of the loop, and wait for the tuner if nothing is due."""
         try:
             not_back = self._unmended()
             if not_back is None:
@@ -195,7 +196,7 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next(not_back)
-            if not_back is not None:  # contacted, but without an assignment
+            if not_back is not None:  # the poll reported the error; its order is not carried out
                 self._trouble(not_back)
                 return
             self._reached_tuner()
@@ -212,17 +213,17 @@ class DeviceAgent:
             self._trouble(error)
 
     def _redescribe(self) -> None:
-        """Tell the tuner again what the device offers, where it turned out to be less."""
+        """Register the device again if it offers other knobs or metrics than before."""
         space, cannot = self._target.offered, self._target.cannot
         if (space, cannot) != (self.device.space, self.device.cannot):
             self.device = replace(self.device, space=space, cannot=cannot)
             self._registered = False
 
     def restore(self) -> None:
-        """Bring the device back to the hold, or to its original setting where there is none.
+        """Restore the device to its hold; without one, to its original setting.
 
         Raises:
-            ActuationError: it is not back; the journal still knows the original.
+            ActuationError: it is not restored; the journal still has the original.
         """
         if self._around.journal.stays:
             self._holder.drop()
@@ -246,7 +247,7 @@ class DeviceAgent:
         )
 
     def _unmended(self) -> TuningError | None:
-        """Return what still prevents the restore of the device; None where nothing does."""
+        """Return the error that prevents the device's restore; None if it is restored."""
         try:
             self._mend()
         except TuningError as error:
@@ -254,11 +255,11 @@ class DeviceAgent:
         return None
 
     def _mend(self) -> None:
-        """Do what could not be done before: write down, restore. Raises ActuationError."""
+        """Retry a failed write to disk or a failed restore. Raises TuningError."""
         if not self._begun:
             self._begin()
         self._holder.persist()
-        # Asked of the journal during a hold, too: a file that has vanished is written again.
+        # The journal is read during a hold, too: it writes a deleted file again.
         entry = self._around.journal.get(self.device.id)
         held = self._holder.current is not None
         if (entry is not None and not held) or (held and self._around.journal.stays):
@@ -269,7 +270,7 @@ class DeviceAgent:
     def _next(
         self, not_back: TuningError | None, *, between: bool = False
     ) -> Assignment | HoldOrder | Idle | Release:
-        """Poll the tuner; `between` two trials, with the first one's setting in force."""
+        """Poll the tuner; `between` two trials, with the setting of the first one still in force."""
         hold = self._holder.current
         applied = self._holder.applied()
         if not_back is not None or between:
@@ -282,13 +283,13 @@ class DeviceAgent:
             applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            # What a window of a hold showed says nothing of the original setting.
+            # The windows of a hold are not evidence of the original setting.
             context={**(self._watch.context if hold else {}), **self.runner.context},
             wait_s=0.0 if not_back else NEXT_TRIAL_S if between else self._wait_s(hold),
             unable=unable,
         )
         self.standing.applied = applied
-        if not between:  # a stop waits until the device is restored
+        if not between:  # between trials, a stop waits until the device is restored
             self.waiting.set()
         try:
             return self._around.link.next(self.device.id, poll)
@@ -296,11 +297,12 @@ class DeviceAgent:
             self.waiting.clear()
 
     def _wait_s(self, hold: Hold | None) -> float:
-        """Return how long the tuner may keep a question, so that it knows what happens meanwhile."""
+        """Return how long the tuner may delay its answer, in seconds: the next poll has newer figures."""
         rows = len(hold.order.plan.rows) if hold is not None else 1
         return min(LONGEST_POLL_S if rows == 1 else FOLLOWED_POLL_S, self._watch.due_in_s())
 
     def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
+        """Carry out the tuner's order, unless the agent stops or an order to stay is in force."""
         if self._around.stop.is_set():
             return
         if self._around.journal.stays:
@@ -319,7 +321,7 @@ class DeviceAgent:
                 self._pace()
 
     def _hold(self, order: HoldOrder) -> None:
-        """Start a hold; one that has ended here already is answered with its end once more."""
+        """Start a hold; if it has already ended here, report its end again."""
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
@@ -339,7 +341,7 @@ class DeviceAgent:
             self._watch.start_now()
 
     def _try(self, order: Assignment) -> None:
-        """Run one trial, restore the device, and keep the report for sending."""
+        """Run one trial, restore the device, and queue the report."""
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
@@ -350,11 +352,11 @@ class DeviceAgent:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Obey the next order without a restore between two trials, which would cost two restarts."""
+        """Obey the next order before a restore: a restore between two trials would cost two restarts."""
         try:
             self._around.link.deliver()
             order = self._next(None, between=True)
-        except TuningError:  # the next poll says so
+        except TuningError:  # the next poll reports it
             self._restore_quietly()
             return
         ends = self._around.stop.is_set() or self._around.journal.stays
@@ -363,6 +365,7 @@ class DeviceAgent:
         self._obey(order)
 
     def _restore_quietly(self) -> None:
+        """Restore the device; log an error, which `step` retries."""
         try:
             self.restore()
         except TuningError as error:
@@ -371,16 +374,18 @@ class DeviceAgent:
     # Waiting
 
     def _check_stop(self) -> None:
+        """Raise Conflict if the agent stops, or if the devices must stay at their originals."""
         if self._around.stop.is_set():
             raise Conflict("the agent was stopped")
         if self._around.journal.stays:
             raise Conflict("an operator keeps every device at its original setting", hint=LIFT)
 
     def _pace(self) -> None:
-        """Wait a little where the tuner answered at once though nothing is new."""
+        """Wait for the rest of PACE_S since the last poll, because the answer changed nothing."""
         self._wait(self._polled_at + PACE_S - self._around.clock.monotonic())
 
     def _wait(self, seconds: float) -> None:
+        """Wait for some seconds, or until a stop."""
         until = self._around.clock.monotonic() + seconds
         while (left := until - self._around.clock.monotonic()) >= CLOCK_STEP_S:
             if self._around.stop.is_set():
@@ -388,13 +393,14 @@ class DeviceAgent:
             self._around.clock.sleep(min(left, LOOK_S))
 
     def _stand_by(self, ended: threading.Event) -> None:
-        """End the hold at once when every device is to stay at its original setting."""
+        """End the hold at once when every device must stay at its original setting."""
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:
                 self._restore_quietly()
 
     def _reached_tuner(self) -> None:
+        """Record a successful contact, and reset the backoff."""
         if self._wrong:
             log.info("event=recovered device=%s", self.device.id)
         self._reached, self._wrong = True, ""
@@ -402,7 +408,7 @@ class DeviceAgent:
         self._backoff.worked()
 
     def _trouble(self, error: TuningError, *, final: bool = False) -> None:
-        """Log what is wrong, once as long as it stays the same, and wait."""
+        """Log an error, once while its text is the same, and wait."""
         if self._around.stop.is_set():
             return
         if str(error) != self._wrong:

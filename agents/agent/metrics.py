@@ -1,4 +1,4 @@
-"""Prometheus metrics of an agent. A scrape touches no device: it shows what the loops know.
+"""Prometheus metrics of an agent. A scrape touches no device; it reads the state of the loops.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/. Every label's values are
 bounded by the agent's configuration.
@@ -16,18 +16,18 @@ from agents.holding.journal import Journal
 from agents.tuner_link.client import TunerClient
 
 Agents = Callable[[], Mapping[str, DeviceAgent | None]]
-"""Every device of the configuration by its id; None where it was not opened so far."""
+"""Return every configured device's loop by id; None for a device that has not been opened yet."""
 
 
 class AgentCollector(Collector):
-    """An agent's devices, its spool and its link as metric families."""
+    """The metric families of an agent's devices, its spool and its link."""
 
     def __init__(self, agents: Agents, link: TunerClient, journal: Journal, version: str) -> None:
         self._agents, self._link, self._journal = agents, link, journal
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what a scrape shows."""
+        """Yield the metrics of a scrape."""
         agents = self._agents()
         opened = [agent for agent in agents.values() if agent is not None]
         about = GaugeMetricFamily(
@@ -56,7 +56,7 @@ class AgentCollector(Collector):
 
 
 def _counted(link: TunerClient) -> Iterator[Metric]:
-    """Yield what concerns all devices of the agent."""
+    """Yield the metrics that cover all devices of the agent."""
     spool = link.spool
     count, total = spool.size()
     for name, text, value in (
@@ -74,7 +74,7 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
 
 
 def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
-    """Yield what the windows of every device add up to."""
+    """Yield the totals of every device's windows."""
     windows = _counter("windows", "Windows, by outcome.", "result")
     energy = _counter(
         "energy_joules",
@@ -96,7 +96,7 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 
 def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
-    """Yield how every device's loop gets on with the tuner."""
+    """Yield the last contact of every device's loop with the tuner, and the age of its lease."""
     contact = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
     lease = _gauge("lease_age_seconds", "Seconds since the trial's lease was last renewed.")
     for agent in agents:
@@ -109,7 +109,7 @@ def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 
 def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
-    """Yield what every device is set to, by what right, and how its hold keeps its limits."""
+    """Yield every device's setting, its level and study, and the count of windows that broke a limit."""
     about = _gauge("applied_info", "Source of the device's current setting.", "level", "study")
     knobs = _gauge(
         "applied_knob", "Current value of a knob, in the unit at the end of its name.", "knob"
@@ -137,7 +137,7 @@ def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 
 def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
-    """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
+    """Yield for each sensor and control whether it is available; `jouletune doctor` has the reasons."""
     gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}

@@ -1,4 +1,4 @@
-"""Watches the power of a device that only clock ceilings cap: a clock does not bound its watts."""
+"""Checks the power of a device that only clock ceilings cap, because a clock does not limit its watts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agents.target.target import Target, lists
 from tuner.core import ENERGY, CapStep, Clock, MeasurementError, TuningError, Window
 
 LOOK_S = 2.0
-"""The time over which power is averaged: sensors show a change within a second or two."""
+"""The time over which power is averaged, in seconds: sensors show a change within one or two."""
 
 
 class PowerGuard:
-    """Measures beside all windows of trials and holds; used by one thread."""
+    """Measures power continuously, independent of the windows of trials and holds; used by one thread."""
 
     def __init__(self, target: Target, clock: Clock) -> None:
         self._target, self._clock = target, clock
@@ -22,9 +22,12 @@ class PowerGuard:
         self._from_s = self._from_j = 0.0
 
     def above_w(self, step: CapStep | None) -> float:
-        """Return the mean power in watts where it is above what a step counts with; else 0.
+        """Return the mean power in watts if it exceeds the step's `cap_w`; else 0.
 
-        None, or another step than before, starts again. Raises TuningError: power cannot be measured.
+        A new step, or None, restarts the measurement.
+
+        Raises:
+            TuningError: power cannot be measured.
         """
         now_s = self._clock.monotonic()
         at = None if step is None else (step.cap_w, step.at_most)
@@ -49,6 +52,7 @@ class PowerGuard:
         return watts if watts > step.cap_w else 0.0
 
     def _open(self) -> None:
+        """Start a window on each energy meter. Raises MeasurementError without a meter, or TuningError."""
         target = self._target
         metered = [d for d in target.devices if lists(d, ENERGY) and not target.covers(d)]
         if not metered:
@@ -66,10 +70,11 @@ class PowerGuard:
         self._from_s = self._clock.monotonic()
 
     def _energy_j(self) -> float:
+        """Return the energy since the windows began, in joules."""
         return sum(window.read().totals.get(ENERGY, 0.0) for window in self._windows)
 
     def _close(self) -> None:
         for window in self._windows:
-            with suppress(TuningError):  # what it showed is not needed
+            with suppress(TuningError):  # its result is not needed
                 window.stop()
         self._windows = []

@@ -1,4 +1,4 @@
-"""What all device loops of a process share, and what of each is there to look at."""
+"""The objects that all device loops of a process share, and a loop's state for other threads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tuner.core import Applied, Clock, Now
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What all device loops of a process share. `stop` set ends them all.
+    """The objects that all device loops of a process share. Setting `stop` ends every loop.
 
-    `start` is a new word at each start of the process: it distinguishes a question asked twice
-    from one asked after a crash.
+    `start` is a random word for each start of the process. With it the tuner distinguishes a repeated
+    request from a request after a crash.
     """
 
     link: TunerClient
@@ -34,10 +34,10 @@ class Surroundings:
 
 @dataclass
 class LoopStatus:
-    """How a device's loop stands, for those who only look.
+    """The state of a device's loop, for other threads.
 
-    `applied` is what the loop last knew to be in force, `heard_at` when the tuner last answered it,
-    `lease` the one of the trial under way.
+    `applied` is the last setting that the loop saw in force, `heard_at` the time of the tuner's last
+    answer, and `lease` that of the current trial.
     """
 
     applied: Applied | None = None
@@ -46,7 +46,7 @@ class LoopStatus:
 
     @contextmanager
     def leased(self, lease: LeaseKeeper) -> Iterator[None]:
-        """Have a lease within the block."""
+        """Show a lease within the block."""
         self.lease = lease
         try:
             yield

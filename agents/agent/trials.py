@@ -1,4 +1,4 @@
-"""One trial on one device: journalled before anything is set, measured under its lease, reported."""
+"""One trial on one device: journalled before any change, measured under its lease, and reported."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 def restarts_workload(order: Assignment, target: Target) -> bool:
-    """Return whether a trial restarts the workload, under our own load, and changes no device."""
+    """Return whether a trial restarts the workload under a load of ours, and changes no device."""
     workload = target.workload
-    if workload is None or not order.context:  # a requested load is our own
+    if workload is None or not order.context:  # a load that the order requests is ours
         return False
     sides = [workload, *(side for side in target.devices if side.restarts_workload)]
     own = {knob.name: knob for side in sides for knob in side.space.knobs}
@@ -44,7 +44,7 @@ def restarts_workload(order: Assignment, target: Target) -> bool:
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Runs trials on a device; `check_stop` raises Conflict where one must end."""
+    """Runs trials on a device; `check_stop` raises Conflict if a trial must end."""
 
     device: str
     bench: Measurer
@@ -55,7 +55,7 @@ class TrialRunner:
     check_stop: Callable[[], None]
 
     def run(self, order: Assignment, restore: Callable[[], None]) -> TrialReport:
-        """Run one trial under its lease, restore the device within that, and return the report."""
+        """Run one trial, restore the device while the lease is still kept, and return the report."""
         log.info(
             "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
             self.device,
@@ -98,6 +98,8 @@ class TrialRunner:
         )
 
     def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
+        """Return a trial's outcome; errors are outcomes, too."""
+
         def check() -> None:
             lease.check()
             self.check_stop()
