@@ -1,1 +1,1 @@
-"""The tuner seen from an agent."""
+"""The agent's client of the tuner."""

@@ -1,4 +1,4 @@
-"""The tuner seen from an agent: HTTP out, typed messages and our errors back."""
+"""The agent's client of the tuner: HTTP out, typed messages and our errors back."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=BaseModel)
 
 PATIENCE_S = 10.0
-"""How long an answer may take beyond the tuner's waiting time."""
+"""The longest delay of an answer beyond the tuner's permitted wait, in seconds."""
 
 MOST_AGAIN_S = 60.0
 MOST_ANSWER_BYTES = 1024 * 1024
-"""An order to hold a plan of many rows is some ten kilobytes."""
+"""An order to hold a plan of many rows has some ten kilobytes."""
 
 OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
-"""What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
-the tuner: it was not reached."""
+"""The kinds of refusals that a tuner sends. Any other error answer comes from a proxy or a tuner in
+trouble, and counts as not reached."""
 
 WHOLE = {"protocol", "code", "message", "hint"}
-"""What every refusal of the tuner's says."""
+"""The fields of every refusal of a tuner."""
 
 
 class Backoff:
-    """How long to wait after each failure in a row: doubling, jittered downwards by up to half."""
+    """The wait after each consecutive failure: it doubles, and is reduced at random by up to half."""
 
     def __init__(self, rng: random.Random, first_s: float = 0.5, most_s: float = 30.0) -> None:
         self._rng = rng
@@ -81,24 +81,24 @@ class Backoff:
         self._failures = 0
 
     def failed(self, *, final: bool = False) -> float:
-        """Return how many seconds to wait now; the longest time where trying soon is no use."""
+        """Return the next wait in seconds; the longest one if an early retry is useless (`final`)."""
         longest = self._most_s if final else self._first_s * 2.0 ** min(self._failures, 30)
         self._failures += 1
         return min(self._most_s, longest) * self._rng.uniform(0.5, 1.0)
 
     def worked(self) -> None:
-        """Start from the shortest wait again."""
+        """Start again from the shortest wait."""
         self._failures = 0
 
 
 class TunerClient:
-    """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
+    """One tuner. Every call is one attempt; the caller backs off. Safe from many threads.
 
-    An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
-    `requests` counts requests, `failed` those of them that the tuner did not answer.
+    An agent enrols first if it has no token yet, or if the tuner does not accept its token. `requests`
+    counts requests, `failed` those without the tuner's answer.
 
-    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
-    (not let in, or not enrolled) or what the tuner's refusal says.
+    Every method raises LinkError (not reached, or in trouble), ProtocolMismatch, Unauthorised (refused, or
+    not enrolled) or the error in the tuner's refusal.
     """
 
     def __init__(self, http: httpx.Client, credentials: Credentials, spool: Spool) -> None:
@@ -110,11 +110,11 @@ class TunerClient:
 
     @property
     def spool(self) -> Spool:
-        """The reports that wait."""
+        """Return the queue of unsent reports."""
         return self._spool
 
     def register(self, device: Device) -> float:
-        """Introduce a device and return how long a lease lasts, in seconds."""
+        """Register a device and return the length of a lease in seconds."""
         message = Registration(device=device)
         path = f"/v1/devices/{quote(device.id, safe='')}"
         return self._call("PUT", path, message, TypeAdapter(Registered)).lease_s
@@ -125,25 +125,26 @@ class TunerClient:
         return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
 
     def budget(self, device: str, report: BudgetReport) -> BudgetOrder:
-        """Report a member's caps, and return other ones once there are, or none after its `wait_s`."""
+        """Report a member's caps; return new ones, or the kind "none" after the report's `wait_s`."""
         path = f"/v1/devices/{quote(device, safe='')}/budget"
         return self._call(
             "POST", path, report, TypeAdapter(BudgetOrder), report.wait_s + PATIENCE_S
         )
 
     def renew(self, renewal: Renewal) -> float:
-        """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""
+        """Renew a lease and return its length from now, in seconds. NotFound and Conflict: it is lost."""
         return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
 
     def keep(self, report: Report) -> None:
-        """Keep a report until `deliver` has sent it, in memory where the disk refuses it."""
+        """Queue a report until `deliver` has sent it; in memory if the disk refuses it."""
         self._spool.put(report)
 
     def deliver(self) -> int:
-        """Send what waits on disk, oldest first, and return how many arrived."""
+        """Send the queued reports, oldest first, and return the number that arrived."""
         return self._spool.deliver(self._send)
 
     def _send(self, report: Report) -> Receipt:
+        """Send a report to the address of its kind."""
         match report:
             case TrialReport():
                 path = "/v1/trials/report"
@@ -163,6 +164,7 @@ class TunerClient:
         schema: TypeAdapter[Answer],
         timeout_s: float = PATIENCE_S,
     ) -> Answer:
+        """Send a request with the agent's token; enrol and repeat it if the token is missing or refused."""
         own = self._credentials.own
         if own:
             try:
@@ -170,12 +172,12 @@ class TunerClient:
             except Forbidden:
                 raise
             except Unauthorised:
-                pass  # another database, or revoked: where it may, it becomes an agent again
+                pass  # another database, or a revoked token: try to enrol again
         self._credentials.enrol(self._enrol, own)
         return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
 
     def _enrol(self, token: str, message: Enrolment) -> None:
-        """Enrol with a token. An error of enrolment does not concern the request itself."""
+        """Enrol with a token. Raises Unauthorised if refused: the caller's own request is not at fault."""
         try:
             self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
         except (Conflict, Forbidden, InvalidInput, NotFound) as error:
@@ -193,6 +195,7 @@ class TunerClient:
         schema: TypeAdapter[Answer],
         timeout_s: float,
     ) -> Answer:
+        """Send one request with a token, and return the parsed answer."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         content = message.model_dump_json()
         with self._counted():
@@ -224,6 +227,7 @@ class TunerClient:
             raise
 
     def _understood(self, response: httpx.Response, schema: TypeAdapter[Answer]) -> Answer:
+        """Return the parsed answer. Raises LinkError if it is not a tuner's."""
         try:
             return schema.validate_json(response.content)
         except ValidationError as error:
@@ -235,10 +239,10 @@ class TunerClient:
 
 
 def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
-    """Return the error that a refusal represents: by its code, for anybody may answer with a status."""
+    """Return the error of a refusal, from the code in its body: a status alone may come from a proxy."""
     try:
         problem = Problem.model_validate_json(body)
-        if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
+        if not problem.model_fields_set >= WHOLE:  # gateways also send codes and messages
             raise ValueError("not the tuner's")
     except ValueError:
         text = f"HTTP {status}, but not in the tuner's format"
@@ -252,14 +256,14 @@ def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
 
 
 def _retry_after_s(text: str) -> float:
-    """Return how long the tuner wants to be left alone; no proxy makes us silent for longer."""
+    """Return the wait that the tuner requests, in seconds, limited in case a proxy sent it."""
     return min(float(text), MOST_AGAIN_S) if text.isdecimal() else 0.0
 
 
 def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
-    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's.
+    """Return a client for the tuner at `url`. It ignores proxy settings: the operator gave the address.
 
     Raises:
-        ConfigError: a file of certificates cannot be used.
+        ConfigError: a certificate file cannot be used.
     """
     return http_clients.client(MOST_ANSWER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)

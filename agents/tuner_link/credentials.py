@@ -1,4 +1,4 @@
-"""The token an agent shows: its own, made at home, once the tuner has enrolled it."""
+"""An agent's own token: created on the host, and used once the tuner has enrolled it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NEXT = "agent-token.next"
 PRIVATE = 0o600
 
 Enrol = Callable[[str, Enrolment], object]
-"""Sends an enrolment, showing a token. Raises what the tuner refuses it with."""
+"""Send an enrolment with a token. Raises the tuner's refusal."""
 
 
 class Credentials:
     """An agent's own token in its state folder, and the token file that it enrols with.
 
-    A token is written down before it is enrolled, so that an answer that gets lost can be requested
-    again; and beside the name it is for, so that a folder copied to another host is not believed.
-    Safe from many threads.
+    A token is saved before its enrolment, so that the request can be repeated if the answer is lost. The
+    agent's name is saved with it, so that a folder copied to another host is not valid there. Safe from
+    many threads.
     """
 
     def __init__(self, folder: Path, token_file: Path, name: str) -> None:
@@ -36,12 +36,12 @@ class Credentials:
         """The agent's own token; empty while it has none."""
 
     def enrol(self, enrol: Enrol, refused: str) -> None:
-        """Get a token of its own, where `refused` (empty: none) is still the one it has.
+        """Enrol a new token, unless another thread has replaced the `refused` one (empty: none).
 
         Raises:
             Unauthorised: there is no token to enrol with.
-            LinkError: it cannot be read just now.
-            StoreError: the new token could not be written down; nothing was requested.
+            LinkError: the token file cannot be read at present.
+            StoreError: the new token could not be saved; nothing was requested.
         """
         with self._lock:
             if self.own != refused:  # another thread has enrolled meanwhile
@@ -55,6 +55,7 @@ class Credentials:
             files.rename(self._next_file, self._own_file)
 
     def _kept(self, file: Path) -> str:
+        """Return the token in a file; empty if it is missing or another agent's."""
         try:
             name, _, token = file.read_text(encoding="utf-8").strip().partition(" ")
         except (OSError, UnicodeDecodeError):
@@ -62,6 +63,7 @@ class Credentials:
         return token if name == self._name else ""
 
     def _enrolment_token(self) -> str:
+        """Return the token to enrol with. Raises Unauthorised, LinkError."""
         try:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The right to run a trial, renewed while it runs."""
+"""The lease of a trial, renewed while the trial runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 class LeaseKeeper:
     """Renews a trial's lease in the background while the trial runs.
 
-    Losing it (the tuner says so) ends the trial; not reaching the tuner does not: what keeps the
-    device safe is enforced here, and the tuner gives the same trial to no other program.
+    The trial ends if the tuner ends the lease. It continues if the tuner is not reached: this agent keeps
+    the device safe, and the tuner gives the same trial to no other agent.
     """
 
     def __init__(
@@ -47,15 +47,16 @@ class LeaseKeeper:
 
     @property
     def age_s(self) -> float:
-        """How long ago the tuner gave or renewed it, in seconds."""
+        """Return the seconds since the tuner granted or renewed the lease."""
         return self._monotonic() - self._renewed_s
 
     def check(self) -> None:
-        """Return quietly while the lease is in force. Raises StaleToken."""
+        """Raise StaleToken if the tuner has ended the lease."""
         if self._lost is not None:
             raise StaleToken(f"the tuner ended the lease: {self._lost.message}")
 
     def _work(self) -> None:
+        """Renew until the trial or the lease ends; log other errors."""
         while not self._done.wait(self._every_s):
             try:
                 self._link.renew(self._renewal)

@@ -1,4 +1,4 @@
-"""Reports on their way to the tuner, kept on disk until they have arrived."""
+"""The queue of reports to the tuner, kept on disk until they have arrived."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ KINDS: Mapping[str, type[Report]] = {
     "step": StepReport,
 }
 WINDOW = "window"
-"""A hold's report that is not its end."""
+"""The kind of a hold's report before its end."""
 
 
 class Spool:
-    """One file per report, in order, whole after any crash; safe from many threads.
+    """One file per report, in order, intact after any crash; safe from many threads.
 
-    When it is full the oldest window of a hold makes room: a trial or the end of a hold is not lost.
-    What the disk refuses waits in memory, and is written once the disk takes it; what it does not let
-    go counts no more. `dropped` counts what had to make room, `refused` what the tuner will never take.
+    A full queue drops the oldest window of a hold; without one, the oldest report. A report that the disk
+    refuses waits in memory until the disk accepts it. A delivered report whose file cannot be removed is
+    not sent again. `dropped` counts the reports dropped for space, `refused` those that the tuner refused
+    permanently.
     """
 
     def __init__(self, folder: Path, most: int = MOST_WAITING) -> None:
@@ -53,7 +54,7 @@ class Spool:
         self._next = int(unsent[-1].name.split("-")[0]) + 1 if unsent else 1
 
     def put(self, report: Report) -> bool:
-        """Keep a report; return whether it is on the disk, and not only in memory so far."""
+        """Queue a report; return whether it is on the disk, not only in memory."""
         kind = next(name for name, schema in KINDS.items() if isinstance(report, schema))
         if isinstance(report, HoldReport) and not report.ended:
             kind = WINDOW
@@ -69,26 +70,26 @@ class Spool:
             return name not in self._unwritten
 
     def waiting(self) -> list[Path]:
-        """Return the files that still have to arrive, oldest first, written or not."""
+        """Return the files of the reports to send, oldest first, including those only in memory."""
         with self._lock:
             written = {path.name for path in self._folder.glob("[0-9]*-*.json")}
             names = sorted({*written, *self._unwritten} - self._delivered)
         return [self._folder / name for name in names]
 
     def size(self) -> tuple[int, int]:
-        """Return how many reports wait, and their bytes."""
+        """Return the number of unsent reports, and their size in bytes."""
         waiting, total = self.waiting(), 0
         for path in waiting:
             unwritten = self._unwritten.get(path.name)
-            with suppress(OSError):  # it may just have arrived
+            with suppress(OSError):  # it may have been sent meanwhile
                 total += path.stat().st_size if unwritten is None else len(unwritten.encode())
         return len(waiting), total
 
     def deliver(self, send: Callable[[Report], object]) -> int:
-        """Send everything that waits, oldest first, and return how many arrived.
+        """Send all queued reports, oldest first, and return the number that arrived.
 
-        What the tuner refuses permanently goes to `refused/` with the reason. A crash between sending
-        and removing sends once more, which the tuner recognises.
+        A report that the tuner refuses permanently goes to `refused/` with the reason. After a crash
+        between sending and removing, a report is sent again; the tuner recognises it.
 
         Raises:
             LinkError, Unauthorised: from `send`; the report stays first in the queue.
@@ -112,11 +113,12 @@ class Spool:
         return arrived
 
     def _text(self, path: Path) -> bytes:
+        """Return a report's content, from memory or from its file. Raises OSError."""
         unwritten = self._unwritten.get(path.name)
         return path.read_bytes() if unwritten is None else unwritten.encode()
 
     def _tidy(self) -> None:
-        """Write what the disk refused before, and remove what it did not let go, as far as it goes."""
+        """Retry the writes and removals that the disk refused before, until the next refusal."""
         with self._lock:
             try:
                 for name in sorted(self._unwritten):
@@ -126,9 +128,10 @@ class Spool:
                     files.remove(self._folder / name)
                     self._delivered.discard(name)
             except StoreError:
-                return  # reported when it began
+                return  # the first refusal was logged
 
     def _drop(self, path: Path) -> None:
+        """Remove a report from the queue; if the disk refuses, only skip it."""
         with self._lock:
             self._unwritten.pop(path.name, None)
             try:
@@ -138,6 +141,7 @@ class Spool:
                 self._delivered.add(path.name)
 
     def _make_room(self) -> None:
+        """Drop one report if the queue is full: the oldest window, else the oldest report."""
         waiting = self.waiting()
         if len(waiting) < self._most:
             return
@@ -148,7 +152,7 @@ class Spool:
         self._drop(lost)
 
     def _refuse(self, path: Path, text: bytes, why: str) -> None:
-        """Set a report aside with the reason; where the disk refuses, it stays and is sent again."""
+        """Set a report aside with the reason; if the disk refuses, it stays queued and is sent again."""
         log.error("event=report_refused file=%s why=%r", path.name, why)
         # Kept on this host only: the bounds of a message would refuse a report of usual length.
         refusal = json.dumps({"why": why, "report": text.decode(errors="replace")})
@@ -165,6 +169,7 @@ class Spool:
 
 
 def _load(path: Path, text: bytes) -> Report:
+    """Return a report from its file's content. Raises InvalidInput if it is damaged."""
     kind = path.stem.split("-")[1]
     try:
         return KINDS.get(kind, HoldReport).model_validate_json(text)
