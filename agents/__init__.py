@@ -1,1 +1,1 @@
-"""Device agents: turn knobs and read meters on one machine. (Not LLM agents.)"""
+"""Device agents: they set knobs and read meters on one machine. (Not LLM agents.)"""

@@ -18,14 +18,14 @@ from tuner.typed_toml import Filled, Table, load
 
 @dataclass(frozen=True, slots=True)
 class Attachment(Table):
-    """What to open: a device (`simulated:a100`) and, where it is one apart, the workload on it."""
+    """A device to open (`simulated:a100`) and, if it is separate, the workload on it."""
 
     spec: Filled
     workload: str = ""
 
     @classmethod
     def parse(cls, text: str, workload: str = "") -> Attachment:
-        """Read `SPEC` or `SPEC=WORKLOAD`; `workload` is for a device that names none itself.
+        """Read `SPEC` or `SPEC=WORKLOAD`; `workload` is the default for a text without one.
 
         Raises:
             ConfigError: a part is empty.
@@ -47,7 +47,7 @@ MOST_LABELS = 32
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """Where figures are served: a socket file, or a port of loopback."""
+    """The address of the agent's metrics: a socket file, or a port of loopback."""
 
     path: Path | None = None
     host: str = ""
@@ -58,7 +58,7 @@ class MetricsAddress:
         """Read `127.0.0.1:9464`, `[::1]:9464` or `unix:/run/…`.
 
         Raises:
-            ConfigError: it is none of these, or not on this host.
+            ConfigError: the text has another form, or its address is not on this host.
         """
         hint = 'write it like "127.0.0.1:9464", or "unix:/run/jouletune-agent/metrics.sock"'
         if text.startswith(UNIX):
@@ -86,15 +86,15 @@ class MetricsAddress:
 
 
 def filesystem_root() -> Path:
-    """Return where devices are searched: $JOULETUNE_ROOT, else the host's own files."""
+    """Return the root of the file system to search for devices: $JOULETUNE_ROOT, else `/`."""
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Return quietly where labels can be selected by.
+    """Check that labels can be used in selectors.
 
     Raises:
-        ConfigError: there are too many, or one is not a word.
+        ConfigError: there are too many, or a name or a value has another form.
     """
     if len(labels) > MOST_LABELS:
         raise ConfigError(f"labels: {len(labels)} are too many", hint=f"give {MOST_LABELS} at most")
@@ -113,25 +113,24 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 class NoDevice(ConfigError):
-    """The configuration names no device. Wait until it does, or say so and end."""
+    """The configuration names no device. Wait for one, or report it and exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig(Table):
     """An agent's configuration, with defaults.
 
-    `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
-    devices are searched in. `name` is the host's in the names of its devices; empty, its own. Of an
-    https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
-    the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
-    `unix:/path`; empty, nowhere. Windows in which others used more than `foreign_share` of the machine
-    are measured again. `labels` are the operator's own words for the host's devices, by which a fleet
-    file selects them.
+    - `state_dir` has the journal, the holds and the unsent reports; - `root` is the file system to search
+    for devices; - `name` is the host's part of its devices' names; empty: its hostname; - `ca_file` has
+    the authority of an https tuner (none: the system's); - `client_cert` and `client_key` identify the
+    agent to it; - `metrics` is the address for Prometheus, `127.0.0.1:9464` or `unix:/path`; empty: none;
+    - `foreign_share`: a window is repeated if other processes used more than this share of the machine; -
+    `labels` are the operator's, by which a fleet file selects the host's devices.
 
     Raises:
         NoDevice: there is no device.
-        ConfigError: the tuner's address is none, the name does not fit a URL,
-            `metrics` is not on this host, the share is none, or a label is no word.
+        ConfigError: the tuner's address is not one, the name does not fit a URL, `metrics` is not on
+            this host, the share is not in (0, 1], or a label has another form.
     """
 
     tuner: str = "http://127.0.0.1:8790"
@@ -176,7 +175,7 @@ def load_agent_config(path: Path) -> AgentConfig:
     """Read agent.toml: the fields of AgentConfig, and one `[[device]]` table per device.
 
     Raises:
-        ConfigError: the file cannot be read, does not parse, or has a key or a type that does not fit;
-            the message names the file, the line, the key, and the nearest key there is.
+        ConfigError: the file cannot be read or parsed, or a key or a type is not valid. The message
+            names the file, the line, the key, and the nearest valid key.
     """
     return load(path, AgentConfig)

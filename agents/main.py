@@ -1,4 +1,4 @@
-"""The agent's composition root: open what is attached, start a loop per device, end in good order."""
+"""The agent's composition root: open the configured devices, run a loop per device, stop in order."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from tuner.tls import ClientTls
 log = logging.getLogger(__name__)
 
 GRACE_S = 20.0
-"""How long a stop waits for trials to be undone; a hung device must not keep the process."""
+"""The wait at a stop for running trials to be restored, in seconds; a hung device must not block it."""
 
 
 LOOK_S = 30.0
-"""How often an agent without a device looks whether it has one by now: our choice."""
+"""The period, in seconds, at which an agent without a device reads its configuration again. Ours."""
 
 
 def wait_for_device(
     read: Callable[[], AgentConfig], stop: threading.Event | None = None
 ) -> AgentConfig | None:
-    """Return what `read` reads once that names a device, None at SIGTERM, SIGINT or `stop`.
+    """Return the first configuration that names a device; None at SIGTERM, SIGINT or `stop`.
 
-    Meanwhile the service is ready: a host whose devices are named later is no failure.
+    The service is ready meanwhile: a host may get its devices later.
 
     Raises:
-        ConfigError: the first reading has another fault; a later one is logged, and read again.
+        ConfigError: the first reading has another error. A later one is logged, and the file read again.
     """
     stop, first = stop or threading.Event(), True
     with _stopping_on_signals(stop):
@@ -75,12 +75,12 @@ def wait_for_device(
 
 
 def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
-    """Work all devices until SIGTERM, SIGINT or `stop`; holds stay in force when it ends.
+    """Run all devices until SIGTERM, SIGINT or `stop`; holds stay in force afterwards.
 
     Raises:
         Conflict: another agent has the state folder.
-        InvalidInput: a device or workload cannot be what the configuration says.
-        Unauthorised, ProtocolMismatch: the tuner does not want this agent.
+        InvalidInput: a device or a workload is not valid as configured.
+        Unauthorised, ProtocolMismatch: the tuner does not accept this agent.
     """
     stop = stop or threading.Event()
     alone = files.lock(config.state_dir, "agent")
@@ -112,11 +112,11 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
 def open_target(
     attachment: Attachment, device: str, seed: int, state_dir: Path, root: Path
 ) -> Target:
-    """Open the devices of a target, and its workload.
+    """Open a target's devices and its workload.
 
     Raises:
-        InvalidInput: there is no such device or workload, or the two do not go together.
-        ActuationError: it does not answer.
+        InvalidInput: a device or the workload does not exist, or the two do not fit.
+        ActuationError: a device or the workload does not answer.
     """
     from agents.devices.catalogue import open_device, specs_in
     from agents.workloads import open_workload
@@ -124,7 +124,7 @@ def open_target(
     folder = state_dir / "devices" / files.file_name(device, "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # what needs it will say so; a device is restored without
+    except OSError as error:  # a user of the folder reports it; a restore needs none
         log.error("event=no_folder device=%s why=%r", device, str(error))
     with ExitStack() as opened:
 
@@ -153,7 +153,7 @@ def open_target(
 
 
 def _served(workload: Side | None, unit: Side) -> Side:
-    """Return the workload of a service's flags. Raises InvalidInput where none is given."""
+    """Return the workload of a service's flags. Raises InvalidInput if it is missing."""
     if workload is None:
         raise InvalidInput(
             f"{unit.name} has no workload to measure",
@@ -163,7 +163,7 @@ def _served(workload: Side | None, unit: Side) -> Side:
 
 
 def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
-    """Return a stable id per device, fit for a URL: `simulated-a100@host`, numbered where it repeats."""
+    """Return a stable id per device, fit for a URL: `simulated-a100@host`, with a number if repeated."""
     ids: list[str] = []
     for attachment in attachments:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", attachment.spec).strip("-")
@@ -173,7 +173,7 @@ def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
 
 
 def refuse_shared(attachments: Sequence[Attachment]) -> None:
-    """Return quietly unless a device is part of several targets. Raises ConfigError, which names it."""
+    """Raise ConfigError, with its name, if a device is part of several targets."""
     from agents.devices.catalogue import specs_in
 
     together = [specs_in(attachment.spec) for attachment in attachments]
@@ -188,7 +188,7 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
 
 
 def lasting_spec(spec: str, target: Target) -> str:
-    """Return what opens the same devices again: an index may be another GPU's by then."""
+    """Return a spec that opens the same devices later, when a GPU's index may have changed."""
     from agents.devices.catalogue import specs_in
 
     parts = zip(target.devices, specs_in(spec), strict=True)
@@ -196,7 +196,7 @@ def lasting_spec(spec: str, target: Target) -> str:
 
 
 class DeviceWorker:
-    """A device of the configuration: opened at the start, or as soon as it answers, and then worked."""
+    """A configured device: opened at the start or when it first answers, then run in a loop."""
 
     def __init__(self, id: str, open: Callable[[], DeviceAgent], rng: random.Random) -> None:
         self.id = id
@@ -206,12 +206,12 @@ class DeviceWorker:
 
     @property
     def agent(self) -> DeviceAgent | None:
-        """The device's loop, None while the device does not answer."""
+        """Return the device's loop; None while the device does not answer."""
         return self._agent
 
     @property
     def idle(self) -> bool:
-        """Whether it only waits, for the device or for the tuner, so that a stop need not wait for it."""
+        """Return whether it only waits, for the device or for the tuner: a stop need not wait for it."""
         return self._agent is None or self._agent.waiting.is_set()
 
     def open(self) -> bool:
@@ -225,27 +225,27 @@ class DeviceWorker:
         return self._agent is not None
 
     def run(self, stop: threading.Event) -> None:
-        """Work the device until stopped; one that does not answer yet is tried again and again.
+        """Run the device's loop until stopped; opening is retried until the device answers.
 
         Raises:
-            TuningError: as the agent's loop.
+            TuningError: from the agent's loop.
         """
         while self._agent is None and not stop.wait(self._backoff.failed()):
             try:
                 if self.open():
                     log.info("event=opened device=%s", self.id)
-            except InvalidInput as error:  # it may fit once what it needs is there
+            except InvalidInput as error:  # it may become valid later, as with a new file
                 log.error("event=not_opened device=%s why=%r", self.id, str(error))
         if self._agent is not None:
             self._agent.run()
 
     def restore(self) -> None:
-        """Bring the device back to its hold or its original setting."""
+        """Restore the device to its hold or its original setting."""
         if self._agent is not None:
             self._agent.begin()
 
     def close(self) -> None:
-        """Release the device; what is in force stays in force."""
+        """Release the device; its setting stays in force."""
         if self._agent is not None:
             self._agent.close()
 
@@ -270,6 +270,7 @@ def _open_all(config: AgentConfig, around: Surroundings) -> list[DeviceWorker]:
 def _open_one(
     id: str, attachment: Attachment, config: AgentConfig, around: Surroundings
 ) -> DeviceAgent:
+    """Open a device and return its loop. Raises TuningError, OSError."""
     target = open_target(attachment, id, config.seed, config.state_dir, config.root)
     attached = {
         "spec": lasting_spec(attachment.spec, target),
@@ -296,7 +297,7 @@ def _open_one(
 def _serving_metrics(
     config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
 ) -> Iterator[None]:
-    """Serve figures for Prometheus within the block, where it is configured and can be done."""
+    """Serve metrics for Prometheus within the block, if configured; a failure is only logged."""
     if not config.metrics:
         yield
         return
@@ -318,15 +319,15 @@ def _serving_metrics(
     with ExitStack() as open_server:
         try:
             open_server.enter_context(serving(address, lambda: generate_latest(registry)))
-        except ConfigError as error:  # no reason to leave devices alone
+        except ConfigError as error:  # the devices are tuned without metrics, too
             log.error("event=metrics_not_served why=%r", str(error))
         yield
 
 
 def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningError]:
-    """Run a thread per device until all have ended or a stop; return what ended any of them.
+    """Run a thread per device until all have ended or a stop; return the errors that ended a loop.
 
-    A loop that breaks puts its device back and does not stop the others.
+    A loop with an unexpected error restores its device; the others continue.
     """
     failed: list[TuningError] = []
 
@@ -359,7 +360,7 @@ def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningEr
 
 @contextmanager
 def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` on SIGTERM and SIGINT, where this is the thread that may say so."""
+    """Set `stop` on SIGTERM and SIGINT; in any other thread than the main one, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

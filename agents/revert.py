@@ -1,4 +1,4 @@
-"""Devices reverted by an operator, with or without a running agent: once, or to stay."""
+"""An operator's revert of devices, with or without a running agent: once, or until lifted."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tuner.wire import Reverted
 log = logging.getLogger(__name__)
 
 STAY_S = 60.0
-"""How long a stay waits for a running agent: it looks every half second, a device may take its time."""
+"""The wait of `stay` for a running agent, in seconds: it checks every 0.5 s, and devices take time."""
 LOOK_S = 0.2
 
 
 def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> list[str]:
-    """End every hold of this host and put its devices back at their original settings; return which.
+    """End every hold of this host and restore its devices; return the devices.
 
-    Continues after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
-    first of all, which pauses the studies that have the devices.
+    It continues after a failure, and a second call does nothing. With `tell`, the next agent first reports
+    the revert to the tuner, which pauses the studies of the devices.
 
     Raises:
-        NotFound: there is no such folder.
+        NotFound: the folder does not exist.
         Conflict: an agent is running on the folder.
-        ActuationError: something did not go back; the message says all that did not.
-        StoreError: all were restored, but the tuner cannot be notified.
+        ActuationError: some devices were not restored; the message lists all of them.
+        StoreError: all were restored, but the report to the tuner could not be saved.
     """
     _require(state_dir)
     try:
@@ -47,12 +47,12 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
 
 
 def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) -> list[str]:
-    """Put every device of this host back, until `lift`, also while an agent runs; return which.
+    """Restore every device of this host, and keep it so until `lift`, even under an agent; return them.
 
     Raises:
-        NotFound: there is no such folder.
-        StoreError: the folder cannot be written: what no agent has is restored, but need not stay so.
-        ActuationError: something did not go back (in time); the message says all that did not.
+        NotFound: the folder does not exist.
+        StoreError: the folder cannot be written. Devices without an agent were restored, but may change.
+        ActuationError: some devices were not restored in time; the message lists all of them.
     """
     _require(state_dir)
     journal, unnoted = Journal(state_dir / "journal"), None
@@ -67,10 +67,10 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
 
 
 def lift(state_dir: Path) -> bool:
-    """Let the devices of this host be set again; return whether they were to stay at the original.
+    """Allow changes of this host's devices again; return whether they were blocked.
 
     Raises:
-        NotFound: there is no such folder.
+        NotFound: the folder does not exist.
         StoreError: the folder cannot be written.
     """
     _require(state_dir)
@@ -78,7 +78,7 @@ def lift(state_dir: Path) -> bool:
 
 
 def _restore_all(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
-    """Restore devices without an agent, or wait for their agent."""
+    """Restore the devices if no agent runs; else wait for the agent to do so. Raises ActuationError."""
     left = devices = [entry.device for entry in journal.devices()]
     deadline = time.monotonic() + patience_s
     while True:
@@ -97,6 +97,7 @@ def _restore_all(state_dir: Path, root: Path, journal: Journal, patience_s: floa
 
 
 def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
+    """Restore every device in the journal and end its hold. Raises ActuationError, StoreError."""
     done: list[str] = []
     failures: list[str] = []
     unreported: list[str] = []
@@ -123,6 +124,7 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
 
 
 def _require(state_dir: Path) -> None:
+    """Raise NotFound if the state folder does not exist."""
     if not state_dir.is_dir():
         raise NotFound(
             f"there is no state folder {state_dir}, so no agent used it",
@@ -131,6 +133,7 @@ def _require(state_dir: Path) -> None:
 
 
 def _word(device: str, root: Path) -> Reverted:
+    """Return the report of a revert for the tuner."""
     at = datetime.now(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
     return Reverted(
         device=device, why=f"an operator reverted {device} on {Host.here(root).name} at {at}"
@@ -138,6 +141,7 @@ def _word(device: str, root: Path) -> Reverted:
 
 
 def _restore(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
+    """Open a journalled device, restore it, and remove its hold. Raises TuningError."""
     if "spec" not in entry.attached:
         raise ActuationError(
             f"{entry.device}: its journal does not name the device to open ({entry.damaged})",
@@ -151,7 +155,7 @@ def _restore(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> Non
             journal.restore(entry.device, target)
         finally:
             target.close()
-    finally:  # also where the device does not answer: the next agent must not take its hold up again
+    finally:  # even without an answer of the device: the next agent must not resume its hold
         try:
             files.remove(state_dir / "holds" / files.file_name(entry.device, SUFFIX))
         except StoreError as error:
