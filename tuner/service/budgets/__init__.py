@@ -1,1 +1,1 @@
-"""Groups that share watts: declared, divided, shown."""
+"""Groups of devices that share watts: declaration, division, views."""

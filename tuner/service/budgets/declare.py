@@ -1,4 +1,4 @@
-"""Groups declared, changed and released by operators, and events of the grid."""
+"""Groups that share watts, declared, changed and released by operators; events of the grid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.study.stale import looking_again
 from tuner.wire import AdmitDraft, BudgetDraft, Change, GridDraft
 
 HORIZON = timedelta(days=7)
-"""An event ends within this time: whoever sent it may be gone."""
+"""The longest time until an event ends: its sender may be gone by then."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -33,7 +33,7 @@ def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
     """Declare a group, or change the one of that name; its events stay.
 
     Raises:
-        InvalidInput: a value does not fit, a device has no floor, or the floors do not fit in the watts.
+        InvalidInput: a value is not valid, a device has no floor, or the floors exceed the watts.
         Conflict: a device is in another group.
     """
     others = [g for g in divider.loop.store.budgets.groups() if g.name != name]
@@ -43,7 +43,7 @@ def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
 def checked(
     divider: WattDivider, name: str, draft: BudgetDraft, others: Sequence[BudgetGroup]
 ) -> BudgetGroup:
-    """Return the group that a draft asks for, beside the others; an error has the key it is about.
+    """Return the group of a draft, checked beside the other groups; an error names the key at fault.
 
     Raises InvalidInput, Conflict, as `set_budget` does.
     """
@@ -76,7 +76,10 @@ def checked(
 
 @looking_again
 def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
-    """Store a group in place of the one of its name, whose events stay."""
+    """Store a group in place of the one of its name, whose events stay.
+
+    A new group admits all registered devices that it selects.
+    """
     budgets = divider.loop.store.budgets
     former = next((g for g in budgets.groups() if g.name == group.name), None)
     if former is not None:
@@ -91,16 +94,17 @@ def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
 
 @looking_again
 def _let_in(budgets: Budgets, group: str, device: str) -> None:
+    """Record that an operator has admitted a device to a group."""
     if record := budgets.member(device):
         budgets.put_member(replace(record, admitted=group))
 
 
 def admit(divider: WattDivider, name: str, draft: AdmitDraft) -> None:
-    """Let devices into a group that selects them.
+    """Admit devices to a group that selects them.
 
     Raises:
-        NotFound: there is no such group or device.
-        InvalidInput: the group does not select a device, it has no floor, or the floors do not fit.
+        NotFound: the group or a device does not exist.
+        InvalidInput: the group does not select a device, it has no floor, or the floors exceed the watts.
     """
     loop, budgets = divider.loop, divider.loop.store.budgets
     group, devices = budgets.group(name), [divider.loop.store.devices.get(d) for d in draft.devices]
@@ -118,7 +122,7 @@ def admit(divider: WattDivider, name: str, draft: AdmitDraft) -> None:
 
 
 def group_of(name: str, draft: BudgetDraft) -> BudgetGroup:
-    """Return the group that a draft asks for, whatever its devices. Raises InvalidInput."""
+    """Return the group of a draft, not checked against devices. Raises InvalidInput."""
     if sum((draft.watts is not None, bool(draft.rows), bool(draft.series))) != 1:
         raise InvalidInput(
             f"the budget {name} needs one of watts, rows and series", hint="give --watts 4000"
@@ -147,6 +151,7 @@ def _refuse_members(
     others: Sequence[BudgetGroup],
     records: Mapping[str, MemberRecord],
 ) -> None:
+    """Refuse a group without devices, with devices of other groups, or with devices without watts."""
     if not members:
         raise InvalidInput(
             f"no device matches select of {group.name}", hint="list them with `device list`"
@@ -174,6 +179,7 @@ def _refuse_members(
 
 
 def _refuse_floors(group: BudgetGroup, floors: Mapping[str, float], least_w: float) -> None:
+    """Refuse floors whose sum exceeds the least watts of the group."""
     missing = sum(floors.values()) - least_w
     if missing > 0.0:
         named = ", ".join(f"{name} {watts:g} W" for name, watts in floors.items())
@@ -185,7 +191,7 @@ def _refuse_floors(group: BudgetGroup, floors: Mapping[str, float], least_w: flo
 
 
 def release_budget(divider: WattDivider, name: str, change: Change) -> None:
-    """Remove a group: every member goes back to its original setting. Raises NotFound."""
+    """Remove a group: every member returns to its original setting. Raises NotFound."""
     budgets = divider.loop.store.budgets
     budgets.group(name)
     budgets.forget_group(name)
@@ -199,8 +205,9 @@ def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
     """Put an event in force for the named groups, or for all; return their names.
 
     Raises:
-        NotFound: a group is not there, or there is none.
-        InvalidInput: the event does not fit, or is over.
+        NotFound: a named group does not exist, or no group is declared.
+        InvalidInput: the event is not valid, is over, or ends after more than 7 days.
+        Conflict: another sender has an event of this id, or a group has too many events.
     """
     loop, now = divider.loop, divider.loop.now()
     event = GridEvent(
@@ -230,13 +237,13 @@ def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
 
 
 def end_events(budgets: Budgets, name: str) -> Sequence[str]:
-    """End the event of an id, or those of a sender, in all groups; return their names."""
+    """End the event of an id, or the events of a sender, in all groups; return the groups' names."""
     return [group for g in budgets.groups() if (group := _without(budgets, g.name, name))]
 
 
 @looking_again
 def _without(budgets: Budgets, group: str, name: str) -> str:
-    """Return the name of a group that had such events, else nothing."""
+    """Remove such events from a group; return its name, empty if it had no such event."""
     before = budgets.group(group)
     if (after := before.without_events(name)) != before:
         return budgets.put_group(after).name
@@ -245,9 +252,11 @@ def _without(budgets: Budgets, group: str, name: str) -> str:
 
 @looking_again
 def _add(divider: WattDivider, name: str, event: GridEvent) -> None:
+    """Add an event to a group, in place of the one of its id. Raises Conflict."""
     group = divider.loop.store.budgets.group(name)
     divider.loop.store.budgets.put_group(group.with_event(event, divider.loop.now()))
 
 
 def _why(change: Change) -> str:
+    """Return the reason of a change as the end of an event's text; empty without a reason."""
     return f": {change.why}" if change.why else ""

@@ -1,4 +1,4 @@
-"""Divides the watts of each group: what the leader does every second, and what hosts answer to it."""
+"""Division of each group's watts: the leader's work every second, and the answers to hosts."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from tuner.wire import BudgetOrder, BudgetReport, CapOrder
 log = logging.getLogger(__name__)
 
 HEARD_S = 5.0
-"""Answers that say nothing new are stored once in this number of seconds; limits not met are as old."""
+"""Seconds for which a host's unchanged report is not stored again, and the result of `capped` is kept."""
 
 
 @dataclass
 class WattDivider:
-    """Plan and send the caps of all groups, over one loop and its store.
+    """Plans and sends the caps of all groups, over one loop and its store.
 
-    What is sent is stored first: whatever dies between, no more is in force than what is stored says. Two
-    tuners that both believe to lead cannot both change a member: the store takes a change of the latest
-    revision only.
+    A schedule is stored before it is sent: if a process dies in between, the caps in force are never higher
+    than the stored ones. Two tuners that both believe to lead cannot both change a member: the store
+    accepts a change of the latest revision only.
     """
 
     loop: Loop
@@ -66,11 +66,11 @@ class WattDivider:
         self._measuring = FrontMeasuring(self.loop, self._fronts)
 
     def now_s(self) -> float:
-        """Return the time by which steps are stored, in seconds since 1970 at the start."""
+        """Return the steady time of stored steps: seconds since 1970, by the wall clock of the start."""
         return self.loop.steady()
 
     def divide(self) -> None:
-        """Send every group's next caps. Only the leader calls it."""
+        """Send the next caps of every group. Only the leader calls it, every second."""
         with self._lock:
             groups = self.loop.store.budgets.groups()
             records = {r.device: r for r in self.loop.store.budgets.members()}
@@ -87,25 +87,26 @@ class WattDivider:
                 for group in groups
             }
             rows = self.loop.changes.rows("measuring the power")
-            for name, state in states.items():  # whatever fails here, all caps are sent
+            for name, state in states.items():  # last: a failure here holds no caps back
                 if state is not None:
                     rows.each(name, partial(self._measuring.go_on, state), _nothing)
 
     def _divide(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState | None:
+        """Send a group's caps, and return its state."""
         state = self.state(group, records)
         for device, schedule in state.plan.schedules.items():
-            with suppress(StaleRevision):  # its host answered meanwhile: next second
+            with suppress(StaleRevision):  # its host answered meanwhile: sent next time
                 self._send(records[device], schedule)
         self._note(state)
         return state
 
     def source(self, group: BudgetGroup) -> TimeSeries | None:
-        """Return the series that a group names, None where there is none."""
+        """Return the series that a group names; None if tuner.toml has no series of that name."""
         feed = self.price.others.get(group.series)
         return None if feed is None else feed.series
 
     def state(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState:
-        """Return a group with its members, and what it would send now."""
+        """Return a group with its members, and the plan of the caps to send now."""
         own = {n: r for n, r in records.items() if r.group == group.name and r.active}
         own = {name: self._times.of(record) for name, record in own.items()}
         fronts = self._fronts.of(own)
@@ -137,7 +138,7 @@ class WattDivider:
         return GroupState(group, steps, own, members, plan, metrics, measuring, outside)
 
     def capped(self) -> Mapping[str, str]:
-        """Return the members whose caps do not keep their limits, with the watts, by device."""
+        """Return, by device, why the cap of a member does not keep its limits, with the watts."""
         now_s = self.loop.monotonic()
         if now_s >= self._capped_due_s:
             groups = self.loop.store.budgets.groups()
@@ -154,7 +155,7 @@ class WattDivider:
         return limits_not_met(self.state(group, records))
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
-        """Note what a host reports, and return what it is to do."""
+        """Store a host's report, and return the order for the host."""
         if report.unable:  # it keeps no cap: it counts as silent
             return BudgetOrder()
         record = self._heard(device, report)
@@ -169,7 +170,7 @@ class WattDivider:
         return _order(record, latest, self.now_s())
 
     def _heard(self, device: str, report: BudgetReport) -> MemberRecord | None:
-        """Store what a host reports of its membership, and return the record after it."""
+        """Store a host's report of its membership, and return the record after it."""
         budgets, now_s = self.loop.store.budgets, self.now_s()
         for _ in range(3):
             record = budgets.member(device)
@@ -192,9 +193,9 @@ class WattDivider:
         return budgets.member(device)
 
     def _exceeded(self, record: MemberRecord, report: BudgetReport) -> MemberRecord:
-        """Return a member that drew more than its clock ceilings count with, sent to its floor."""
+        """Return a member sent to its floor, since it drew more than its clock ceilings count with."""
         revisions = (s.revision for s in (record.power.acknowledged, *record.power.sent))
-        if report.revision < max(revisions):  # it has been sent there, and has not answered yet
+        if report.revision < max(revisions):  # its host has not acknowledged the floor yet
             return record
         self.loop.changes.note(
             "budget",
@@ -209,6 +210,7 @@ class WattDivider:
         return record.with_ceilings(self._measured(record)) if record.by_clock else record
 
     def _measured(self, record: MemberRecord) -> Sequence[CeilingPower]:
+        """Return the mean watts of a device's measured windows, with the values of its cap knobs."""
         names = [knob.name for knob in record.knobs]
         measured = []
         for setting, watts in self._fronts.of([record.device])[record.device].drew:
@@ -218,7 +220,7 @@ class WattDivider:
         return measured
 
     def release(self, record: MemberRecord) -> None:
-        """Let a device go: its host restores its original setting."""
+        """Release a device from its group: its host restores its original setting."""
         with suppress(StaleRevision):
             self._measuring.end([record.device])
             power = record.power.releasing()
@@ -226,7 +228,7 @@ class WattDivider:
             self._wake(record.device)
 
     def _send(self, record: MemberRecord, schedule: CapSchedule) -> None:
-        """Store a schedule, then wake its agent."""
+        """Store a schedule, then wake the device's agent."""
         steps = tuple(replace(s, at_most=record.at_most(s.cap_w)) for s in schedule.steps)
         power = record.power.sending(replace(schedule, steps=steps))
         sent_s = self.now_s() if record.sent_s is None else record.sent_s
@@ -243,16 +245,13 @@ class WattDivider:
         devices: Mapping[str, Device],
         records: dict[str, MemberRecord],
     ) -> None:
-        """Add a device that a group selects, and release one that none does; the first group has it.
-
-        The watts of its clock ceilings are stored first, where a measurement has changed them.
-        """
+        """Add a device to the first group that selects it; release it from any other group."""
         device, record = devices.get(name), records[name]
         if (valued := self.valued(record)) is not record:
             with suppress(StaleRevision):
                 record = records[name] = self.loop.store.budgets.put_member(valued)
         if device is None:
-            return  # it is forgotten, but may still be under its cap
+            return  # forgotten, but perhaps still under its cap
         group = next((g for g in groups if g.selects(device) and record.in_watts), None)
         if record.active and (group is None or group.name != record.group):
             self.release(record)
@@ -262,7 +261,7 @@ class WattDivider:
                 records[name] = self.loop.store.budgets.put_member(after)
 
     def _note(self, state: GroupState) -> None:
-        """Write an event where what a group cannot keep has changed."""
+        """Note an event if the faults of a group's budget have changed."""
         text = unkept(state)
         if self._noted.get(state.group.name, "") != text:
             self._noted[state.group.name] = text
@@ -275,11 +274,11 @@ class WattDivider:
 
 
 def _nothing(_why: str) -> None:
-    """Return no state of a group: its members keep what they were sent."""
+    """Return None as the state of a group that failed: its members keep the caps sent before."""
 
 
 def _placed(record: MemberRecord, group: BudgetGroup | None) -> MemberRecord:
-    """Return a device in the group that selects it, or outside of it until it is let in."""
+    """Return a device in the group that selects it, or outside of it until an operator admits it."""
     if group is None or (record.group and not record.active):
         return replace(record, outside="")
     if not record.let_in(group):
@@ -292,7 +291,7 @@ def _placed(record: MemberRecord, group: BudgetGroup | None) -> MemberRecord:
 
 
 def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:
-    """Return what a device may draw that has not joined yet."""
+    """Return the power record of a device that has not joined yet."""
     return MemberPower(
         floor_w=record.floor_w,
         default_w=record.default_w,
@@ -302,7 +301,7 @@ def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> Membe
 
 
 def _over(record: MemberRecord, front: PowerFront) -> float:
-    """Return the factor from measured power to what counts: a clock ceiling counts with more."""
+    """Return the factor from measured to counted watts: clock ceilings count with a margin."""
     if not record.by_clock:
         return 1.0
     return max([CEILING_MARGIN, *(record.default_w / watts for watts, _ in front.points[-1:])])
@@ -311,7 +310,7 @@ def _over(record: MemberRecord, front: PowerFront) -> float:
 def _offered(
     device: str, report: BudgetReport, record: MemberRecord | None, now_s: float
 ) -> MemberRecord:
-    """Return a device with the caps that its host offers now."""
+    """Return a device's record with the caps that its host offers now."""
     if record is None:
         power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=0.0, heard_s=now_s)
         record = MemberRecord(device=device, knobs=report.knobs, power=power)
@@ -319,13 +318,14 @@ def _offered(
     fresh = _fresh(after, record.power.reboot_after_s, now_s)
     if not record.group:
         return replace(after, power=fresh, sent_s=None)
-    if not after.in_watts:  # what it may draw is no less than before
+    if not after.in_watts:  # of unknown watts: it may draw as much as before
         return after
     power = replace(record.power, floor_w=fresh.floor_w, default_w=fresh.default_w)
     return replace(after, power=power)
 
 
 def _answered(record: MemberRecord, report: BudgetReport, now_s: float) -> MemberRecord:
+    """Return a member's record after its host's answer."""
     device = BudgetMember(record.device, record.power.floor_w, record.power.floor_w)
     after = GroupMember(device, record.power, record.sent_s).answered(
         now_s,
@@ -337,7 +337,7 @@ def _answered(record: MemberRecord, report: BudgetReport, now_s: float) -> Membe
 
 
 def _order(record: MemberRecord, schedule: CapSchedule, now_s: float) -> BudgetOrder:
-    """Return a schedule from now on, in seconds from its receipt."""
+    """Return the order for a schedule from now on, with times in seconds from its receipt."""
     present = schedule.step(now_s)
     steps = [] if present is None else [replace(present, at_s=now_s)]
     steps += [step for step in schedule.steps if step.at_s > now_s]

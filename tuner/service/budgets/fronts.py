@@ -1,4 +1,4 @@
-"""The measured front of power of each member, as its latest study shows it."""
+"""The measured power front of each member, from its latest study."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tuner.core import POWER, POWER_CAP, Past, Setting, Study, Trial, called
 from tuner.study.loop import Loop
 
 FRESH_S = 60.0
-"""A front is computed again after this: trials take longer."""
+"""Fronts are computed again after this number of seconds: trials take longer."""
 SWEEP = "power-sweep"
 """The policy of studies that measure a front."""
 
 
 @dataclass(frozen=True)
 class MemberFront:
-    """A device's front. `study` measures it now (empty: none does); with `swept` one has begun to.
+    """A device's front. `study` is the one that measures it now, empty if it is not being measured.
 
-    `drew` are all settings at which its power was measured, with the mean in watts of each window.
+    `swept`: a study that measures fronts was created for it. `drew` are all settings at which its power was
+    measured, with the mean in watts of each window.
     """
 
     power: PowerFront = PowerFront()  # noqa: RUF009  frozen
@@ -30,7 +31,7 @@ class MemberFront:
 
 
 class MeasuredFronts:
-    """Fronts by device. Each is of the latest study of the device alone that measured one."""
+    """Fronts by device, each from the latest study of the device alone that measured one."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -39,7 +40,7 @@ class MeasuredFronts:
         self._devices: frozenset[str] = frozenset()
 
     def of(self, devices: Collection[str]) -> Mapping[str, MemberFront]:
-        """Return the fronts of some devices; one that was never measured has an empty one."""
+        """Return the fronts of some devices; a device that was never measured has an empty front."""
         now_s = self._loop.monotonic()
         if now_s >= self._due_s or not self._devices.issuperset(devices):
             self._devices |= frozenset(devices)
@@ -48,14 +49,16 @@ class MeasuredFronts:
             for study in self._loop.store.studies.stored():
                 if isinstance(study, Study) and len(study.devices) == 1:
                     rows.each(study.id, partial(self._take, study, fresh), lambda _: None)
-            self._of, self._due_s = fresh, now_s + FRESH_S  # views ask beside the leader
+            # Replaced as a whole: views read it in other threads.
+            self._of, self._due_s = fresh, now_s + FRESH_S
         return self._of
 
     def forget(self) -> None:
-        """Read all fronts again with the next question."""
+        """Compute all fronts again at the next call of `of`."""
         self._due_s = -FRESH_S
 
     def _take(self, study: Study, fronts: dict[str, MemberFront]) -> None:
+        """Update the front of a study's device from the trials of the study."""
         (device,) = study.devices
         if (before := fronts.get(device)) is None:
             return
@@ -66,7 +69,7 @@ class MeasuredFronts:
             fronts[device] = replace(before, study=study.id, swept=True)
             return
         front = front_of(Past(study=study, trials=trials))
-        if sweeps:  # it has no limit; that of the study before stays
+        if sweeps:  # a sweep has no limits: those of the study before stay
             before = replace(before, swept=True)
             front = replace(front, needs_w=before.power.needs_w)
         if front.points or not before.power.points:
@@ -75,7 +78,7 @@ class MeasuredFronts:
 
 
 def _drew(study: Study, trials: Iterable[Trial]) -> Iterator[tuple[Setting, float]]:
-    """Yield settings and watts of windows in which nothing but the setting kept the power down."""
+    """Yield the settings and mean watts of the windows whose power only the setting limited."""
     power = called(POWER, study.quantities)
     for trial in trials:
         window = trial.measurement

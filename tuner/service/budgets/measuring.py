@@ -1,4 +1,4 @@
-"""Members without a front of power are measured, one of a group at a time, by an ordinary study each."""
+"""Measurement of power fronts: one member of a group at a time, each by an ordinary study."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ from tuner.study.loop import Loop
 from tuner.wire import Change, StudyDraft
 
 LOOK_S = 10.0
-"""How often a group is looked through for a member to measure; for so long its cap may take to rise."""
+"""Seconds between two searches for a member to measure, and the longest wait for its cap to rise."""
 REFUSED_S = 3600.0
-"""After this a member that could not be measured is tried again: it may have more watts or metrics then."""
+"""Seconds until a member that could not be measured is tried again.
+
+It may have more watts or metrics then.
+"""
 CAPS = 8 - BASELINE_WINDOWS
-"""Caps that are tried, so that a front takes eight windows at most."""
+"""The number of caps to try: with the baseline, a front takes eight windows at most."""
 
 
 class FrontMeasuring:
@@ -48,14 +51,14 @@ class FrontMeasuring:
         self._chosen: dict[str, str] = {}
 
     def lent(self, device: str) -> bool:
-        """Return whether a member is measured now, or is the next."""
+        """Return whether a member is being measured, or is the next to be."""
         chosen = device in self._chosen.values()
         return chosen or bool(self._fronts.of([device])[device].study)
 
     def go_on(self, state: GroupState) -> None:
-        """Stop the group's study where it has measured; start the next where a member needs one.
+        """Stop a group's study once it has measured the front; start the next if a member needs one.
 
-        Its cap rises first: all windows of the baseline are to be under the same cap.
+        The member's cap rises first, so that all windows of the baseline are under the same cap.
         """
         for study in state.measuring.values():
             self._stop_measured(study)
@@ -79,6 +82,7 @@ class FrontMeasuring:
                 self._halt(front.study, "its device has left the budget")
 
     def _stop_measured(self, name: str) -> None:
+        """Stop a study that is past its baseline and tuning."""
         try:
             study = self._loop.store.studies.get(name)
         except NotFound:  # it was stopped and deleted
@@ -92,7 +96,7 @@ class FrontMeasuring:
         self._fronts.forget()
 
     def _wants(self, state: GroupState, name: str) -> bool:
-        """Return whether a member has no front and none was tried, and it could be measured now."""
+        """Return whether a member has no front, was not swept before, and can be measured now."""
         member, front = state.members.get(name), self._fronts.of([name])[name]
         if member is None or front.power.points or front.swept:
             return False
@@ -102,12 +106,13 @@ class FrontMeasuring:
         return here and self._loop.store.studies.of(name) is None
 
     def _has_its_watts(self, state: GroupState, name: str) -> bool:
+        """Return whether a member has acknowledged a cap within 1 W of the planned one."""
         member, target_w = state.members[name], state.plan.division.caps_w.get(name, math.inf)
         cap_w = _cap_w(member, self._loop.steady())
         return member.device.lent and not member.power.sent and cap_w > target_w - 1.0
 
     def _begin(self, state: GroupState, record: MemberRecord) -> None:
-        """Start the study of a member within the cap that it has."""
+        """Start the study of a member within its present cap."""
         top_w = _cap_w(state.members[record.device], self._loop.steady())
         if study := self._study(state, record, top_w):
             with suppress(DeviceBusy):  # an operator's study was first
@@ -116,7 +121,10 @@ class FrontMeasuring:
             self._fronts.forget()
 
     def _study(self, state: GroupState, record: MemberRecord, top_w: float) -> Study | None:
-        """Return a study of a member up to some watts; None where it cannot be measured, which is noted."""
+        """Return a study of a member up to some watts.
+
+        If it cannot be measured, return None and note why.
+        """
         name = record.device
         try:
             device = self._loop.store.devices.get(name)
@@ -135,16 +143,16 @@ class FrontMeasuring:
 
 
 def _cap_w(member: GroupMember, now_s: float) -> float:
-    """Return the cap that a member has acknowledged, its floor before the first."""
+    """Return the cap in watts that a member has acknowledged; its floor before the first."""
     step = member.power.acknowledged.step(now_s)
     return member.device.floor_w if step is None else step.cap_w
 
 
 def _caps(record: MemberRecord, device: Device, top_w: float) -> Mapping[str, tuple[Value, ...]]:
-    """Return the values of each cap knob up to some watts, evenly apart, with its default.
+    """Return the values of each cap knob up to some watts, evenly spaced, and its default.
 
     Raises:
-        UnknownKnob: the device does not offer one of them to its studies.
+        UnknownKnob: the device does not offer one of the knobs to its studies.
     """
     floor_w = record.power.floor_w
     levels = [record.at_most(floor_w + (top_w - floor_w) * n / (CAPS - 1)) for n in range(CAPS)]
@@ -162,14 +170,14 @@ def _caps(record: MemberRecord, device: Device, top_w: float) -> Mapping[str, tu
 
 
 def _between(record: MemberRecord, most: Mapping[str, float], part: float) -> dict[str, float]:
-    """Return ceilings at a part of the way from the floor up to others."""
+    """Return clock ceilings at a fraction of the way from the floor to the given ones."""
     return {k.name: k.floor + part * (most[k.name] - k.floor) for k in record.knobs}
 
 
 def _draft(
     record: MemberRecord, device: Device, values: Mapping[str, tuple[Value, ...]]
 ) -> StudyDraft:
-    """Return a study of the cap knobs alone, without limits."""
+    """Return the draft of a study of the cap knobs alone, without limits."""
     others = {k.name: (k.default,) for k in device.space.knobs if k.name not in values}
     return StudyDraft(
         devices=(record.device,),

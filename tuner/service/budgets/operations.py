@@ -1,4 +1,4 @@
-"""What operators do with groups that share watts."""
+"""The operators' verbs for groups that share watts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.wire import AdmitDraft, BudgetDraft, BudgetView, Change, GridDraft, S
 
 
 class BudgetOperations(Verbs[StudyView]):
-    """The verbs of budgets, over one loop and its store. A refused wish changes nothing."""
+    """The verbs of budgets, over one loop and its store. A refused request changes nothing."""
 
     loop: Loop
     price: EnergyPrice
 
     @cached_property
     def divider(self) -> WattDivider:
-        """Divides the watts of budgets."""
+        """Return the divider of the groups' watts."""
         return WattDivider(self.loop, self.price)
 
     def budgets(self) -> list[BudgetView]:
@@ -39,11 +39,11 @@ class BudgetOperations(Verbs[StudyView]):
         return self.budget(name)
 
     def release_budget(self, name: str, change: Change) -> None:
-        """Remove a group; every member goes back to its original setting. Raises NotFound."""
+        """Remove a group; every member returns to its original setting. Raises NotFound."""
         declare.release_budget(self.divider, name, change)
 
     def admit(self, name: str, draft: AdmitDraft) -> BudgetView:
-        """Let devices into a group; raises as `tuner.service.budgets.declare` does."""
+        """Admit devices to a group; raises as `tuner.service.budgets.declare` does."""
         declare.admit(self.divider, name, draft)
         return self.budget(name)
 
@@ -52,7 +52,7 @@ class BudgetOperations(Verbs[StudyView]):
         return [self.budget(name) for name in declare.grid_event(self.divider, draft)]
 
     def end_grid_event(self, event: str, change: Change) -> list[BudgetView]:
-        """End an event, or all of a sender, before its time. Raises NotFound."""
+        """End an event, or all events of a sender, before its time. Raises NotFound."""
         names = declare.end_events(self.loop.store.budgets, event)
         if not names:
             raise NotFound(f"there is no event {event!r}", hint="`budget show` lists them")
@@ -60,7 +60,10 @@ class BudgetOperations(Verbs[StudyView]):
         return [self.budget(name) for name in names]
 
     def under_budget(self, view: StudyView) -> StudyView:
-        """Return a study's view with the caps that do not keep its limits; they change without it."""
+        """Return a study's view with the caps that do not keep its limits.
+
+        Caps change without a change of the study.
+        """
         capped = self.divider.capped() if view.phase in ACTIVE else {}
         why = "; ".join(capped[name] for name in view.devices if name in capped)
         return view.model_copy(update={"capped": why}) if why else view

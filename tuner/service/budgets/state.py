@@ -1,4 +1,4 @@
-"""A group as it is now: its members, its plan, and what it cannot keep."""
+"""The present state of a group: its members, its plan, and the faults of its budget."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tuner.core import BudgetGroup, MemberRecord
 
 @dataclass(frozen=True)
 class GroupState:
-    """A group, its members as they are stored, and what is to be sent to them now.
+    """A group, its members as stored, and the plan to send to them now.
 
-    `metrics` are those of the measured fronts, `measuring` the studies that measure one now, by device.
-    `outside` are the watts that devices may draw that nobody has let in.
+    `steps` are the group's watts from now on, each with its start in seconds since 1970. By device,
+    `metrics` are the metrics of the measured fronts, and `measuring` the studies that measure one now.
+    `outside` are the watts of selected devices that no operator has admitted.
     """
 
     group: BudgetGroup
@@ -29,12 +30,15 @@ class GroupState:
 
     @property
     def reserve_w(self) -> float:
-        """The watts that are kept for devices outside the group."""
+        """Return the watts kept for devices outside the group."""
         return self.group.reserve * self.steps[0][1]
 
 
 def unkept(state: GroupState) -> str:
-    """Return what a group cannot keep now, in words; empty where all is kept."""
+    """Return the faults of a group's budget in words; empty without faults.
+
+    They are missing watts, unreachable members, unmet limits, and too many watts outside the group.
+    """
     plan, parts = state.plan, []
     if plan.missing_w > LEAST_W:
         parts.append(f"{plan.missing_w:.0f} W are missing")
@@ -49,7 +53,10 @@ def unkept(state: GroupState) -> str:
 
 
 def limits_not_met(state: GroupState) -> Mapping[str, str]:
-    """Return why caps do not keep the limits of members, by device; without those that no cap keeps."""
+    """Return why caps do not keep the limits of members, by device.
+
+    A member whose limits no cap keeps is left out.
+    """
     named = {}
     for name in state.plan.division.broken:
         needs_w = state.members[name].device.needs_w or 0.0

@@ -1,4 +1,4 @@
-"""The times that are stored of members, on this tuner's clock."""
+"""The stored times of members, on this tuner's clock."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tuner.core import CapSchedule, CapStep, MemberPower, MemberRecord
 from tuner.study.steady import SteadyClock
 
 AWAY_S = 10.0
-"""After this time without a division, due every second, another tuner led, or none did."""
+"""Seconds without a division, due every second, after which another tuner has led, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A stored time, and when it was first seen by this tuner's clock; `before` that it led."""
+    """A stored time, and when this tuner first saw it; `before`: it was stored before this tuner led."""
 
     stored: float | None
     at_s: float
@@ -24,11 +24,13 @@ class _Seen:
 
 
 class MemberTimes:
-    """What was stored before this tuner leads is by an unknown clock: another's, or this one before a step.
+    """Converts stored times of members to this tuner's clock.
 
-    So silence counts from the moment that it leads, and a schedule of before with the highest of its caps.
-    Until a member has answered it may draw more than is stored; if it stays silent it counts with all that
-    it may. A time that changes afterwards counts as of its change, unless this clock can have written it.
+    A time stored before this tuner leads is on an unknown clock: another tuner's, or this one's before a
+    step. So silence counts from the start of the lead, and an earlier schedule counts with its highest cap.
+    Until a member has answered it may draw more than the stored caps; if it stays silent it counts with the
+    most that it may draw. A time that changes later counts from its change, unless this clock can have
+    written it.
     """
 
     def __init__(self, clock: SteadyClock) -> None:
@@ -39,11 +41,11 @@ class MemberTimes:
 
     @property
     def leads(self) -> bool:
-        """Whether this tuner divides."""
+        """Return whether this tuner divides the watts."""
         return self._clock() - self._looked_s <= AWAY_S
 
     def look(self, records: Iterable[MemberRecord]) -> None:
-        """Note what is stored now. Only the leader calls it, every second."""
+        """Note the stored times. Only the leader calls it, every second."""
         now_s, anew = self._clock(), not self.leads
         self._looked_s = now_s
         if anew:
@@ -59,7 +61,7 @@ class MemberTimes:
                     self._seen[record.device, kind] = _Seen(stored, at_s, before=anew)
 
     def unheard(self, device: str) -> bool:
-        """Return whether a member has not answered since this tuner leads."""
+        """Return whether a member has not answered since this tuner began to lead."""
         seen = self._seen.get((device, "heard"))
         return self.leads and seen is not None and seen.before
 
@@ -70,7 +72,7 @@ class MemberTimes:
         if self.leads and (heard := self._seen.get((name, "heard"))):
             heard_s = self._when(name, "heard", power.heard_s)
             if heard.before and now_s - heard_s > SILENT_S:
-                heard_s = -math.inf  # nobody knows since when
+                heard_s = -math.inf  # the start of its silence is unknown
             sent_s = None if sent_s is None else self._when(name, "sent", sent_s)
             foreign = self._foreign.get(name, -1)
         own = [_acknowledged(s, now_s, foreign) for s in (power.acknowledged, *power.sent)]
@@ -78,7 +80,7 @@ class MemberTimes:
         return replace(record, power=power, sent_s=sent_s)
 
     def _when(self, device: str, kind: str, stored: float) -> float:
-        """Return when a time was stored; one that has changed since the last look was just now."""
+        """Return when a time was stored, on this clock; now if it has changed since the last look."""
         seen, now_s = self._seen.get((device, kind)), self._clock()
         if seen is not None and seen.stored == stored:
             return seen.at_s
@@ -86,11 +88,15 @@ class MemberTimes:
 
 
 def _latest(power: MemberPower) -> int:
+    """Return the latest revision of a member's schedules."""
     return max(s.revision for s in (power.acknowledged, *power.sent))
 
 
 def _acknowledged(schedule: CapSchedule, now_s: float, foreign: int) -> CapSchedule:
-    """Return a schedule on this clock: its first step is in force, as hosts take it on receipt."""
+    """Return a schedule on this clock: its first step is in force, as hosts apply it on receipt.
+
+    Of a schedule up to the revision `foreign`, stored before the lead, only the highest cap counts.
+    """
     steps = schedule.steps
     if not steps:
         return schedule

@@ -1,4 +1,4 @@
-"""Groups as operators see them."""
+"""Views of groups that share watts, for operators."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def budget_view(divider: WattDivider, name: str) -> BudgetView:
 
 
 def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRecord]) -> BudgetView:
+    """Return the view of a group with its present plan."""
     state, now_s = divider.state(group, records), divider.now_s()
     later = state.steps[1] if len(state.steps) > 1 else None
     series = group.watts or divider.source(group)
@@ -52,7 +53,7 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
 
 
 def _faulty(group: BudgetGroup, why: str) -> BudgetView:
-    """Return what can be reported of a group that cannot be worked out."""
+    """Return the view of a group whose full view failed, with the reason."""
     return BudgetView(
         name=group.name,
         select=dict(group.select),
@@ -65,6 +66,7 @@ def _faulty(group: BudgetGroup, why: str) -> BudgetView:
 
 
 def _members(state: GroupState, now_s: float) -> Sequence[BudgetMemberView]:
+    """Return the views of a group's members."""
     views = []
     for name, member in state.members.items():
         step = member.latest().step(now_s)
