@@ -1,1 +1,1 @@
-"""Fleets declared in one file: what it says, what that would change, and the changes made."""
+"""Fleets declared in one file: its contents, the changes that it needs, and making these."""

@@ -1,4 +1,7 @@
-"""A fleet file seen against what is, and applied: each change is made by itself, and all again is none."""
+"""A fleet file compared with the present fleet, and applied.
+
+Each change is complete by itself. Applying the file again changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ from tuner.typed_toml import TomlText
 from tuner.wire import Change, ConstraintChange, ExplorationChange, FleetDiff, FleetDraft
 
 FLEET = "fleet file"
-"""The lock of all appliers of this process, named as no study is."""
+"""The lock of all appliers in this process; no study has this id."""
 
 
 @dataclass(frozen=True)
 class DeclaredFleet:
-    """What a file declares, and the changes that bring it about."""
+    """The studies and budgets that a file declares, and the changes that they need."""
 
     studies: Desired
     watts: DeclaredWatts
@@ -39,7 +42,7 @@ class DeclaredFleet:
 
 
 def diff(divider: WattDivider, draft: FleetDraft) -> FleetDiff:
-    """Return what a file would change; raises as `Operations.diff_fleet` does."""
+    """Return the changes that a file would make; raises as `Operations.diff_fleet` does."""
     return _view(draft, _planned(divider, draft))
 
 
@@ -66,7 +69,7 @@ def apply(divider: WattDivider, draft: FleetDraft) -> FleetDiff:
 
 
 def _planned(divider: WattDivider, draft: FleetDraft) -> DeclaredFleet:
-    """Return the changes: budgets before the studies that are to run within them."""
+    """Return a file's contents and changes: those of budgets before those of the studies within them."""
     text = TomlText.parse(draft.name, "\n".join(draft.lines))
     file = text.into(FleetFile)
     studies = desired(divider.loop, divider.price, text, file)
@@ -78,6 +81,7 @@ def _planned(divider: WattDivider, draft: FleetDraft) -> DeclaredFleet:
 
 
 def _view(draft: FleetDraft, target: DeclaredFleet) -> FleetDiff:
+    """Return a file's changes as operators see them."""
     planned = target.planned
     declared = {one.shown.devices for one in planned if one.study is not None}
     budgets = sum(one.budget is not None for one in planned)
@@ -92,12 +96,13 @@ def _view(draft: FleetDraft, target: DeclaredFleet) -> FleetDiff:
 
 
 def _digest(draft: FleetDraft) -> str:
+    """Return the first 12 digits of the SHA-256 of a file's text."""
     whole = "\n".join(draft.lines).encode()
     return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
 
 
 def _make(divider: WattDivider, one: Planned, who: str, why: str) -> None:
-    """Make one change."""
+    """Make one change, of a budget or of a study."""
     loop = divider.loop
     if one.shown.budget:
         change_watts(divider, one, who, why)
@@ -111,7 +116,7 @@ def _make(divider: WattDivider, one: Planned, who: str, why: str) -> None:
 
 @looking_again
 def _change(loop: Loop, study: str, target: Study, who: str, why: str) -> None:
-    """Bring a study that continues to what is declared; each step is whole by itself."""
+    """Bring a study that continues to its declared state; each step is complete by itself."""
     with loop.changes.lock(study):
         texts = tuple(map(str, target.constraints))
         constrain(loop, study, ConstraintChange(constraints=texts, who=who, why=why))

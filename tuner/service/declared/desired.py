@@ -1,4 +1,4 @@
-"""The studies that a fleet file asks for, on the devices that are registered."""
+"""The studies that a fleet file declares, on the registered devices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tuner.typed_toml import TomlText, Way
 from tuner.wire import StudyDraft
 
 IN_A_STUDY = frozenset({"objective", "constraints", "terms", "choices", "exploration"})
-"""Keys that a device's own table may have, too."""
+"""Keys of a group that a device's own table may have, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A study that a file declares, and what of its exploring it leaves as it is."""
+    """A declared study, and its table of exploring.
+
+    A present freeze stays unless the table has `frozen`.
+    """
 
     study: Study
     exploration: ExplorationTable
@@ -28,7 +31,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Desired:
-    """All studies of a file, and the groups that no device is in."""
+    """All studies of a file, and the names of the groups that select no device."""
 
     studies: Sequence[Declared]
     empty: Sequence[str]
@@ -38,7 +41,7 @@ def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> 
     """Return the studies that a file declares.
 
     Raises:
-        ConfigError: a key, a value, or a study it asks for does not fit; it names line and key.
+        ConfigError: a key, a value or a study is not valid; the error names line and key.
     """
     devices = {device.id: device for device in loop.store.devices.list()}
     _refuse_repeats(text, file)
@@ -64,6 +67,7 @@ def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> 
 
 
 def _refuse_repeats(text: TomlText, file: FleetFile) -> None:
+    """Refuse groups of the same name, and groups with an empty `select`."""
     names = [group.name for group in file.groups]
     for at, group in enumerate(file.groups):
         if group.name in names[:at]:
@@ -74,7 +78,7 @@ def _refuse_repeats(text: TomlText, file: FleetFile) -> None:
 
 
 def _refuse_windows(text: TomlText, file: FleetFile) -> None:
-    """Refuse windows that cannot open, where they are written."""
+    """Refuse windows that cannot open; the error names their line in the file."""
     tables: list[tuple[Way, ExplorationTable]] = [((), file.exploration)]
     for at, group in enumerate(file.groups):
         tables.append((("group", at), group.exploration))
@@ -98,7 +102,7 @@ def _of_group(
     at: int,
     members: Sequence[Device],
 ) -> Iterator[Declared]:
-    """Yield the studies of a group."""
+    """Yield the studies of a group: one of all its devices with `together`, else one of each."""
     group, by_id = file.groups[at], {device.id: device for device in members}
     own = {table.device: number for number, table in enumerate(group.studies)}
     for name, number in own.items():
@@ -126,7 +130,7 @@ def _of_group(
 def _draft(
     group: GroupTable, table: StudyTable | None, team: Sequence[Device], limits: ExplorationTable
 ) -> StudyDraft:
-    """Return the declared settings of one study. Raises ConfigError: a knob off limits is none."""
+    """Return the draft of one study. Raises ConfigError: a device lacks a knob of `fixed`."""
     own = table or StudyTable(device=team[0].id)
     choices = dict(group.choices if own.choices is None else own.choices)
     knobs = {knob.name: knob.default for knob in team[0].space.knobs}
@@ -161,7 +165,7 @@ def _placed(
     table: StudyTable | None,
     team: Sequence[Device],
 ) -> ConfigError:
-    """Return what is wrong with a study, with the line and the key that say so."""
+    """Return the error of a study with the line and the key of the file that caused it."""
     key = error.key or "select"
     own = (
         table is not None

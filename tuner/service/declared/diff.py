@@ -1,4 +1,4 @@
-"""What a fleet file would change: studies to create, change, replace or stop, in words and in order."""
+"""The changes that a fleet file needs: studies to create, change, replace or stop, in order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tuner.wire import FleetChange
 
 Action = Literal["create", "change", "stop"]
 MOST_VALUES = 6
-"""How many values of a knob are named in a line."""
+"""The most values of a knob that a line lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A change as operators see it, and the study or the budget as it is to be; None: it is to stop."""
+    """A change as operators see it, and the study or budget that it stores; without either it is a stop."""
 
     shown: FleetChange
     study: Study | None
@@ -35,7 +35,7 @@ class Planned:
 
 
 def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
-    """Return what has to change, what stops first. Raises Unreadable: a study in the way cannot be read."""
+    """Return the changes, stops first. Raises Unreadable: a study that is in the way cannot be read."""
     active = {study.id: study for study in loop.store.studies.stored(active=True)}
     owners = {device: study for study in active.values() for device in study.devices}
     stops: dict[str, Planned] = {}
@@ -50,7 +50,7 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
             others.append(_create(study))
             continue
         continuing.add(like.id)
-        # A freeze that the file says nothing of stays, also where the study is replaced.
+        # Without `frozen` in the file a present freeze stays, even if the study is replaced.
         limits = declared.exploration.over(like.exploration)
         target = replace(study, exploration=limits)
         if reasons := tuple(_replacing(like, target)):
@@ -65,7 +65,7 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
 
 
 def fingerprint(planned: Sequence[Planned]) -> str:
-    """Return a digest that identifies a list of changes, and from the same one after a change."""
+    """Return a digest of a list of changes, which covers the revisions of the studies to change."""
     text = "\n".join(
         f"{p.shown.action} {p.shown.study} {p.shown.revision} {p.shown.devices} {p.shown.details}"
         f"{p.shown.budget}"
@@ -75,7 +75,7 @@ def fingerprint(planned: Sequence[Planned]) -> str:
 
 
 def _same(study: Study, present: Mapping[str, Study | UnreadableStudy]) -> Study | None:
-    """Return the active study of just these devices, None where there is none."""
+    """Return the active study of exactly these devices; None if no study has exactly these."""
     if len(present) != 1:
         return None
     (owner,) = present.values()
@@ -90,6 +90,7 @@ def _same(study: Study, present: Mapping[str, Study | UnreadableStudy]) -> Study
 
 
 def _create(study: Study, why: Sequence[str] = ()) -> Planned:
+    """Return the creation of a study, with the reasons for it."""
     goal = f"{study.objective.goal} {study.objective.metric}"
     limits = ", ".join(map(str, study.constraints)) or "no constraint"
     details = (*why, f"{goal} under {limits}")
@@ -97,6 +98,7 @@ def _create(study: Study, why: Sequence[str] = ()) -> Planned:
 
 
 def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
+    """Return the stop of a study whose device is declared in another group, or in no group any more."""
     own = study.group if isinstance(study, Study) else ""
     why = f"its device is declared in group {group!r}" if group else f"group {own!r} has it no more"
     shown = FleetChange(
@@ -111,6 +113,7 @@ def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
 
 
 def _change(action: Action, present: Study, target: Study, details: Sequence[str]) -> FleetChange:
+    """Return a change of a study as operators see it."""
     new = action == "create"
     return FleetChange(
         action=action,
@@ -123,12 +126,12 @@ def _change(action: Action, present: Study, target: Study, details: Sequence[str
 
 
 def _replacing(present: Study, target: Study) -> Iterator[str]:
-    """Yield the differences that make it another study."""
+    """Yield the differences that need a new study."""
     for name in ("objective", "second_objective", "policy", "seed"):
         then, now = getattr(present, name), getattr(target, name)
         if then != now:
             yield f"{name}: {_aim(then)} → {_aim(now)}"
-    # A changed constraint grants new trials: more than were declared are no difference.
+    # A change of constraints may have granted trials beyond the declared number: ignored here.
     granted = replace(present.terms, trials=min(present.terms.trials, target.terms.trials))
     for field in fields(Terms):
         then, now = getattr(granted, field.name), getattr(target.terms, field.name)
@@ -145,7 +148,7 @@ def _replacing(present: Study, target: Study) -> Iterator[str]:
 
 
 def _changing(present: Study, target: Study) -> Iterator[str]:
-    """Yield the differences that a study can take while it continues."""
+    """Yield the differences that a study accepts while it continues."""
     if present.constraints != target.constraints:
         then, now = (", ".join(map(str, s.constraints)) or "none" for s in (present, target))
         yield f"constraints: {then} → {now}"
@@ -158,14 +161,14 @@ def _changing(present: Study, target: Study) -> Iterator[str]:
 
 
 def _aim(value: object) -> str:
-    """Return an objective, or whatever else is compared, as it is declared."""
+    """Return an objective, or another compared value, as a fleet file writes it."""
     if isinstance(value, Objective):
         return f"{value.goal} {value.metric}"
     return "none" if value is None else str(value)
 
 
 def _values(values: Sequence[object], condition: str) -> str:
-    """Return the values of a knob, of which the first and last where they are many."""
+    """Return the values of a knob as text; of more than six, the first and the last."""
     if not values:
         return "none"
     many = len(values) > MOST_VALUES
@@ -178,6 +181,7 @@ def _values(values: Sequence[object], condition: str) -> str:
 
 
 def _shown(value: object) -> str:
+    """Return a limit of exploring as text."""
     if isinstance(value, tuple):
         return ", ".join(f"{window.cron} for {window.hours:g} h" for window in value) or "none"
     return str(value) or "none"

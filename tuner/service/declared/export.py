@@ -1,4 +1,4 @@
-"""The studies that there are, as a fleet file that declares them."""
+"""The present studies and budgets, as a fleet file that declares them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEAD = "# The active studies, by their devices' ids; `select` may also go by boa
 
 
 def exported(loop: Loop) -> str:
-    """Return the active studies and the budgets as a fleet file; like studies of a group share a table."""
+    """Return the active studies and the budgets as a fleet file; equal studies of a group share a table."""
     devices = {device.id: device for device in loop.store.devices.list()}
     alike: dict[str, list[Study]] = {}
     tables: dict[str, dict[str, Any]] = {}
@@ -48,7 +48,7 @@ def exported(loop: Loop) -> str:
 
 
 def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str:
-    """Return the table of some studies that differ in their devices only."""
+    """Return the table of studies that differ only in their devices."""
     first = studies[0]
     name = first.group if first.group and first.group not in names else first.id
     names.add(name)
@@ -59,7 +59,7 @@ def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str
 
 
 def _budget(group: BudgetGroup) -> str:
-    """Return the table of a group that shares watts; its events end by themselves and are left out."""
+    """Return the table of a group that shares watts, without its events, which end by themselves."""
     series, usual = group.watts or TimeSeries(), BudgetTable(name=group.name, select={})
     rows = [
         {n: v for n, v in asdict(row).items() if v != asdict(HourRow(0.0))[n] or n == "value"}
@@ -81,7 +81,7 @@ def _budget(group: BudgetGroup) -> str:
 
 
 def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:
-    """Return what a study is declared by, beside its devices; defaults are left out."""
+    """Return the declaration of a study without its devices; defaults are left out."""
     limits = {
         field.name: value
         for field in fields(Exploration)
@@ -105,10 +105,10 @@ def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:
 
 
 def _choices(study: Study, devices: Sequence[Device]) -> dict[str, list[Value]]:
-    """Return the values of knobs that a study of these devices would not have by itself."""
+    """Return the values of knobs that differ from those that a study of these devices has by default."""
     usual: dict[str, tuple[Value, ...]] = {}
     if len(devices) == len(study.devices):
-        with suppress(TuningError):  # they have changed since: then every knob is named
+        with suppress(TuningError):  # the devices have changed: every knob is named
             space = space_of(devices, StudyDraft(devices=study.devices, terms=study.terms))
             usual = {knob.name: knob.values for knob in space.knobs}
     knobs = study.space.knobs
@@ -116,10 +116,11 @@ def _choices(study: Study, devices: Sequence[Device]) -> dict[str, list[Value]]:
 
 
 def _aim(objective: Objective) -> str:
+    """Return an objective as a fleet file writes it."""
     return f"{objective.goal} {objective.metric}"
 
 
-def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds
+def _toml(value: Any) -> str:  # noqa: ANN401  any TOML value
     """Return a value as TOML; text, numbers and lists are written as in JSON."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items())
@@ -130,4 +131,5 @@ def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds
 
 
 def _key(name: str) -> str:
+    """Return a key as TOML, quoted if needed."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else to_toml(name)

@@ -1,4 +1,4 @@
-"""A fleet file: the groups of devices, and the studies that each of them is to have."""
+"""A fleet file: groups of devices, and the studies of each group."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tuner.wire import BudgetDraft
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplorationTable(Table):
-    """When and how much studies may explore; what is left out is as in the table around it.
+    """When and how much studies may explore; omitted keys are those of the enclosing table.
 
-    `fixed` are the knobs that are off limits: they stay at their default.
+    `fixed` are the knobs that stay at their default.
     """
 
     windows: tuple[MaintenanceWindow, ...] | None = None
@@ -44,12 +44,12 @@ class ExplorationTable(Table):
         self.over(Exploration())
 
     def within(self, inner: ExplorationTable) -> ExplorationTable:
-        """Return this table with what an inner one says."""
+        """Return this table, overridden by the keys of an inner one."""
         values = {f.name: getattr(inner, f.name) for f in fields(inner)}
         return replace(self, **{n: value for n, value in values.items() if value is not None})
 
     def over(self, present: Exploration) -> Exploration:
-        """Return the limits that it represents; a freeze that it says nothing of stays as it is."""
+        """Return the limits of this table; without `frozen` a present freeze stays."""
         values = {f.name: getattr(self, f.name) for f in fields(Exploration)}
         named = {n: value for n, value in values.items() if value is not None}
         return Exploration(**{"frozen": present.frozen, **named})
@@ -57,7 +57,7 @@ class ExplorationTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyTable(Table):
-    """What one device's study has otherwise than its group."""
+    """The keys in which one device's study differs from those of its group."""
 
     device: Filled
     objective: str | None = None
@@ -69,10 +69,10 @@ class StudyTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTable(Table):
-    """Devices by what they are and by their labels, and the study each of them has.
+    """Devices selected by their fields and labels, and the study of each.
 
-    `select` has patterns (`A100*`), all of which must match, of a list any one. With `together` one
-    study has all of the devices.
+    `select` has patterns (`A100*`) by field or label. All of them must match; of a list, any one. With
+    `together` one study has all the devices.
     """
 
     name: Filled
@@ -103,7 +103,7 @@ class GroupTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTable(Table):
-    """Devices that share watts, in the words of `budget set`: one of `watts`, `rows` and `series`."""
+    """Devices that share watts, with the keys of `budget set`: one of `watts`, `rows` and `series`."""
 
     name: Filled
     select: dict[str, str | tuple[str, ...]]
@@ -117,7 +117,7 @@ class BudgetTable(Table):
     reserve: Share = RESERVE
 
     def draft(self) -> BudgetDraft:
-        """Return it as an operator asks for it."""
+        """Return the group as an operator's draft."""
         select = {n: (p,) if isinstance(p, str) else p for n, p in self.select.items()}
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
         return BudgetDraft(**{**values, "select": select})
@@ -125,7 +125,7 @@ class BudgetTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFile(Table):
-    """A whole fleet: what holds for all of its studies, its groups, and the watts that devices share."""
+    """A whole fleet: limits of exploring for all its studies, groups of devices, and shared watts."""
 
     exploration: ExplorationTable = ExplorationTable()
     groups: Annotated[tuple[GroupTable, ...], Field(alias="group")] = ()

@@ -1,4 +1,4 @@
-"""The groups that share watts in a fleet file: what they would change, and the changes made."""
+"""The groups that share watts in a fleet file: the changes that they need, and making these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_NO_FILE = frozenset({"name", "events", "revision"})
 
 @dataclass(frozen=True)
 class DeclaredWatts:
-    """The groups of a file on registered devices, and the names of the others."""
+    """The groups of a file that select registered devices, and the names of those that select none."""
 
     groups: Sequence[BudgetGroup]
     empty: Sequence[str]
@@ -27,10 +27,10 @@ class DeclaredWatts:
 def declared_watts(
     divider: WattDivider, text: TomlText, file: FleetFile, *, prune: bool
 ) -> DeclaredWatts:
-    """Return the groups that a file declares, beside those that stay without it.
+    """Return the groups that a file declares, checked beside the stored groups that stay.
 
     Raises:
-        ConfigError: a group does not fit; it names line and key.
+        ConfigError: a group is not valid; the error names line and key.
     """
     names = [table.name for table in file.budgets]
     stored = divider.loop.store.budgets.groups()
@@ -55,7 +55,10 @@ def declared_watts(
 
 
 def watts_changes(divider: WattDivider, target: DeclaredWatts, *, prune: bool) -> list[Planned]:
-    """Return what has to change: groups whose watts fall first, new ones, then those that rise."""
+    """Return the changes: groups whose watts fall first, new ones, then those whose watts rise.
+
+    With `prune`, declared groups that the file no longer has are removed last.
+    """
     stored = {g.name: g for g in divider.loop.store.budgets.groups()}
     planned: list[tuple[float, Planned]] = []
     for group in target.groups:
@@ -75,7 +78,7 @@ def watts_changes(divider: WattDivider, target: DeclaredWatts, *, prune: bool) -
 
 
 def change_watts(divider: WattDivider, one: Planned, who: str, why: str) -> None:
-    """Make one change."""
+    """Make one change of a group."""
     if one.budget is None:
         release_budget(divider, one.shown.budget, Change(who=who, why=why))
     else:
@@ -83,6 +86,7 @@ def change_watts(divider: WattDivider, one: Planned, who: str, why: str) -> None
 
 
 def _planned(action: str, group: BudgetGroup, details: tuple[str, ...]) -> Planned:
+    """Return a change of a group as operators see it, and the group to store."""
     shown = FleetChange(
         action=action,  # type: ignore[arg-type]
         group="",
@@ -96,6 +100,7 @@ def _planned(action: str, group: BudgetGroup, details: tuple[str, ...]) -> Plann
 
 
 def _differences(former: BudgetGroup, group: BudgetGroup) -> Iterator[str]:
+    """Yield the differences between a stored group and a declared one."""
     for field in fields(BudgetGroup):
         then, now = getattr(former, field.name), getattr(group, field.name)
         if field.name in OF_NO_FILE or then == now:
@@ -110,6 +115,7 @@ def _differences(former: BudgetGroup, group: BudgetGroup) -> Iterator[str]:
 
 
 def _watts(group: BudgetGroup) -> str:
+    """Return the watts of a group as text."""
     series = group.watts or TimeSeries()
     if group.series:
         return f"the series {group.series}"
@@ -120,16 +126,18 @@ def _watts(group: BudgetGroup) -> str:
 
 
 def _shown(value: object) -> str:
+    """Return a value of a group as text."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(one)}" for name, one in value.items()) or "none"
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _now_w(divider: WattDivider, group: BudgetGroup) -> float:
+    """Return the present watts of a group."""
     return group.steps(divider.source(group), divider.loop.now())[0][1]
 
 
 def _key(message: str) -> str:
-    """Return the key that a message begins with, the group's name where it begins with none."""
+    """Return the key with which a message begins; `name` if it begins with no key."""
     word = message.partition(" ")[0]
     return word if word in {field.name for field in fields(BudgetTable)} else "name"
