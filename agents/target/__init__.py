@@ -1,1 +1,1 @@
-"""Targets: sides set and measured together."""
+"""Targets: sides that are set and measured together."""

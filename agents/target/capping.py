@@ -1,4 +1,4 @@
-"""The power caps of a target: of all its sides that can be members of a budget, together."""
+"""The power caps of a target: those of all its sides that can be members of a power budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core import CapKnob, CapSchedule, CapStep, Setting, Value, render_set
 
 
 class TargetCaps:
-    """The caps of a target. One without cap knobs can be no member, and nothing is clipped."""
+    """The caps of a target. Without cap knobs it cannot be a member, and no setting is clipped."""
 
     def __init__(self, sides: Mapping[str, Side]) -> None:
         self._members: list[Capped] = [s.capped for s in sides.values() if s.capped is not None]
@@ -21,7 +21,7 @@ class TargetCaps:
         return tuple(knob for member in self._members for knob in member.caps.knobs)
 
     def look(self) -> HostCaps:
-        """Return what the hosts' guards keep: a group and a revision only where all have them.
+        """Return the caps that the guards keep; group and revision are the least advanced of all guards.
 
         Raises ActuationError.
         """
@@ -33,19 +33,19 @@ class TargetCaps:
         return HostCaps(least.group, least.schedule, wrong)
 
     def most_w(self) -> float:
-        """Return the highest cap in watts that any guard still has before it, as last asked."""
+        """Return the highest cap in W of the guards' remaining steps, by their last answers."""
         steps = [step for m in self._members for step in m.caps.kept.schedule.steps]
         return max((step.cap_w for step in steps), default=0.0)
 
     def unsure(self) -> CapStep | None:
-        """Return the step in force where all cap knobs are clocks: its watts are no hard cap; else None."""
+        """Return the step in force if all cap knobs are clocks, which bound no watts; else None."""
         if any(knob.floor_w is not None for knob in self.knobs):
             return None
         steps = [member.caps.step() for member in self._members]
         return max((s for s in steps if s is not None), key=lambda s: s.cap_w, default=None)
 
     def cap(self, group: str, schedule: CapSchedule) -> None:
-        """Have all keep these steps, whose times are seconds from now.
+        """Give all members these steps, whose times are in s from now.
 
         Raises Conflict, OutOfRange, ActuationError, StoreError.
         """
@@ -53,18 +53,18 @@ class TargetCaps:
             member.caps.cap(group, schedule)
 
     def fall(self) -> None:
-        """Have all at their floor until the next caps. Raises as `cap` does."""
+        """Set all members to their floor until the next caps. Raises as `cap` does."""
         for member in self._members:
             member.caps.look()
             member.caps.fall()
 
     def leave(self) -> None:
-        """Take all out of the budget. Raises ActuationError, StoreError."""
+        """Take all members out of the budget. Raises ActuationError, StoreError."""
         for member in self._members:
             member.caps.leave()
 
     def at_most(self) -> dict[str, float]:
-        """Return the caps in force, by knob; empty for no member."""
+        """Return the caps in force, by knob; empty if no side is a member."""
         return {k: v for member in self._members for k, v in member.caps.at_most().items()}
 
     def clipped(self, setting: Setting) -> dict[str, Value]:
@@ -81,7 +81,7 @@ class TargetCaps:
         return self.clipped(setting)
 
     def rest(self) -> None:
-        """Have members at their original within the caps while nothing is tried or held.
+        """Set members to their original within the caps; called while no setting is tried or held.
 
         Raises ActuationError.
         """
@@ -89,7 +89,7 @@ class TargetCaps:
             member.rest()
 
     def lowered(self, setting: Setting, now: Setting) -> bool:
-        """Return whether all that differs from a setting are cap knobs of a member, below it."""
+        """Return whether only cap knobs of members differ from a setting, and are below it."""
         capped = self.at_most()
         wrong = [k for k, v in setting.items() if now.get(k) != v]
         return all(k in capped and float(now[k]) < float(setting[k]) for k in wrong)

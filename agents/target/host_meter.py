@@ -34,7 +34,7 @@ class Ceiling:
 class HostMeter:
     """Open windows over the host's busy time, its energy, its throttling, and its clocks.
 
-    `joules` opens the energy counter, None if there is none. `watch` starts to watch for
+    `joules` opens the energy counter; None if the host has no counter. `watch` starts to watch for
     throttling; the function that it returns reports whether there was any since its last call.
     `ceilings` returns the ceilings that we have set now; a clock without one is not checked.
     """
@@ -93,6 +93,7 @@ class HostWindow:
         return self._closed
 
     def _shown(self) -> Reading:
+        """Return the totals so far, and compare the clocks with their ceilings."""
         busy = max(0.0, busy_seconds(required_text(self._meter.stat)) - self._busy_s)
         now = self._meter.clock.monotonic()
         self._throttled_s += now - self._last_s if self._throttled() else 0.0
@@ -104,6 +105,7 @@ class HostWindow:
         return Reading(totals, facts=self._joules.facts() if self._joules else ())
 
     def _look(self) -> None:
+        """Note a clock that exceeds its ceiling."""
         self._looks += 1
         for clock in self._meter.ceilings():
             try:

@@ -1,7 +1,7 @@
-"""Power between requests: what devices draw with the workload's model in memory, and without it.
+"""Power between requests: the draw of the devices with the workload's model in memory, and without it.
 
-That a loaded context alone costs power: 80 W on one card (github.com/ollama/ollama/issues/8591), and
-github.com/ggml-org/llama.cpp/issues/25570.
+Reports that a loaded context alone costs power: 80 W on one card
+(github.com/ollama/ollama/issues/8591), and github.com/ggml-org/llama.cpp/issues/25570.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tuner.core import IDLE, IDLE_UNLOADED, POWER, Clock, Estimate, Setting, Val
 IDLE_S, BATCHES = 3.0, 6
 """The length in s of a measurement, and its readings, which give its error: our choice."""
 UNLOAD_GRACE_S = 5.0
-"""How much later than its delay a model may leave memory."""
+"""A model may leave memory this much later than its delay."""
 LONGEST_DELAY_S = 60.0
-"""A longer delay is not waited for."""
+"""No unload with a longer delay is awaited."""
 METRICS = {IdleState.LOADED: IDLE, IdleState.UNLOADED: IDLE_UNLOADED}
 LOOK_S = 0.5
 
@@ -29,9 +29,9 @@ Pause = Callable[[float], None]
 def idle_power(
     target: Target, setting: Setting, clock: Clock, usage: Usage, pause: Pause
 ) -> dict[str, Estimate]:
-    """Return the idle power in W by metric; nothing where no device has a meter or requests arrive.
+    """Return the idle power in W by metric; empty if no device has a meter, or requests arrive.
 
-    With the knob of an unload delay the unload is waited for, and measured after it.
+    If the workload has a knob for the unload delay, the power is also measured after the unload.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -54,7 +54,7 @@ def idle_power(
 def _measured(
     devices: Target, look: Callable[[], IdleState], clock: Clock, usage: Usage, pause: Pause
 ) -> dict[str, Estimate]:
-    """Return one window's power by the state of the workload; nothing if that changed, or it was busy."""
+    """Return one window's power by the workload's state; empty if the state changed, or was busy."""
     before = look()
     if before not in METRICS:
         return {}
@@ -72,4 +72,5 @@ def _measured(
 
 
 def _delay_s(value: Value | None) -> float:
+    """Return an unload delay in s; 0 if the knob has no number."""
     return float(value) if isinstance(value, int | float) else 0.0

@@ -36,7 +36,7 @@ class Joules(Protocol):
         ...
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return what the rules compare with it."""
+        """Return the facts that the rules of `tuner.core.witnesses` compare with it."""
         ...
 
 
@@ -83,7 +83,7 @@ class IntegratedJoules:
         self.close = every(SAMPLE_S, self._sample)
 
     def read(self) -> float:
-        """Return joules so far. Raises what a sample raised."""
+        """Return joules so far. Raises the error of a failed sample."""
         self._sample()
         if self._wrong is not None:
             raise self._wrong
@@ -96,6 +96,7 @@ class IntegratedJoules:
         )
 
     def _sample(self) -> None:
+        """Integrate up to the present power; keep an error for `read`."""
         with self._lock:
             try:
                 now = (self._clock.monotonic(), self._believed())

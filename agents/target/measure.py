@@ -66,10 +66,10 @@ class Ask:
     """The request for a window: its metrics, the limits that cut it short, and its length.
 
     `expected` is the load that the window is compared with, empty for none. `context` is the load
-    to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as
-    the window's load, too. `plan` is a table for the workload to follow instead of the setting, which is
-    that of its row at the load, else its first row's. `idle` asks for the power between requests, before
-    the window.
+    to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as the
+    window's load, too. `plan` is a table for the workload to follow instead of the setting; the setting
+    is then that of the plan's row at the load, else of its first row. `idle` requests the power between
+    requests, measured before the window.
     """
 
     metrics: tuple[str, ...]
@@ -223,7 +223,7 @@ class Measurer:
             check()
 
     def _drain(self, ask: Ask, check: Check) -> None:
-        """Let a queue of requests shorten, if the last window was cut short: the next would have it."""
+        """Wait for the queue of requests to shorten if a broken limit cut the last window short."""
         if any(metric.name == "arrival_rate_per_s" for metric in self.target.metrics):
             self.pause(min(self.counts.cut_s, ask.window_s), check)
 
@@ -282,7 +282,7 @@ class Measurer:
         return None
 
     def _changed(self, setting: Setting, plan: Plan | None) -> tuple[str, str]:
-        """Return what another program changed, and what a power cap lowered; empty for nothing."""
+        """Return the changes by other programs, and those by a power cap, as text; empty without any."""
         if plan is not None:
             gone = not self.target.follows(plan)
             return ("another process ended the table that is followed" if gone else ""), ""
@@ -296,6 +296,7 @@ class Measurer:
         return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}", ""
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
+        """Return the reason that foreign use or an unexpected load gives against a window; else empty."""
         if measurement.foreign > self.foreign_share:
             return (
                 f"other processes used {100 * measurement.foreign:.3g} % of the host's cores or of the "
@@ -309,6 +310,7 @@ class Measurer:
 
 
 def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
+    """Return the outcome of a window that counts."""
     if window.broke is not None:
         return Outcome(
             state=TrialState.COMPLETED,
@@ -341,6 +343,7 @@ def _too_little(
 
 
 def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quantities) -> bool:
+    """Return whether a tail latency has no finite upper bound yet."""
     estimate = estimates.get(name)
     tail = quantity_of(name, declared).tail
     return estimate is not None and tail and estimate.high == float("inf")
@@ -349,7 +352,7 @@ def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quan
 def _demand(
     ask: Ask, estimates: Mapping[str, Estimate], window: TargetWindow, declared: Quantities
 ) -> None:
-    """Check that every required metric is there. Raises MeasurementError."""
+    """Check that every required metric was measured. Raises MeasurementError."""
     missing = [name for name in ask.needed if name not in estimates]
     if missing and window.total("items") == 0.0:
         failed = int(window.total("failed") or 0)
@@ -369,7 +372,7 @@ def _demand(
 
 
 def _in_words(window: MeasuredWindow) -> str:
-    """Return as text which limit cut a window short, and by how much it was broken."""
+    """Return as text the limit that cut a window short, and the bound of the value that broke it."""
     limit = window.broke
     if limit is None:
         return ""

@@ -70,7 +70,7 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         took_s = clock.monotonic() - began
         side.actuator.apply(original)
     except TuningError as error:
-        with suppress(TuningError):  # the caller restores, and reports where that fails
+        with suppress(TuningError):  # the caller restores, and reports a failure
             side.actuator.apply(original)
         return _failed(knob.name, error)
     change = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
@@ -143,8 +143,8 @@ def _effect(
 ) -> Symptom:
     """Report from measurements whether a knob that cannot be read back has any effect.
 
-    It is set to its value that is farthest in the list. No difference does not prove that it is not
-    in force, so that it is reported only.
+    It is set to its value that is farthest in the list. A missing difference does not prove that the
+    value is not in force, so it is only reported.
     """
     about, why = f"effect of {knob.name}", side.unproven[knob.name]
     places = sorted(
@@ -192,6 +192,7 @@ def _apart(a: Estimate, b: Estimate) -> bool:
 
 
 def _signal(signal: LiveSignal) -> Symptom:
+    """Read a signal once, and return the result."""
     try:
         sample = signal.read()
     except TuningError as error:
@@ -201,4 +202,5 @@ def _signal(signal: LiveSignal) -> Symptom:
 
 
 def _failed(about: str, error: TuningError) -> Symptom:
+    """Return an error as a result."""
     return Symptom(about, False, error.message, error.hint or "")

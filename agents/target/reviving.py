@@ -18,10 +18,10 @@ from tuner.core import Actuator, Setting, TuningError
 
 
 def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
-    """Attach to a server of ours; setting or reading it restarts it, `close` ends it.
+    """Attach to a server that the agent started; `read` and `apply` restart it if it has ended.
 
     Raises:
-        TuningError: it cannot be attached to; it was ended.
+        TuningError: the attachment failed; the server was ended.
     """
     try:
         side = attach(child.url)

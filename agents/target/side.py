@@ -35,7 +35,7 @@ class NothingToSet:
         return {}
 
     def apply(self, setting: Setting) -> None:
-        """Do nothing. Raises UnknownKnob where anything is to be set."""
+        """Do nothing. Raises UnknownKnob if the setting has a knob."""
         for name in setting:
             Space(()).knob(name)
 
@@ -118,7 +118,7 @@ class HoldGuard(Protocol):
         ...
 
     def conflict(self) -> str:
-        """Return the guards' objection to the setting in force; empty if there is none."""
+        """Return the guard's objection to the setting in force; empty without an objection."""
         ...
 
 
@@ -132,9 +132,9 @@ class Capped(Protocol):
         ...
 
     def rest(self) -> Setting | None:
-        """Have a member at its original within its caps while nothing is tried or held.
+        """Set a member to its original within its caps; called while no setting is tried or held.
 
-        Returns what is in force by that, None where another setting is. Raises ActuationError.
+        Returns the resulting setting; None if another setting is in force. Raises ActuationError.
         """
         ...
 
@@ -144,7 +144,7 @@ class Narrows(Protocol):
     """An actuator that learns during operation that fewer values can be set than were offered."""
 
     def left(self) -> tuple[Space, Mapping[str, str]]:
-        """Return the space still offered, and per withdrawn knob why it stays at its default."""
+        """Return the space still offered, and the withdrawn knobs, each with the reason."""
         ...
 
 
@@ -164,10 +164,10 @@ class Restartable(Protocol):
 
 @runtime_checkable
 class Serves(Protocol):
-    """An actuator of a workload that reports whether that answers: it may be starting."""
+    """An actuator of a workload that reports whether the workload answers, as it may be starting."""
 
     def demand_answer(self) -> None:
-        """Return once the workload has answered a request. Raises ActuationError: it does not, yet."""
+        """Return if the workload answers a request. Raises ActuationError: it does not answer yet."""
         ...
 
 
@@ -182,7 +182,7 @@ class RestartsWorkload(Protocol):
 
 @runtime_checkable
 class FollowsPlans(Protocol):
-    """An actuator of a workload that follows a plan of its own knobs itself, from step to step.
+    """An actuator of a workload that itself follows a plan of its knobs, from step to step.
 
     `apply` ends that. Both methods raise ActuationError.
     """
@@ -207,8 +207,8 @@ class FallsBack(Protocol):
     def look(self, reference: Accepted) -> Accepted:
         """Check whether the table still pays, and switch if needed.
 
-        `reference` is the acceptance measured so far, to compare with; return it with what was measured
-        since. Raises ActuationError.
+        `reference` is the acceptance measured so far, to compare with; return it, updated by later
+        measurements. Raises ActuationError.
         """
         ...
 
@@ -229,7 +229,7 @@ class OffersLoad(Protocol):
 
 @runtime_checkable
 class MeasuresRuns(Protocol):
-    """A meter whose windows are complete runs of a program: each run is a batch; there is no warm-up."""
+    """A meter whose windows are complete runs of a program: each run is a batch, without a warm-up."""
 
     runs: int
 
@@ -248,7 +248,7 @@ class WaitsForRuns(Protocol):
 
 @runtime_checkable
 class NamesItsSource(Protocol):
-    """A meter that learns during operation where its numbers come from."""
+    """A meter that learns the origin of its numbers during operation."""
 
     @property
     def source(self) -> str:
@@ -284,7 +284,7 @@ class IdleState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IdleWorkload:
-    """A workload that is idle between windows, as its load is ours.
+    """A workload that is idle between windows, as the agent itself sends its load.
 
     `look` returns its state now. `delay_knob` is the knob of the seconds after which it unloads, if any.
     """
@@ -299,13 +299,13 @@ class Side:
 
     `version` is the driver's or the workload's: a change of it restarts a study's evidence. `clock`
     is the side's own clock if it has one (simulated and replayed devices), else None. `settle_s` is
-    the wait in s after `apply` before measuring. `cannot` gives, as text, what cannot be set or
-    measured here and why. `source` is the origin of its numbers as text (`our load generator,
-    closed loop of 4`); empty: the side's own meter. `shared` names the other users of the measured
-    resource; empty: none is reported. `signals` are those that a plan can use. `unproven` gives the
-    reason for each knob that is set without being read back from its user. `warm_up_s` is the least
-    time under load before a window counts. `spec` opens this very side again, from any folder;
-    empty: the spec that opened it does.
+    the wait in s after `apply` before measuring. `cannot` has the knobs and metrics that are not
+    available here, each with the reason. `source` is the origin of its numbers as text (`our load
+    generator, closed loop of 4`); empty: the side's own meter. `shared` names the other users of the
+    measured resource; empty: none is reported. `signals` are those that a plan can use. `unproven`
+    gives the reason for each knob that is set without being read back from its user. `warm_up_s` is the
+    least time under load before a window counts. `spec` opens the same side again, from any folder;
+    empty: the spec that opened it is used.
 
     The types of its actuator and its meter declare further abilities: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
@@ -313,8 +313,8 @@ class Side:
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and totals. The agent derives metrics per item from the totals of all
     sides, for the metrics that a side lists (`energy_j`, `power_w`, `cpu_time_ms`,
-    `throughput_per_s`). A side lists `arrival_rate_per_s` only if load arrives at its own rate,
-    whatever the setting (open loop, production): such rates are compared.
+    `throughput_per_s`). A side lists `arrival_rate_per_s` only if load arrives at a rate that no
+    setting changes (open loop, production), as such rates are compared.
     """
 
     name: str
@@ -336,7 +336,7 @@ class Side:
     spec: str = ""
     idle: IdleWorkload | None = None
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
-    """How a workload's processes are identified."""
+    """Identifies a workload's processes."""
     energy_of: frozenset[str] = frozenset()
     """The parts of the host that its energy covers; a part that another side covers is added once."""
 
@@ -352,17 +352,17 @@ class Side:
 
     @property
     def guard(self) -> HoldGuard | None:
-        """The guard of the side, None if there is none."""
+        """The guard of the side; None without a guard."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
 
     @property
     def restarts_workload(self) -> bool:
-        """Whether a change of it restarts the workload, of which it is a part: it uses no energy itself."""
+        """Whether its changes restart the workload; it is then a part of it and uses no energy."""
         return isinstance(self.actuator, RestartsWorkload)
 
     @property
     def capped(self) -> Capped | None:
-        """The guard of its caps, None where it can be no member of a power budget."""
+        """The guard of its caps; None if it cannot be a member of a power budget."""
         actuator = self.actuator
         return actuator if isinstance(actuator, Capped) and actuator.caps.knobs else None
 

@@ -9,16 +9,15 @@ from agents.target.side import LiveSignal, SignalSample
 from tuner.core import LOAD_REACH, Clock, Context, burst_names, bursts_of
 
 SPAN_S = 1.0
-"""The shortest time that a burst is measured over, as often as a plan's runner chooses a row."""
+"""The shortest time over which a burst is measured; a plan's runner chooses a row as often."""
 
 
 class SignalMean:
     """Average a signal from repeated readings, starting with the first.
 
     If the signal reports an integral the mean is exact. Otherwise it is that of the readings, each
-    weighted by the time since the one before. After a restart within the window there is no mean.
-    Bursts are measured above the bound of a row that this window would confirm. Raises as the
-    signal's `read`.
+    weighted by the time since the one before. A restart within the window makes the mean None. Bursts
+    are measured above the bound of a row that this window would confirm. Raises as the signal's `read`.
     """
 
     def __init__(self, live: LiveSignal, clock: Clock) -> None:
@@ -54,14 +53,14 @@ class SignalMean:
 
     @property
     def mean(self) -> float | None:
-        """The mean so far; None while there is none."""
+        """The mean so far; None if it is unknown."""
         seconds = self._last[0] - self._first[0]
         mean = _mean(self._first[1], self._last[1], self._sum, seconds) if seconds > 0.0 else None
         return None if mean is None or self._restarted or not math.isfinite(mean) else mean
 
     @property
     def context(self) -> Context:
-        """The mean by the signal's name; empty while there is none."""
+        """The mean by the signal's name, with bursts; empty if the mean is unknown."""
         mean = self.mean
         if mean is None:
             return {}
@@ -71,6 +70,7 @@ class SignalMean:
 
 
 def _mean(first: SignalSample, last: SignalSample, total: float, seconds: float) -> float | None:
+    """Return the mean between two samples, by the integral if both have one."""
     if first.integral is not None and last.integral is not None:
         grown = last.integral - first.integral
         return grown / seconds if grown >= 0.0 else None

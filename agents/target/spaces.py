@@ -1,4 +1,4 @@
-"""Combines the spaces of several sides, and tells in which direction a change moves a device."""
+"""Combines the spaces of several sides, and computes the direction of a device's change."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def speed_change(space: Space, before: Setting, after: Setting) -> float:
 
 
 def _products(spaces: Sequence[Space]) -> Iterator[Setting]:
+    """Yield every combination of the spaces' settings."""
     if not spaces:
         yield {}
         return

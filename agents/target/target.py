@@ -41,7 +41,7 @@ from tuner.core import (
 )
 
 WORKLOAD = "workload"
-"""The key of the workload among a target's sides; a device's is its kind, numbered where it repeats."""
+"""The key of the workload among a target's sides; a device's key is its kind, numbered if it repeats."""
 
 SideSettings = Mapping[str, Setting]
 """Settings by the side's key."""
@@ -52,8 +52,8 @@ class Target:
     """Devices, with or without a workload.
 
     Raises:
-        ConfigError: there is no side, two sides have a knob of one name, or they run on different
-            clocks, so that no common window is possible.
+        ConfigError: the target has no side, two sides have a knob of one name, or sides run on
+            different clocks, which prevents a common window.
     """
 
     devices: tuple[Side, ...]
@@ -94,7 +94,7 @@ class Target:
 
     @property
     def runs(self) -> Side:
-        """The workload, or the device that brings its own."""
+        """The workload, or the device that includes its own workload."""
         return self.workload or self.devices[0]
 
     @property
@@ -124,7 +124,7 @@ class Target:
 
     @property
     def offered(self) -> Space:
-        """The part of it that is still worth trying: sides learn during operation what they cannot set."""
+        """The part of the space that is still worth trying; sides withdraw knobs during operation."""
         if all(side.offered is side.space for side in self.sides.values()):
             return self.space
         return together([side.offered for side in self.sides.values()])
@@ -154,11 +154,12 @@ class Target:
 
     @property
     def _idles(self) -> bool:
+        """Whether the workload's idle power can be measured."""
         return self.workload is not None and self.workload.idle is not None
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """What no side can set, prove or measure, with the reasons."""
+        """Knobs and metrics that no side can set, prove or measure, with the reasons."""
         offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
@@ -200,7 +201,7 @@ class Target:
         return f"{source}{within}" + (f", without {', '.join(blind)}: no meter" if blind else "")
 
     def covers(self, side: Side) -> bool:
-        """Return whether other devices' energy covers all of this one's, as a module's does its CPU's."""
+        """Return whether another device's energy includes this one's, as a module's includes its CPU's."""
         others = [
             d.energy_of for d in self.devices if d is not side and d.energy_of > side.energy_of
         ]
@@ -237,12 +238,12 @@ class Target:
     def apply(self, setting: Setting, plan: Plan | None = None) -> bool:
         """Put a whole setting, within the power caps, in force in the safe order, or change nothing.
 
-        A workload that follows `plan` itself gets that instead of its part of the setting, which
-        might cost it another restart; return whether it did.
+        A workload that follows `plan` itself receives the plan instead of its part of the setting,
+        which could need another restart; return whether it received the plan.
 
         Raises:
             InvalidInput: the setting is not in the space; nothing was changed.
-            ActuationError: a side is not as set; the message lists what could not be undone.
+            ActuationError: a side is not as set; the message lists the sides that could not be restored.
         """
         self.space.check(setting)
         within = self.caps.clipped(setting)
@@ -327,7 +328,7 @@ class Target:
         return {key: settings[key] for key in (*order, *(k for k in settings if k not in order))}
 
     def follows(self, plan: Plan) -> bool:
-        """Return whether the workload follows this very plan itself. Raises ActuationError."""
+        """Return whether the workload itself follows exactly this plan. Raises ActuationError."""
         actuator = self.runs.actuator
         if self.workload is None or not isinstance(actuator, FollowsPlans):
             return False
@@ -347,7 +348,7 @@ class Target:
             side.close()
 
     def _follow(self, plan: Plan) -> bool:
-        """Hand a plan to a workload that follows it itself; return False if none does.
+        """Give a plan to a workload that follows plans itself; return False if it does not take it.
 
         The plan's rows may differ only in the workload's knobs. Raises ActuationError.
         """
@@ -361,10 +362,12 @@ class Target:
         return actuator.follow(self._workload_plan(plan))
 
     def _workload_plan(self, plan: Plan) -> Plan:
+        """Return a plan with the workload's knobs only."""
         rows = tuple(replace(row, setting=_of(self.runs, row.setting)) for row in plan.rows)
         return replace(plan, rows=rows)
 
     def _set(self, key: str, setting: Setting) -> None:
+        """Set a side and read it back. Raises ActuationError."""
         side = self.sides[key]
         if not setting:
             return
@@ -375,10 +378,10 @@ class Target:
             raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
     def _order(self, before: SideSettings, requested: SideSettings) -> Sequence[str]:
-        """Return the sides in an order that never asks more of a device than it is set for.
+        """Return the sides in an order that never loads a device above its setting.
 
-        Devices that get faster are first, then what restarts the workload, the workload, and
-        devices that get slower.
+        Devices that become faster are first, then devices that restart the workload, the workload, and
+        at last devices that become slower.
         """
         slower = [
             key
@@ -392,6 +395,7 @@ class Target:
 
 
 def _of(side: Side, setting: Setting) -> Setting:
+    """Return the part of a setting that belongs to a side."""
     return {knob.name: setting[knob.name] for knob in side.space.knobs}
 
 
@@ -401,6 +405,7 @@ def lists(side: Side, metric: str) -> bool:
 
 
 def _source(side: Side, metric: str) -> str:
+    """Return the origin of a side's metric as text."""
     if metric == "cpu_time_ms":
         return f"the CPU accounting of {side.name}"
     now = side.meter.source if isinstance(side.meter, NamesItsSource) else side.source
@@ -408,4 +413,5 @@ def _source(side: Side, metric: str) -> str:
 
 
 def _joined(texts: Iterator[str] | Sequence[str]) -> str:
+    """Join the texts that are not empty."""
     return " + ".join(text for text in texts if text)

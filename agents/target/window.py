@@ -46,8 +46,9 @@ MOST_SUSPENDED_S = 0.1
 """Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
 SIZES = 0.5
-"""Standard deviation of one request's energy due to its size, as a share of the mean. Within a window
-of few requests their batches show too little of it. Ours: half of the energy varies as much as itself.
+"""Standard deviation of one request's energy due to its size, as a share of the mean. In a window of
+few requests the scatter of the batches underestimates it. Our choice: half of the energy varies by its
+own size.
 """
 NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
@@ -87,10 +88,10 @@ class TargetWindow:
     Totals are differenced between readings and turned into ratios. Their standard errors come from
     the scatter between batches, and so cover all variation within the window. A total with the name
     of a declared metric that adds up over devices becomes that metric, per item. The devices'
-    energy adds up, and so do such totals; of disturbances the largest counts; of any other total
-    that several sides report, the workload's counts. `context` is the load to request, empty for
-    the traffic that arrives. `follows` is a signal whose mean is reported as the window's load,
-    unless the window has another.
+    energy adds up, and so do such totals; of disturbances the largest counts; of other totals that
+    several sides report, the workload's counts. `context` is the load to request, empty for the traffic
+    that arrives. `follows` is a signal whose mean is reported as the window's load, unless the window
+    has another.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -156,7 +157,7 @@ class TargetWindow:
         return "arrival_rate_per_s" in self._metrics
 
     def total(self, name: str) -> float | None:
-        """Return a total at the last reading that reported it, None if none did."""
+        """Return a total at the last reading that reported it; None if no reading did."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
 
     def read(self) -> None:
@@ -275,6 +276,7 @@ class TargetWindow:
 
     @property
     def _capacity_s(self) -> float:
+        """The CPU seconds of all cores in the window."""
         return max(self._usage.cores * self.seconds, 1e-9)
 
     def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
@@ -327,10 +329,12 @@ class TargetWindow:
         return totals
 
     def _ratio_of(self, metric: Metric) -> Ratio | None:
+        """Return the totals that define a metric; None for a finished metric."""
         own = Ratio(metric.name, "items") if metric.name in self._own else None
         return RATIOS.get(metric.quantity, own)
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
+        """Return a ratio's mean and error from the batches; None without enough of them."""
         marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0, SECONDS: 0.0}]
         marks += [m for m in self._marks[1:] if ratio.total in m and ratio.per in m]
         steps = [
@@ -344,7 +348,7 @@ class TargetWindow:
         return self._at_arrivals(estimate) if follows and estimate is not None else estimate
 
     def _at_arrivals(self, estimate: Estimate) -> Estimate:
-        """Add what the rate does not explain: requests at the window's ends, and their random sizes."""
+        """Widen the error by two effects: requests at the window's ends, and requests of random sizes."""
         signal = self._signal
         rate = signal.mean if signal is not None and signal.counts_requests else None
         items = self.total("items") or 0.0
@@ -364,7 +368,7 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
     """Return the meters, with those that send load set to the requested one.
 
     Raises:
-        InvalidInput: none sends load, or not such load.
+        InvalidInput: no meter sends load, or none can send this load.
     """
     if not any(isinstance(meter, OffersLoad) for meter in meters):
         requested = ", ".join(f"{name} = {value:g}" for name, value in context.items())
