@@ -35,8 +35,8 @@ from tuner.core import (
 )
 
 CENSORED_NOISE = 0.1
-"""Noise (log units) added to a window that was cut short: its value is only a lower bound of how
-bad the setting is."""
+"""Noise (log units) added to a window that was cut short, whose value only bounds the setting's cost
+from below."""
 
 WILDEST = 0.2
 """The most of an objective's deviation (log units) that counts as promise: a wide guess promises
@@ -54,7 +54,7 @@ class View:
     Metrics that one law connects share a model; each other metric has its own. `models` begins with
     the objective's. `where` has the model and the column of each metric. `running` are the rows
     that other devices are measuring. `beside` is the prediction if these rows show their expected
-    values, None where no row runs.
+    values; None if no row runs.
     """
 
     models: Sequence[OutcomeModel]
@@ -189,7 +189,7 @@ def _expected(
 
 
 def _groups(study: Study, kinds: Mapping[str, Kind]) -> list[tuple[str, ...]]:
-    """Return which metrics share a model, the objective's first."""
+    """Return the groups of metrics that share a model, the objective's first."""
     physical = tuple(m for m, kind in kinds.items() if kind is not Kind.OTHER)
     groups = [physical, *((m,) for m in kinds if m not in physical)]
     return sorted(filter(None, groups), key=lambda group: study.objective.metric not in group)
@@ -248,7 +248,7 @@ def _noise_over_loads(metric: str, grid: Grid, seen: Mapping[int, Candidate]) ->
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
-    """Return the facts about the laws that the baseline's windows show, before any trial."""
+    """Return the facts that the baseline's windows show about the laws, before any trial."""
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     times = [m for m in metrics if quantity_of(m, study.quantities).kind is Kind.TIME]
     in_flight = [items_in_flight(shown, metric, study.quantities) for metric in times]
@@ -270,6 +270,7 @@ def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> 
 
 
 def _scale(evidence: Evidence, metric: str) -> Scale:
+    """Return a metric's scale. Raises MetricUnavailable: no trial measured it."""
     values = [c.estimates[metric].mean for c in evidence.candidates if metric in c.estimates]
     if not values:
         raise MetricUnavailable(f"no trial has measured {metric}", hint="choose a measured metric")
@@ -281,6 +282,7 @@ def _scale(evidence: Evidence, metric: str) -> Scale:
 def _reading(
     column: int, row: int, candidate: Candidate, metric: str, scale: Scale, factor: float
 ) -> RowReading:
+    """Return a candidate's windows as one reading, with the error of their scatter."""
     estimate = candidate.estimates[metric]
     stderr, stderrs = estimate.stderr, [e.stderr for e in complete_windows(candidate, metric)]
     if stderrs and min(stderrs) > 0.0:

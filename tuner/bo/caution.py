@@ -18,9 +18,9 @@ class Caution:
     """The prices of a violation, of a wrong hold and of a trial.
 
     `violation` is the price of a window that breaks a limit, and `wrong` that of holding a setting
-    that breaks one. Both are in units of what the same setting would save if it kept the limits;
-    the least acceptable chance follows from them. `trial` is the least saving that a window must
-    promise, as a share of the baseline's cost.
+    that breaks one. Both are in units of the saving that the same setting would bring within the
+    limits; the least acceptable chance follows from them. `trial` is the least saving that a window
+    must promise, as a share of the baseline's cost.
     """
 
     violation: float

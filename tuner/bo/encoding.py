@@ -34,8 +34,8 @@ class Grid:
     are not positive numbers count from 1 to e over their list. `breaks` are those of parallel
     resources.
 
-    `load` is each row's load over a reference, where rows differ in it. Then `rows` has the
-    settings at the load of the search, those of the grid `alike`; rows that were measured at other
+    `load` is each row's load over a reference, None if all rows have one load. With `load`, `rows` has
+    the settings at the load of the search, those of the grid `alike`; rows that were measured at other
     loads follow.
     """
 
@@ -52,18 +52,18 @@ class Grid:
     alike: Grid | None = None
 
     def row(self, setting: Setting) -> int | None:
-        """Return the row of a setting, None where the grid does not have it."""
+        """Return the row of a setting; None if the grid does not have it."""
         return self.rows.get(setting_key(setting))
 
 
 def most_rows(space: Space) -> int:
-    """Return how many settings of a space are modelled together, so that the model takes under 1 GB."""
+    """Return the most settings of a space that are modelled together, in under 1 GB of memory."""
     names = sum(len(knob.values) for knob in space.knobs if _numbers(knob.values) is None)
     return MOST_ROWS * MOST_STEPS // max(MOST_STEPS, names)
 
 
 def enumerate_grid(space: Space) -> Grid:
-    """Return the whole space in the order of `Space.grid()`; the last few are remembered."""
+    """Return the whole space in the order of `Space.grid()`; the last few grids are cached."""
     kinds = tuple(type(v) for knob in space.knobs for v in knob.values)
     return _enumerated(space.knobs, tuple(setting_key(s) for s in space.only), kinds)
 
@@ -104,6 +104,7 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
 
 
 def _columns(columns: Sequence[Sequence[float]], rows: int) -> Tensor:
+    """Return columns as a table with one row per setting."""
     table = torch.tensor(columns, dtype=torch.float64).reshape(len(columns), rows)
     return table.T.contiguous()
 
@@ -147,6 +148,7 @@ def positive(values: Sequence[Value]) -> bool:
 
 
 def _numbers(values: Sequence[Value]) -> list[float] | None:
+    """Return the values as numbers; None if one is a truth value or a text."""
     if any(isinstance(v, bool | str) for v in values):
         return None
     return [float(v) for v in values]

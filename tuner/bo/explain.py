@@ -63,7 +63,7 @@ def explain(past: Past) -> Explanation:
 
 
 def _by_rule(search: Search) -> str:
-    """Return a text with the choice of each rule by itself."""
+    """Return a text with the choice that each rule alone would make."""
     rules = Rules(search)
     answers = ((name, rule(rules)) for name, rule in RULES.items())
     return "; ".join(f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers)
@@ -90,6 +90,7 @@ def _through(past: Past) -> Setting:
 
 
 def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
+    """Return the predictions for the values of one knob, the others as in `through`."""
     every = -(-len(knob.values) // MOST_POINTS)
     sampled = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
     rows = {value: search.grid.row({**through, knob.name: value}) for value in sampled}
@@ -118,7 +119,7 @@ def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
 
 
 def _why_not(search: Search, row: int) -> str:
-    """Return why the search does not try a row, empty where it may."""
+    """Return the reason why the search does not try a row; empty if it may try it."""
     if bool(search.allowed[row]):
         return ""
     if (measured := search.view.measured.get(row)) is not None:

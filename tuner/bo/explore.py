@@ -14,12 +14,12 @@ from tuner.bo.search import Search
 from tuner.core import Safety, Try
 
 PRICE = 0.08
-"""The price of breaking a limit per unit of `Caution.violation`, as a share of what the study
-can save: about one of the dozen windows that a study takes."""
+"""The price of breaking a limit per unit of `Caution.violation`, as a share of the study's possible
+saving: about one of the dozen windows that a study takes."""
 
 FIRST = 6
-"""During the first `FIRST` trials, while models are over-confident, a setting that is likely
-enough to keep its limits is tried whatever its gain."""
+"""During the first `FIRST` trials, while models are over-confident, a setting that is likely enough to
+keep its limits is tried at any gain."""
 
 LEAST_GAIN = 1e-4
 """A setting that promises no more than this share of the baseline is never tried: a trial costs
@@ -42,15 +42,15 @@ deployed setting. Delaying a day's hold that saves a tenth by one window of ten 
 as much, and by a longer one more (`Search.longer`)."""
 
 AGAIN = 0.7
-"""The worth of a further window of a measured row, as a share of what the row may save."""
+"""The worth of a further window of a measured row, as a share of the row's possible saving."""
 
 
 def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
-    """Return the setting that is most worth measuring, None where no trial is worth it.
+    """Return the setting that is most worth measuring; None if no trial is worth it.
 
-    While no measured setting is likely to keep the limits: the row most likely to keep them. Else
-    the choice of the first of `RULES` that has one; rules named in `without` are skipped. None
-    where windows of the most promising settings showed no gain.
+    While no measured setting is likely to keep the limits, this is the row most likely to keep them.
+    Else it is the choice of the first of `RULES` that has one, or None if windows of the most promising
+    settings showed no gain. Rules named in `without` are skipped.
     """
     rules = Rules(search)
     if rules.nothing_keeps():
@@ -109,7 +109,7 @@ class Rules:
 
     @cached_property
     def gain(self) -> Tensor:
-        """What each row may save, weighted by its chance to keep the limits and divided by its effort.
+        """The possible saving of each row, weighted by its chance to keep the limits, over its effort.
 
         For a measured row: its saving if its prediction is right. Both are computed as if running
         trials had shown their expected values: rows similar to these promise little more.
@@ -128,8 +128,8 @@ class Rules:
     def _dear(self) -> Tensor:
         """The rows that may not be the first trial: those with an expected cost above the baseline's.
 
-        Only a hypothesis without knowledge promises a gain there. Where every row that may keep the
-        limits costs more than the baseline, only the cheapest of them may be first.
+        Only an uninformed hypothesis promises a gain there. If every row that may keep the limits costs
+        more than the baseline, only the cheapest of them may be first.
         """
         if len(self.search.looked_at) > 1:
             return torch.zeros_like(self.unmeasured)
@@ -140,11 +140,11 @@ class Rules:
 
     @cached_property
     def priced(self) -> Tensor:
-        """What each row may save, less the price of breaking a limit.
+        """The possible saving of each row, less the price of breaking a limit.
 
         The price grows with the most that the study can save: the largest saving of rows that keep
-        the limits with even odds. It is cut at `WILDEST`, as a wide guess is no promise. Where the
-        baseline itself breaks a limit there is more to win than the objective shows: `WILDEST`.
+        the limits with even odds. It is cut at `WILDEST`, as a wide guess promises nothing. If the
+        baseline itself breaks a limit, it is `WILDEST`, as more can be won than the objective shows.
         """
         winnable = WILDEST
         if self.search.evidence.broken is None:
@@ -197,8 +197,8 @@ class Rules:
     def _fresh(self) -> tuple[Tensor, Tensor]:
         """The rows that move a single knob for the first time, and those that move one or several.
 
-        Otherwise they equal some measured row. Where no such row exists, as some combinations are
-        forbidden, all rows that move a new knob.
+        In all other knobs they equal some measured row. If forbidden combinations leave no such row,
+        all rows that move a new knob are taken.
         """
         points = self.search.grid.points
         seen = points[self.search.looked_at]
@@ -245,7 +245,7 @@ class Rules:
         return None if row is None else self._attempt(row, "; to confirm the best setting")
 
     def argmax(self, score: Tensor, allowed: Tensor) -> int | None:
-        """Return the allowed row of the highest score, None where none is allowed; the seed breaks ties."""
+        """Return the allowed row of the highest score, ties broken by the seed; None without a row."""
         rows = torch.nonzero(allowed).flatten()
         if not len(rows):
             return None
@@ -254,12 +254,14 @@ class Rules:
         return int(highest[torch.randint(len(highest), (1,), generator=chance)])
 
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
+        """Return the best of some rows net of risk, if it is worth more than `least`."""
         row = self.argmax(self.priced, rows)
         if row is not None and float(self.priced[row]) > least:
             return self._attempt(row, also)
         return None
 
     def _attempt(self, row: int, also: str) -> Try:
+        """Return the suggestion to measure a row, with its outlook."""
         again = "" if self.unmeasured[row] else "; measured again, to narrow its error"
         return self.search.attempt(row, f"{self.search.outlook(row)}{again}{also}")
 

@@ -68,7 +68,7 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:
-    """Return the trial that is expected to move the front furthest, None where none is worth it."""
+    """Return the trial that is expected to move the front furthest; None if no trial is worth it."""
     first = searches[0]
     kept = first.chance >= even_chance(first.caution.wrong)
     measured = sorted({first.baseline, *(row for row in first.view.measured if kept[row])})
@@ -87,7 +87,8 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     # From expected values, not measured ones: the front of one good trial has no extent.
     reference = infer_reference_point(_front(model.mean))
     places = torch.arange(len(points), dtype=torch.float64)[:, None]
-    # Without this BoTorch compiles a C++ kernel here, and waits forever for one that was killed meanwhile.
+    # Without this BoTorch compiles a C++ kernel here, and waits without end if another compilation of
+    # it was killed.
     logei._load_attempted = True
     improvement = logei.qLogNoisyExpectedHypervolumeImprovement(
         model,
@@ -110,9 +111,9 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
 
 
 def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
-    """Return by how much each row may beat the measured rows in some mix of both objectives.
+    """Return the most by which each row may beat the measured rows in some mix of both objectives.
 
-    The best case of its marginals over three mixes: a row that is best in no mix is no candidate.
+    It is the best case of the row's marginals over three mixes.
     """
     best = [search.view.cost[rows] - search.view.cost_sd[rows] for search in searches]
     have = [search.view.cost[list(measured)] for search in searches]

@@ -1,7 +1,7 @@
-"""The next trial, and the plan, where a plan goes by the hour: each part of the day is a search of its own.
+"""The next trial, and the plan, if a plan follows the hour: each part of the day has a separate search.
 
-An hour is no load: nothing orders hours by how hard they are. So a part of the day has the evidence of
-its own windows alone, and its own baseline.
+Hours, unlike loads, have no order of difficulty. So a part of the day has the evidence of only its
+windows, and a separate baseline.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def suggest_by_hour(past: Past, without: Set[str] = frozenset()) -> Suggestion:
 
 
 def _within(past: Past, part: int) -> Past:
-    """Return a past with the windows of one part of the day; those of the others stay spent.
+    """Return a past with the windows of one part of the day; those of other parts still count as spent.
 
-    All windows of the part are compared, whatever other loads they report.
+    All windows of the part are compared, at any other load that they report.
     """
     hour = {HOUR: float(PART_HOURS * part)}
     here = past.near(hour)
@@ -80,6 +80,6 @@ def _plan(past: Past) -> Plan:
 
 
 def _best(here: Past) -> Setting:
-    """Return the setting that a part of the day is to hold, by what it has measured."""
+    """Return the setting to hold in a part of the day, from its measurements."""
     over = suggest(replace(here, withdrawn=here.withdrawn + max(0, here.left)))
     return over.plan.rows[0].setting if isinstance(over, Done) else here.study.baseline

@@ -1,4 +1,4 @@
-"""The next trial, and the plan, where the load is an input: a window at one load informs about others."""
+"""The next trial, and the plan, if the load is an input: a window at one load informs about others."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ MOST_LOADS = 6
 more windows than a study has."""
 
 OF_A_LOAD, OF_A_LOAD_S = MOST_LOADS, 3600.0
-"""The most trials of each knob at one load, where trials cannot set it, or the seconds of them if these
-are more trials: all loads share the trials, and a window may last an hour."""
+"""The most trials of each knob at one load that trials cannot set, or the seconds of them if these are
+more trials. All loads share the trials, and a window may last an hour."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     """Return the next trial for the plan of a study's terms, or the plan.
 
-    A pure function of study, trials, the present load and the history of loads. While there is one
-    load it decides as `tuner.bo.suggest.suggest`. Else it works load by load: where trials can set
-    the load, the loads with most of the time come first; where they cannot, the present load.
+    A pure function of study, trials, the present load and the history of loads. With one load it
+    decides as `tuner.bo.suggest.suggest`. Else it works load by load. If trials can set the load, the
+    loads with most of the time come first, else the present load.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -121,6 +121,7 @@ class _Loads:
         return max(loads) <= LOAD_STEP * min(loads)
 
     def _alike(self, load: float, other: float) -> bool:
+        """Return whether two loads count as the same."""
         return is_at({self.by: load}, {self.by: other})
 
     def _distinct(self, loads: Iterable[float]) -> list[float]:
@@ -173,13 +174,14 @@ class _Loads:
         return len(own) >= OF_A_LOAD * knobs and spent_s >= OF_A_LOAD_S * knobs
 
     def just_tried(self, chosen: Try) -> bool:
-        """Return whether the latest trial was of this setting: its load did not come."""
+        """Return whether the latest trial was of this setting, which means that its load did not come."""
         return not self.askable and self.past.trials[-1].tries(chosen.setting)
 
     def _evidence(self, load: float) -> Evidence:
-        """Return the evidence at a load; without a baseline there, with that of a load near it.
+        """Return the evidence at a load; without a baseline there, with the baseline of a load near it.
 
-        Where baselines missed their load, with that of the nearest. Not where a limit is relative.
+        If baselines missed their load, the nearest load with a baseline is used. No other baseline is
+        used if a limit is relative.
         """
         own, study = self.past.at({self.by: load}), self.past.study
         if self._judged(own) or any(c.relative for c in study.constraints):
@@ -201,7 +203,7 @@ class _Loads:
     def _search(self, load: float, reach: float = 1.0, measured: Grid | None = None) -> Search:
         """Return the search at a load, with predictions at `reach` times the load.
 
-        Where `measured` is given, over these settings alone.
+        With `measured` it is over these settings only.
         """
         past, study, evidence = self.past, self.past.study, self._evidence(load)
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
@@ -242,7 +244,7 @@ class _Loads:
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
         """Return the expected costs, at a load, of the settings that may be held there.
 
-        One whose confirmation has begun is preferred to one that saves little more.
+        A setting whose confirmation has begun is preferred to one that saves little more.
         """
         evidence = self._evidence(load)
         if not self._judged(evidence):
@@ -279,7 +281,7 @@ def over_loads(
     """Return a grid at a load with the measurements at all loads, and the readings by row.
 
     First come the settings at that load, then each measured setting at the load of each of its
-    windows. `kept` is whether the laws at that load are to be remembered: it will come again.
+    windows. `kept` is whether the laws at that load are cached, as the load will come again.
     """
     groups: dict[tuple[SettingKey, float], list[Trial]] = {}
     for at, trial in windows:
@@ -302,7 +304,7 @@ def over_loads(
 
 
 def _candidate(trials: Sequence[Trial]) -> Candidate:
-    """Return the measurements of one setting at one load, whatever the limits there."""
+    """Return the measurements of one setting at one load, not judged by the limits."""
     shown = pool_windows([t.shown for t in trials])
     solid = any(t.solid for t in trials)
     return Candidate(trials[0].setting, shown, tuple(trials), Verdict.UNSURE, solid)

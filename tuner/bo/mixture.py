@@ -106,8 +106,8 @@ class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
     `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
-    each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink the
-    prior's expectations. Deterministic for the same readings.
+    each row with `home`, have the shape `components x rows x metrics`. `spreads` are factors that may
+    shrink the prior's expectations. Deterministic for the same readings.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Mixture:
     ) -> tuple[list[Component], Tensor]:
         """Return the components that count, and the probability of each.
 
-        All residuals of a hypothesis together: one by one takes three times as long.
+        All residuals of a hypothesis are computed together, in a third of the time.
         """
         rests = [Leftover(*sizes) for sizes in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads)]
         same = (self.row[:, None] == self.row).double()

@@ -21,8 +21,8 @@ BEST = 16
 
 RUNGS = 64
 """For a knob with more values than this, half of the neighbours are its nearest values and half
-are spread over all of them. Fewer, where all neighbours together would exceed the size of an
-enumerated space."""
+are spread over all of them. The number is smaller if all neighbours together would exceed the size of
+an enumerated space."""
 
 LEAST_RUNGS = 8
 """The least number of neighbours per knob."""
@@ -36,10 +36,10 @@ def searched(
 ) -> Search:
     """Return the search over a space, or over the promising settings of one too large to enumerate.
 
-    That starts with the measured and running settings, the baseline, every setting one knob away from
-    a measured one or the baseline, and a random sample. Then the neighbours of the best rows are
-    added, `ROUNDS` times. Neighbours differ in one knob, by any of its values while these are not
-    too many. Deterministic by the study's seed.
+    The second starts with the measured and running settings, the baseline, every setting one knob away
+    from a measured one or the baseline, and a random sample. Then the neighbours of the best rows are
+    added, `ROUNDS` times. Neighbours differ in one knob, by any of its values while these are not too
+    many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
     if space.size <= most_rows(space):
@@ -64,6 +64,7 @@ def searched(
 
 
 def _add(by_key: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
+    """Add the settings that are not listed yet."""
     for setting in settings:
         by_key.setdefault(setting_key(setting), setting)
 
@@ -91,6 +92,7 @@ def _rungs(knob: Knob, value: Value, most: int) -> list[Value]:
 
 
 def _sample(space: Space, chance: Random) -> Iterator[Setting]:
+    """Yield the random settings of the start."""
     if space.only:
         yield from chance.sample(space.only, min(STARTS, len(space.only)))
         return

@@ -34,9 +34,9 @@ class ModelOutcome:
 class OutcomeModel:
     """The outcomes of one mixture, at every row of the grid and for each component.
 
-    Where `has_objective` is set the first outcome is the objective; the others are margins, whose
-    indices are `margins`. A limit is kept where its margin is at or below zero. `moved` is the
-    deviation by which a further window of each row is expected to move its mean.
+    With `has_objective` the first outcome is the objective; the others are margins, whose indices are
+    `margins`. A limit is kept if its margin is at or below zero. `moved` is the deviation by which a
+    further window of each row is expected to move its mean.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class OutcomeModel:
         return chance
 
     def expected_below(self, best: float, widest: float) -> Tensor:
-        """Return by how much a further window of each row is expected to show it below a cost.
+        """Return the expected amount by which a further window shows each row below a cost.
 
         `components x rows`. Its mean moves with a deviation of at most `widest`.
         """

@@ -72,7 +72,7 @@ def items_in_flight(shown: Mapping[str, float], latency: str, declared: Quantiti
 
 
 def share_drawn(power_w: float, limit: float) -> float | None:
-    """Return the drawn share of a power limit; None where both cannot cover the same parts.
+    """Return the drawn share of a power limit; None if both cannot cover the same parts.
 
     Drivers take limits in watts, milliwatts or microwatts: at most one of them gives a plausible
     share. It is rounded so that noise does not give every study another prior.
@@ -129,10 +129,10 @@ def draw_laws(
 ) -> Laws:
     """Draw laws over settings; the same knobs always get the same laws.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load`
-    is each row's load over the reference, None where all loads are the same. `breaks` are those of
-    each knob, as ratios. Settings are processed in small groups: the intermediate results are a
-    dozen times the result.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load` is
+    each row's load over the reference; None if all loads are the same. `breaks` are those of each knob,
+    as ratios. Settings are processed in small groups: the intermediate results are a dozen times the
+    result.
     """
     loads = torch.ones_like(ratios[:, :0].sum(dim=1)) if load is None else load
     columns = torch.cat([ratios, loads[:, None]], dim=1)
@@ -165,7 +165,7 @@ def _drawn_laws(
         if role is Role.CEILING and not facts.full:
             ratio, waits = _queued(ratio, sampler)
             step = step * waits
-        # Reading the model's weights is often most of a step, whatever the batch.
+        # Reading the model's weights is often most of a step, at any batch size.
         grown, curve = sampler.little(), 2.0 ** (sampler.share() - sampler.share())
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
@@ -272,8 +272,8 @@ def _clusters(clocks: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> Ten
 def _queued(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
     """Return the used share of a ceiling on requests in flight, and the factor on their waiting.
 
-    Requests that arrive at their own rate use what they need, whatever the ceiling; under a lower
-    ceiling they queue. Other requests use the whole ceiling.
+    Requests that arrive at their own rate use the same number of places at any sufficient ceiling;
+    under a lower ceiling they queue. Other requests use the whole ceiling.
     """
     theirs, need, steep = sampler.coin(), sampler.share(), 1.0 / sampler.share()
     waits = (need / ratio).clamp_min(1.0) ** steep
@@ -304,10 +304,10 @@ def _scaling(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
 
 
 def _packed(ratio: Tensor, breaks: Sequence[float], sampler: LawSampler) -> tuple[Tensor, Tensor]:
-    """Return speed and power where another part, such as a socket, begins after each break.
+    """Return speed and power if another part, such as a socket, begins after each break.
 
-    Each part brings its bandwidth and draws its own power. After the last break second threads may
-    follow instead, which open no part and add less.
+    Each part adds bandwidth and power. After the last break second threads may follow instead, which
+    open no part and add less.
     """
     second, less = sampler.coin(), sampler.little()
     one, ends = torch.ones_like(ratio), torch.tensor(breaks, dtype=torch.float64)

@@ -15,9 +15,9 @@ from tuner.bo.physics import ODD, UNKNOWN_BASELINE, BaselineFacts, Laws, draw_la
 from tuner.core import Kind, Role
 
 EXPECTED = 0.5
-"""Without a physical law, metrics are about power laws of the knobs. This is the expected size
-of an exponent (1 is strictly proportional), and of its change over the span of its own or
-another knob. Our choice: half of what would be a large one."""
+"""Without a physical law, metrics are about power laws of the knobs. This is the expected size of an
+exponent (1 is strictly proportional), and of its change over the span of the same or another knob. Our
+choice: half of a large exponent."""
 
 LEVELS = 6
 """The number of cached laws over all settings at one load: as many as a study's loads, which take
@@ -133,8 +133,8 @@ def free_hypothesis(grid: Grid) -> tuple[Hypothesis, ...]:
 def power_laws(grid: Grid, metrics: int) -> Tensor:
     """Return features of laws quadratic in the logarithms of the knobs, zero at the baseline.
 
-    Each name is a step of its own. Beyond `MOST_STEPS` names there are no interactions between
-    names: these are left to the residual. One block per metric.
+    Each name is a separate step. Beyond `MOST_STEPS` names there are no interactions between names:
+    these are left to the residual. One block per metric.
     """
     many = grid.places.shape[1] - grid.named.count(False) > MOST_STEPS
     ratios = [*grid.ratios.T] if grid.load is None else [*grid.ratios.T, grid.load]
@@ -172,7 +172,7 @@ def _steps(grid: Grid, column: int) -> Iterator[Tensor]:
 def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
     """Return features of knobs without a known effect: zero at the baseline, free at each step.
 
-    They act on the time of an item and on the power during that time, whatever the other knobs are.
+    They act on the time of an item and on the power during that time, independently of the other knobs.
     """
     predictions = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
     for column in torch.nonzero(odd).flatten().tolist():

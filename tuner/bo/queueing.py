@@ -28,8 +28,8 @@ def under_load(
     `work`, `step` and `power` are those of an always busy device at each setting. `idle` is the
     baseline's power at rest, as a share of its power. `load` is the arrival rate over that at the
     reference. `share` draws one number per law, uniform from 0 to 1: the utilisation at the
-    reference, the waiting share of a request's time, how batches grow, and how much of the idle
-    power follows the clock.
+    reference, the waiting share of a request's time, the growth of batches, and the share of the idle
+    power that follows the clock.
     """
     used, queue, merged, follows = (share() for _ in range(4))
     used = used.clamp(1.0 - BUSIEST, BUSIEST)

@@ -27,7 +27,7 @@ class LoadLevel:
     costs: Mapping[SettingKey, float]
 
     def cost(self, setting: SettingKey, baseline: SettingKey) -> float:
-        """Return the cost of a setting here; infinite where it may not be held."""
+        """Return the cost of a setting here; infinite if it may not be held."""
         return 1.0 if setting == baseline else self.costs.get(setting, math.inf)
 
 
@@ -36,7 +36,7 @@ def plan_of(levels: Sequence[LoadLevel], by: str, space: Space) -> Plan:
 
     Every row except the baseline's is held up to half-way between its highest load and the next,
     but no further beyond it than `LOAD_REACH`. Above is the baseline, also between rows that do not
-    meet. The plan is expected to cost no more than any one setting held wherever it may be.
+    meet. The plan is expected to cost no more than any single setting that is held at its allowed loads.
     """
     levels, home = sorted(levels, key=lambda level: level.load), setting_key(space.default)
     chosen = _cheapest(levels, home, space)

@@ -17,7 +17,7 @@ MOST_EXPONENT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The units of a metric in its model: relative to `reference`, as a logarithm where `log` is set.
+    """The units of a metric in its model: relative to `reference`, as a logarithm if `log` is set.
 
     Metrics with a value at or below zero are differences in units of `unit` instead.
     """

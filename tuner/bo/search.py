@@ -82,8 +82,8 @@ class Search:
     def allowed(self) -> Tensor:
         """The rows that may be tried.
 
-        Not those that run, have failed twice or a value with which the workload did not start, have
-        shown a limit broken, were mostly contaminated, or have `MOST_WINDOWS` windows.
+        Excluded are rows that run, failed `MOST_FAILURES` times, have a value with which the workload
+        did not start, broke a limit, were mostly contaminated, or have `MOST_WINDOWS` windows.
         """
         allowed = torch.tensor([self.within is None or self.within(s) for s in self.grid.settings])
         for row, count in Counter(self._rows(TrialState.FAILED)).items():
@@ -101,7 +101,7 @@ class Search:
 
     @cached_property
     def works(self) -> Tensor:
-        """Each row's probability not to fail: one half where it failed once and never worked."""
+        """Each row's probability not to fail: one half if it failed once and never worked."""
         works = torch.ones(len(self.grid.settings), dtype=torch.float64)
         works[list(set(self._rows(TrialState.FAILED)) - self.windows.keys())] /= 2.0
         works[len(self.grid.rows) :] = 0.0
@@ -139,7 +139,7 @@ class Search:
     def incumbent(self) -> int:
         """The measured row to beat: the best deployable one.
 
-        Where the baseline breaks a limit and no row is deployable yet, the row most likely to keep
+        If the baseline breaks a limit and no row is deployable yet, it is the row most likely to keep
         the limits.
         """
         if self.deployable[0] != self.baseline or self.evidence.broken is None:
@@ -161,7 +161,7 @@ class Search:
 
     @cached_property
     def longer(self) -> float:
-        """How many times as long as ten seconds a window is where a plan goes by the load, 1 elsewhere.
+        """The median length of a window over ten seconds, at least 1; 1 without a plan by load.
 
         At a low rate a window lasts up to an hour, and a further one delays the hold by as much.
         """
