@@ -13,7 +13,7 @@ from tuner.core import Clock, Limit, Meter, Reading
 TURN_S, LOOK_S = 0.02, 0.1
 """The shortest time that the job runs or pauses, and the time between two looks at the tail latency.
 
-A turn is short so that few requests wait for the job in it: no more than the limit leaves over.
+A turn is short so that the job delays only few requests, as many as the limit tolerates.
 """
 
 
@@ -83,6 +83,7 @@ def fine_tune_beside(
 
 
 def _tail(reading: Reading, metric: str) -> float | None:
+    """Return the tail latency of a reading; None if it is unknown or infinite."""
     shown = reading.estimates.get(metric)
     return None if shown is None or not math.isfinite(shown.mean) else shown.mean
 
@@ -90,6 +91,7 @@ def _tail(reading: Reading, metric: str) -> float | None:
 def _shown(
     tail: float | None, limit: Limit, reading: Reading, gained: dict[str, float], seconds: float
 ) -> FineTuningWindow:
+    """Return the metrics of a window; `gained` has the growth of the job's totals."""
     steps = gained["steps"]
     counted = steps > 0.0 and gained["gflop"] > 0.0
     return FineTuningWindow(

@@ -96,6 +96,7 @@ class FineTuningJob:
         return status
 
     def _read(self, lines: IO[str]) -> None:
+        """Add up the totals that the job prints; pass other lines to standard error."""
         for line in lines:
             try:
                 record = json.loads(line)

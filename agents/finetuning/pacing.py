@@ -1,11 +1,11 @@
 """Decides when a fine-tuning job may run, by the latency of the inference beside it.
 
-There is no model of their interference: whether a request waits for a step, shares the cores or
-loses a cache, the tail latency of the window so far shows it. From whole windows the pacer learns the
-share of them above the limit as a function of the share of the time that the job may run: a constant
-part, since a noisy host breaks the limit without fine-tuning, too, and a part that rises with the
-job's share. Only the latter is attributed to the job. The largest share is taken at which that part
-is expected to be as small as allowed. The method and its constants are our own.
+Their interference is not modelled. A request may wait for a step, share the cores or lose a cache; the
+tail latency of the window so far shows each. From whole windows the pacer learns the share of them
+above the limit as a function of the share of the time that the job may run: a constant part, since a
+noisy host breaks the limit without fine-tuning, too, and a part that rises with the job's share. Only
+the latter is attributed to the job. The largest share is taken at which that part is expected to be as
+small as allowed. The method and its constants are our own.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class _Curve:
 
 
 def _curves() -> Iterator[_Curve]:
+    """Yield every background with every scale and shape."""
     forms = list(itertools.product(SCALES, SHAPES))
     for i, background in enumerate(BACKGROUNDS):
         yield _Curve(background, (0.0,) * len(SHARES), math.log(len(forms)) - i * math.log(2.0))
@@ -102,8 +103,9 @@ class FineTuningPacer:
     def look(self, tail: float | None, elapsed: float) -> bool:
         """Return whether the job may run for a turn; `tail` is the tail latency so far, if any.
 
-        `elapsed` is the part of the window so far. Later requests bring a tail back below the limit, so
-        that the job does not run when less of the window is left than that last took.
+        `elapsed` is the part of the window so far. A tail above the limit needs later requests to fall
+        below it. So the job does not run if less of the window is left than the last such recovery
+        took.
         """
         if self._stops or not self.share:
             return False
@@ -136,6 +138,7 @@ class FineTuningPacer:
         self._stops = self._above > self._stopped and self._turn % STOPPED_TURN == 0
 
     def _recovered(self, elapsed: float) -> None:
+        """Record how long the tail was above the limit, as a part of the window."""
         if self._high_since < elapsed:
             self._recovery = max(self._recovery, min(LONGEST, elapsed - self._high_since))
         self._high_since = math.inf
@@ -164,7 +167,7 @@ class FineTuningPacer:
         return [weight / total for weight in weights]
 
     def _largest(self, weights: list[float]) -> float:
-        """Return the largest share whose expected harm is within what is left of the allowed one."""
+        """Return the largest share whose expected harm is within the rest of the allowed harm."""
         left = min(MOST_LEFT, 1.0 + ALLOWED * self._windows - self._caused)
         allowed = left * (ALLOWED + TOLERATED * self.background)
         largest = 0.0
@@ -173,15 +176,16 @@ class FineTuningPacer:
             if expected > allowed or share > max(LEAST, RISE * self.share):
                 break
             largest = share
-        # What could not be admitted is tried again once a whole window above the limit is left.
+        # The least share is tried again once the allowance is a whole window above the limit.
         return max(largest, LEAST if left >= 1.0 else 0.0)
 
 
 def _blame(weights: list[float], place: int) -> float:
-    """Return the chance that a window above the limit, at one of the shares, is the job's fault."""
+    """Return the chance that the job caused a window above the limit at one of the shares."""
     causes = [(curve.caused[place], curve.background) for curve in CURVES]
     return _mean(weights, [own / (own + other) if own else 0.0 for own, other in causes])
 
 
 def _mean(weights: list[float], values: list[float]) -> float:
+    """Return the weighted mean."""
     return math.fsum(w * v for w, v in zip(weights, values, strict=True))

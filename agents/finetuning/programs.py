@@ -18,7 +18,7 @@ from tuner.core import ActuationError, Clock, Conflict, Signal
 
 ALONE, BESIDE = 1.0, 2.0
 WAIT_S, LOOK_S = 1.0, 0.05
-"""A reader holds the lock for an instant: a job waits so long for it."""
+"""The longest wait of a job for the lock, which a reader holds for an instant, and the retry interval."""
 
 
 class ProgramsSignal:
@@ -65,6 +65,7 @@ class ProgramsSignal:
             os.close(held)
 
     def _take(self, held: int, clock: Clock) -> None:
+        """Take the lock. Raises Conflict: another job holds it."""
         until = clock.monotonic() + WAIT_S
         while True:
             try:

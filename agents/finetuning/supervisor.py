@@ -2,9 +2,9 @@
 
 `python -m agents.finetuning.supervisor WORD…`: a line `pause` on standard input stops the job's whole
 group, a line `run` continues it. When the other end of standard input closes, the job is continued,
-gets SIGTERM, and is killed after `GRACE_S`. Where this process itself is killed, the kernel sends SIGTERM
-to the job and, where its group is paused, SIGHUP and SIGCONT to all of it: the group is in this process's
-session, so that it is orphaned then.
+gets SIGTERM, and is killed after `GRACE_S`. If this process itself is killed, the kernel sends SIGTERM
+to the job. A paused group also gets SIGHUP and SIGCONT from the kernel, as it is orphaned: it is in
+this process's session.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ def supervise(words: list[str]) -> int:
 
 
 def _tie() -> None:
+    """Give the job its own process group, and SIGTERM at the supervisor's death."""
     os.setpgrp()
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _obey(group: int) -> None:
+    """Pause and continue the job by the lines on standard input; at their end, end the job."""
     for line in sys.stdin:
         _send(group, signal.SIGSTOP if line.strip() == "pause" else signal.SIGCONT)
     _send(group, signal.SIGCONT)
@@ -55,6 +57,7 @@ def _obey(group: int) -> None:
 
 
 def _send(group: int, number: int) -> None:
+    """Send a signal to a process group if it exists."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
