@@ -179,7 +179,7 @@ class Access(TokenVerbs):
     def claimed(self, caller: Caller, device: Device) -> Device:
         """Return a device as its agent registers it: from now on it belongs to that agent.
 
-        A device that the admin's token registers keeps its owner.
+        For the admin's token the device is returned unchanged.
 
         Raises:
             Forbidden: it belongs to another agent.

@@ -41,7 +41,7 @@ LATENCIES = ("latency_p99_ms", "latency_ms")
 OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
 MOST_DEVICES, MOST_CONSTRAINTS, MOST_CHOICES = 256, 32, 10_000
-"""The limits of a study, so that its creation takes milliseconds; choices are the values of all knobs."""
+"""The most devices, constraints, and knob values in all, so that creating a study takes milliseconds."""
 
 
 def usual_objective(measured: Collection[str]) -> str:

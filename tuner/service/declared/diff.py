@@ -98,7 +98,10 @@ def _create(study: Study, why: Sequence[str] = ()) -> Planned:
 
 
 def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
-    """Return the stop of a study whose device is declared in another group, or in no group any more."""
+    """Return the stop of a study.
+
+    `group` declares its device; it is empty if the file no longer has the study.
+    """
     own = study.group if isinstance(study, Study) else ""
     why = f"its device is declared in group {group!r}" if group else f"group {own!r} has it no more"
     shown = FleetChange(
