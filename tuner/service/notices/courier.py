@@ -1,4 +1,4 @@
-"""Delivers events to one destination: each once, in order, across failures and restarts.
+"""Delivery of events to one destination: each once, in order, across failures and restarts.
 
 The stored events are the outbox, and the destination's position in them is stored, too. If the tuner dies
 between a delivery and storing the position, it sends that event again, with the same id.
@@ -31,15 +31,15 @@ from tuner.service.notices.senders import Sender
 log = logging.getLogger(__name__)
 
 FIRST_S, MOST_S = 5.0, 900.0
-"""Wait after the first failure, doubled by each further one, and its maximum."""
+"""The wait after the first failure, doubled after each further one, and its maximum, in seconds."""
 GIVE_UP = timedelta(days=7)
-"""An older event is given up: a receiver that is gone must not keep the log from being pruned."""
+"""An older event is given up: otherwise a dead receiver would keep the log from being pruned."""
 PAGE = 100
 AGAIN_S = 5.0
 
 
 class Courier:
-    """Delivers to one destination."""
+    """Delivers the events of its subjects to one destination."""
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Courier:
             self._new.set()
 
     def _run(self) -> None:
+        """Deliver until the end, while this tuner leads; wait for new events or for the next attempt."""
         while not self._ended.is_set():
             self._new.clear()
             if not self._store.bus.leads():  # another tuner of this database delivers
@@ -93,19 +94,19 @@ class Courier:
                 self._ended.wait(again_s)
 
     def take_up(self) -> None:
-        """Start a new destination with the next event."""
+        """Register a new destination; its first event is the next one."""
         if self._store.deliveries.get(self._name) is None:
             newest = self._store.events.newest()
             self._store.deliveries.put(Delivery(destination=self._name, event=newest))
 
     def deliver(self) -> float | None:
-        """Send what is due; return the seconds until the next attempt, None where nothing is left."""
+        """Send the events that are due; return the seconds until the next attempt, None after the last."""
         state = self._store.deliveries.get(self._name)
         if state is None:
             self.take_up()
             return 0.0
         wait_s = 0.0 if state.next_at is None else (state.next_at - self._now()).total_seconds()
-        if 0.0 < wait_s <= MOST_S:  # by a clock that was set since then it may be hours
+        if 0.0 < wait_s <= MOST_S:  # longer only if the clock was set since then
             return wait_s
         page = self._store.events.after(state.event, PAGE)
         for event in page:
@@ -124,7 +125,7 @@ class Courier:
             self._store.deliveries.put(replace(state, event=page[-1].id))
 
     def _one(self, event: Event) -> float | None:
-        """Send an event, if it is wanted; return the seconds to wait where it was not accepted."""
+        """Send an event if its subject is wanted; return the seconds to wait if it was not accepted."""
         meaning = about(event)
         if meaning is None or meaning.subject not in self._subjects:
             return None
@@ -145,7 +146,7 @@ class Courier:
         return None
 
     def _devices(self, event: Event) -> tuple[str, ...]:
-        """Return the event's device, else those of its study; none where that is deleted or unreadable."""
+        """Return the event's device, else those of its study; none if it is deleted or unreadable."""
         if event.device or not event.study:
             return (event.device,) if event.device else ()
         try:
@@ -154,6 +155,7 @@ class Courier:
             return ()
 
     def _failed(self, state: Delivery, event: Event, error: TuningError) -> float | None:
+        """Store a failed attempt and return the seconds to wait; give up an event older than `GIVE_UP`."""
         if self._now() - event.at >= GIVE_UP:
             log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, error)
             done = Delivery(self._name, event.id, given_up=state.given_up + 1)

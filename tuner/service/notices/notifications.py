@@ -1,4 +1,4 @@
-"""Notifications: which events people receive, and in which words."""
+"""Notifications: the events that people receive, and their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Severity = Literal["info", "warning", "critical"]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a kind of event means to people: its subject, its headline, and its severity."""
+    """The meaning of a kind of event: its subject, its headline, and its severity."""
 
     subject: Subject
     headline: str
@@ -39,13 +39,13 @@ BY_KIND = {
     "stop-all lifted": About(Subject.STOP, "recovered: stop lifted", "info"),
     "test": About(Subject.FINISHED, "test", "info"),
 }
-"""By the event's kind. A device that is released by an order has no row: the order's own event is sent."""
+"""By the event's kind. A device that an order releases has no row: the order's own event is sent."""
 VIOLATION = About(Subject.VIOLATION, "limit broken, hold ended", "warning")
 UNMET = About(Subject.LIMIT_NOT_MET, "limit not met", "critical")
 
 
 def about(event: Event) -> About | None:
-    """Return what an event means to people, None where it is not sent."""
+    """Return the meaning of an event, None if it is not sent."""
     if event.kind == "hold ended" and event.text.endswith(BROKEN):
         return VIOLATION
     if event.kind == "holding" and event.text.startswith(LIMIT_NOT_MET):
@@ -58,7 +58,7 @@ class Notification:
     """An event for people.
 
     `devices` are those of the event or of its study, `tuner` is the sender's name. `base_url` is the
-    address of the tuner's pages (empty: no link).
+    address of the tuner's pages; empty for no link.
     """
 
     event: Event
@@ -69,7 +69,7 @@ class Notification:
 
     @property
     def id(self) -> str:
-        """The same whenever the same event is sent again."""
+        """The id of the message, the same each time the event is sent."""
         return f"{self.tuner}/{self.event.id}"
 
     @property
@@ -89,14 +89,14 @@ class Notification:
 
     @property
     def text(self) -> str:
-        """What happened and when, and where to look."""
+        """The event with its time and its link."""
         line = f"{self.event.kind}: {self.event.text} ({when(self.event.at)})"
         return f"{line}\n{self.link}" if self.link else line
 
     def slack(self) -> dict[str, Any]:
         """Return the message as Slack takes it, with all fields as its `metadata`.
 
-        Source: https://docs.slack.dev/messaging/formatting-message-text (what is to be escaped) and
+        Source: https://docs.slack.dev/messaging/formatting-message-text (characters to escape) and
         https://docs.slack.dev/messaging/message-metadata.
         """
         event = self.event

@@ -36,15 +36,15 @@ class Sender(Protocol):
     """Sends one notification."""
 
     def send(self, notification: Notification) -> None:
-        """Return once it was accepted. Raises LinkError or ConfigError: it was not."""
+        """Return once the notification was accepted. Raises LinkError, ConfigError: it was not."""
         ...
 
 
 class WebhookSender:
-    """Posts Slack-compatible JSON, signed as Standard Webhooks where there is a secret.
+    """Posts Slack-compatible JSON, signed by the Standard Webhooks specification if there is a secret.
 
-    Beside that, for one release, the former headers: X-Jouletune-Signature is the HMAC-SHA256 of the
-    timestamp, a dot and the body, in hexadecimal. The id is the same whenever an event is sent again.
+    For one release it also sends the former headers: X-Jouletune-Signature is the HMAC-SHA256 of the
+    timestamp, a dot and the body, in hexadecimal. The id is the same each time an event is sent.
     Redirects are not followed.
     """
 
@@ -57,7 +57,7 @@ class WebhookSender:
         self._webhook, self._now, self._transport = webhook, now, transport
 
     def send(self, notification: Notification) -> None:
-        """Post it; every status but 2xx is a failure."""
+        """Post the notification; every status but 2xx is a failure."""
         body = json.dumps(notification.slack(), ensure_ascii=False).encode()
         at = str(int(self._now().timestamp()))
         headers = {"Content-Type": "application/json", "X-Jouletune-Delivery": notification.id}
@@ -86,12 +86,12 @@ class WebhookSender:
 def standard_signature(secret: str, id: str, at: str, body: bytes) -> str:
     """Return the signature of Standard Webhooks; `at` is the time in seconds since 1970.
 
-    A secret `whsec_…` is Base64, any other is taken as it is.
+    A secret `whsec_…` is Base64; any other secret is used unchanged.
 
     Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
     Raises:
-        ConfigError: what follows `whsec_` is not Base64.
+        ConfigError: the part after `whsec_` is not Base64.
     """
     key = secret.encode()
     if secret.startswith(PREFIX):
@@ -118,7 +118,7 @@ class EmailSender:
         self._email = email
 
     def send(self, notification: Notification) -> None:
-        """Send it; refused recipients are logged, and it fails where every one is refused."""
+        """Send the notification and log refused recipients. Raises LinkError: all were refused."""
         email, message = self._email, EmailMessage()
         message["From"], message["To"] = email.sender, ", ".join(email.to)
         message["Subject"] = f"[jouletune] {notification.title}"
@@ -145,6 +145,7 @@ class EmailSender:
             )
 
     def _connected(self, context: ssl.SSLContext) -> smtplib.SMTP:
+        """Return a connection to the SMTP server, over TLS if configured from the start."""
         email = self._email
         if email.tls == "tls":
             return smtplib.SMTP_SSL(email.host, email.port, timeout=TIMEOUT_S, context=context)
@@ -152,6 +153,7 @@ class EmailSender:
 
 
 def _secret(file: Path) -> str:
+    """Return the secret in a file. Raises ConfigError: the file cannot be read, or is empty."""
     try:
         secret = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
