@@ -74,17 +74,14 @@ class DeviceReading(NamedTuple):
     epoch: str = ""
 
     def differs(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry shows another value.
-
-        An unknown value does not differ. Nor does a present maximum that is below the value.
-        """
+        """Return whether an entry shows neither `value` nor a lower present maximum; False if unknown."""
         _, shown, most = self.entries[name]
         if None in (shown, value) or shown == value:
             return False
         return not (_below(most, value) and str(shown) == str(most))
 
     def shows(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry shows a value, or its present maximum below that; False if unknown."""
+        """Return whether an entry shows `value` or a lower present maximum; False if unknown."""
         seen = name in self.entries and None not in (value, self.entries[name][1])
         return seen and not self.differs(name, value)
 
@@ -93,10 +90,9 @@ class DeviceReading(NamedTuple):
 class Restorer:
     """The entries of one device. Changes are kept in memory; the disk serves the restore after a crash.
 
-    `boot` identifies this boot of the machine. Each of these is a reason, or empty: `paused` that nothing
+    `boot` identifies this boot of the machine. Three fields are reasons, or empty: `paused` that nothing
     is written until an operator restores the device, `trouble` that it is not back at its original,
-    `unknown` that a damaged journal has lost the original values. A restored value need not be among the
-    offered ones.
+    `unknown` that a damaged journal lost the original. A restored value need not be an offered one.
     """
 
     about: Mapping[str, Any]
@@ -150,9 +146,9 @@ class Restorer:
     async def recall(self) -> None:
         """Load the entries to restore from the journal.
 
-        If no copy is intact, or the record was deleted, the entries are the knobs that actuator.toml names
-        for this device. Each goes to the floor, else the fail-safe, else the configured original, else the
-        driver's default.
+        Without an intact copy, or after a deletion, the entries are this device's knobs in actuator.toml.
+        Each goes to the floor, else the fail-safe, else the configured original, else the driver's
+        default.
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
@@ -168,9 +164,7 @@ class Restorer:
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> DeviceReading:
-        """Return a reading of the device, confirmed by a second one.
-
-        One wrong answer of a driver must not change anything.
+        """Return a reading that a second one has confirmed: one wrong answer must not change anything.
 
         Raises:
             ActuationError: the reads fail or differ; Forgotten if the driver was restarted in a trial.
@@ -190,10 +184,9 @@ class Restorer:
         return reading
 
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
-        """Drop the entries that a reload of the driver (`reset`) or a resume has changed: they are lost.
+        """Drop the entries that a reload of the driver (`reset`) or a resume has changed.
 
-        An offline entry is kept after a resume, but not after a reset. A member's floor is kept and
-        written again. Raises Forgotten if a trial was in force.
+        Offline entries outlive a resume. A member's floor is written again. In a trial, raises Forgotten.
         """
         kept = dict[str, JournalEntry]()
         for name, entry in self.record.entries.items():
@@ -229,9 +222,9 @@ class Restorer:
     async def _judge(self, reading: DeviceReading, *, ending: bool) -> None:
         """Update the state of each entry from a reading; pause the device if another program changed one.
 
-        An entry is unchanged if it shows the value that we wrote last. While a restore is `ending` the
-        setting, perhaps after a crash halfway, its original and its target count as ours, too. A value
-        below a ceiling that we wrote may be a cap: see `_probe`.
+        The last value that we wrote is not a change. While `ending`, perhaps after a crash halfway,
+        neither are the original and the target. A value below a ceiling that we wrote may be a cap: see
+        `_probe`.
         """
         new, low = dict[str, JournalEntry](), dict[str, Any]()
         movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
@@ -276,11 +269,10 @@ class Restorer:
     async def _probe(self, low: Mapping[str, Any], ending: bool) -> None:
         """Write entries that show less than our value once more, to learn the cause.
 
-        If the write takes effect, another program had lowered the entry. Its value, journalled before the
-        write so that a kill cannot lose it, is restored at once. If not, the kernel caps the entry. An
-        entry that is first read below its default shows either its requested value, which is its original,
-        or a cap. A cap hides the requested value, so the entry then goes back to a value that throttles
-        nothing.
+        If the write takes effect, another program had lowered the entry: its value is restored at once,
+        and was journalled before, so that a kill cannot lose it. Else the kernel caps the entry. An entry
+        first read below its default shows either its requested value, which is its original, or a cap. A
+        cap hides the requested value, so the entry then goes back to a value that throttles nothing.
         """
         before = {name: self.record.entries[name] for name in low}
         probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
@@ -314,9 +306,8 @@ class Restorer:
     async def change(self, setting: KnobValues, held: bool = False, again: bool = True) -> None:
         """Journal a setting, write it and verify it. On failure the caller restores.
 
-        With `again`, a knob that cannot be read is written even if it has our last value, which may be
-        lost. Also with `again`, it raises Conflict if a service would restart less than `min_restart_s`
-        after its last restart.
+        With `again`, a knob that cannot be read is written even if our last value is the same, for it may
+        be lost; a restart of a service within `min_restart_s` of its last one then raises Conflict.
         """
         reading = await self.look()
         if missing := ", ".join(setting.keys() - reading.values.keys()):
@@ -384,20 +375,16 @@ class Restorer:
         return {knob: dict(plan) for knob, plan in plans.items()}
 
     def _differ(self, knob: str, plan: KnobValues, reading: DeviceReading) -> bool:
-        """Return whether a knob must get entries: its values differ, it has some, or it is a ceiling.
-
-        A ceiling gets one always, because a cap may hide the requested value.
-        """
+        """Return whether a knob needs entries; a ceiling always, for a cap may hide its requested value."""
         if knob in self.ceilings or any(e.knob == knob for e in self.record.entries.values()):
             return True
         shown = {name: value for name, value in plan.items() if name in reading.entries}
         return any(reading.entries[n][1] is None or reading.differs(n, v) for n, v in shown.items())
 
     async def _met(self, knobs: Iterable[str], reading: DeviceReading) -> dict[str, JournalEntry]:
-        """Return all entries, with new ones for those of `knobs` that have none yet.
+        """Return all entries, after adding those missing for `knobs`, with present values as originals.
 
-        A new entry's original is its present value. A ceiling below its default is journalled and written
-        once: see `_probe`.
+        A ceiling below its default is journalled and written once: see `_probe`.
         """
         names = {n: k for n, (k, *_) in reading.entries.items() if k in knobs}
         new = {n: k for n, k in names.items() if n not in self.record.entries}
@@ -427,9 +414,8 @@ class Restorer:
     ) -> list[str]:
         """Write entries: those that move others first, then those that widen limits, then the rest.
 
-        `lazily` has entries that a change may have moved: one is written only if it shows another value,
-        and its refusal is tolerated. Without `stop`, a refusal stops no other write. Returns the refusals
-        as texts.
+        Entries in `lazily` may have been moved: each is written only if it shows another value, and may
+        refuse. Without `stop`, a refusal stops no other write. Returns the refusals as texts.
         """
         refused, knobs = list[str](), {n: self.record.entries[n].knob for n in (*targets, *lazily)}
         movers = {n: v for n, v in targets.items() if knobs[n] in self.moves}
@@ -453,8 +439,7 @@ class Restorer:
     async def _verify(self, targets: KnobValues, follow: Iterable[str] = ()) -> list[str]:
         """Update the states of written entries; return as texts those that show a wrong value.
 
-        A restarting service first puts the written values in force. An entry in `follow` is accepted as it
-        is now. A cap, or a CPU that is offline, is not a failure.
+        A service is restarted first. Caps, offline CPUs, and all values in `follow` are accepted.
         """
         if self.about.get("restarts"):
             await self.driver.ask("commit", self.uuid)
@@ -530,7 +515,7 @@ class Restorer:
 
     @property
     def due(self) -> bool:
-        """Return whether to retry a failed restore now; a pause without one is left to root."""
+        """Return whether to retry a failed restore now; a pause without a failure is left to root."""
         pauses = self.paused and not (self.trouble or self.waiting)
         return bool(self.record.entries) and self.now() >= self.retry_at and not pauses
 
@@ -562,7 +547,7 @@ class Restorer:
         """Keep to a budget from now on: journal it, then lower the values. `member` has no floor yet.
 
         Raises:
-            Conflict, OutOfRange: the device has no floor, or one above its original; nothing is changed.
+            Conflict, OutOfRange: no floor, one above the original, or an old revision; nothing is changed.
             StoreError, ActuationError: the old values may be in force; end the trial and the hold.
         """
         member.floor, joined = self.floor, bool(self.record.budget.floor)
@@ -593,11 +578,7 @@ class Restorer:
         await self.clip()
 
     async def quit(self) -> None:
-        """Leave the budget: the knobs' targets are their originals again.
-
-        Raises:
-            StoreError, ActuationError: the device is still a member.
-        """
+        """Leave a budget: the originals are the targets again. Raises StoreError, ActuationError."""
         reading, entries = await self.shown(), {**self.record.entries}
         plans = await self._plans(
             {knob: self._back(knob, reading) for knob in self.record.budget.floor}
@@ -698,11 +679,7 @@ class Restorer:
                 )
 
     def _save(self, record: Record, ending: bool = False) -> None:
-        """Write a record to the disk, then keep it in memory; `ending` tolerates a failed write.
-
-        Raises:
-            StoreError: the write failed, unless `ending`.
-        """
+        """Save a record, then keep it in memory. Raises StoreError unless `ending`."""
         with suppress(*([StoreError] if ending else [])):
             self.originals.save(record)
         self.record = record

@@ -195,6 +195,7 @@ class RemoteKnobs:
         return resting
 
     def _hold(self, setting: Setting, valid_for_s: float, *, rest: bool = False) -> None:
+        """Replace the trial or the hold in force by a new hold. Raises ActuationError."""
         until = self._clock.monotonic() + valid_for_s
         self._trial_from, self._held, self._wrong, self.applied = None, None, "", {}
         self._held = self._ask_hold(HeldSetting(self._wire(setting), until, rest))

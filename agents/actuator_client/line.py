@@ -90,6 +90,7 @@ class ActuatorClient:
             self._socket = None
 
     def _absent(self, error: OSError) -> ActuationError:
+        """Return the error for a socket failure, with the next step."""
         return ActuationError(
             f"the actuator at {self.path} does not answer: {error.strerror or error}",
             hint="start it (systemctl start jouletune-actuator), and check that your user is in its group",

@@ -74,6 +74,7 @@ class PowerGuard:
         return sum(window.read().totals.get(ENERGY, 0.0) for window in self._windows)
 
     def _close(self) -> None:
+        """End the windows; an error in one does not matter."""
         for window in self._windows:
             with suppress(TuningError):  # its result is not needed
                 window.stop()

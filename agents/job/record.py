@@ -70,6 +70,7 @@ class JobRecords:
                 yield path.stem
 
     def _lock(self, key: str) -> Path:
+        """Return the path of a job's lock."""
         return self.folder / f"{key}.lock"
 
 
