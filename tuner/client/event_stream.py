@@ -10,7 +10,7 @@ from tuner.core import Event
 
 STREAM = "/v1/events/stream"
 SILENT_S = 60.0
-"""A tuner that sends nothing for this long, not even a comment without an event, is gone."""
+"""A tuner that sends nothing for this many seconds, not even a keep-alive comment, is gone."""
 
 _EVENT = TypeAdapter(Event)
 

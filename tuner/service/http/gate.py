@@ -99,9 +99,9 @@ def refused(error: TuningError) -> JSONResponse:
 class Gate:
     """Refuses foreign Host and Origin headers, oversized bodies, floods, and callers without a token.
 
-    An admitted caller is stored in the request's state as `caller`; each route decides what its role may
-    do. Every change by a person and every refusal of a valid token is written to the audit log before it
-    is answered. Refusals of callers without one are only counted, because anybody can cause them.
+    An admitted caller is stored in the request's state as `caller`; the route checks its role. Every
+    change by a person and every refusal of a valid token is written to the audit log before it is
+    answered. Refusals of callers without one are only counted, because anybody can cause them.
 
     A valid token is looked up first, and never refused because of wrong tokens from its address. At most
     `at_once` requests of one token are in progress. Plain ASGI: after the body the connection is still

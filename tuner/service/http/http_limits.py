@@ -63,7 +63,7 @@ class Stage(Enum):
     HEAD = auto()
     BODY = auto()
     ANSWERING = auto()
-    """The tuner's response: a whole request has arrived. No deadline of the caller runs."""
+    """The tuner's response: a whole request has arrived, and the caller has no deadline."""
     TAKING = auto()
     """The caller must receive the response, or release a connection that we have closed."""
 

@@ -55,8 +55,8 @@ class Lookups:
 class Sessions:
     """Sessions of one tuner, or of several with the same token file; no session is stored.
 
-    The signature covers the tuner's own token and the stored record of the caller's token: revoking the
-    latter ends its sessions, and a restart does not. `failed` limits guesses.
+    A cookie is signed with the tuner's own token and has a mark of the caller's stored token: revoking
+    that token ends its sessions, and a restart does not. `failed` limits guesses.
     """
 
     access: Access

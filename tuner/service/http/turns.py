@@ -86,7 +86,7 @@ class SendAway:
     """Answers agents with 503 and a time to retry while too many requests wait.
 
     `note` is called for each of them. Requests on which a running trial depends are never refused, nor
-    are waiting requests that are repeated at news. Plain ASGI, outside all other layers.
+    are long polls that are called again. Plain ASGI, outside all other layers.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue, note: Callable[[], None]) -> None:

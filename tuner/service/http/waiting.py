@@ -1,7 +1,7 @@
-"""Requests that are answered at news. Until then a waiting client costs almost nothing.
+"""Long polls: requests that are answered once there is news. A waiting client costs almost nothing.
 
-The application answers at once, and may request to be called again at news. Meanwhile only the request's
-body and its answer so far are kept.
+The application answers at once, and may request to be called again once there is news. Meanwhile only the
+request's body and its answer so far are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A request to be called again at news of a device after a mark, or after `look_again_s` seconds.
+    """A request to be called again once there is news of a device after a mark, or after `look_again_s`.
 
     It ends after `wait_s` seconds. `on_disconnect` is called if the client disconnects.
     """
@@ -77,7 +77,7 @@ class Waiters:
             tell()
 
     async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
-        """Wait for news, at most `seconds`, or until the client disconnects; return which of these came."""
+        """Wait for news, at most `seconds`, or until the client disconnects; return the reason for the end."""
         running = asyncio.get_running_loop()
         why, over = Why.TIME, False
         with suppress(TimeoutError):
@@ -103,13 +103,13 @@ class Waiters:
 
 
 class LongPoll:
-    """Calls the application again at news, for requests that need it; all others pass. Plain ASGI."""
+    """Calls the application again once there is news, for requests that wait; others pass. Plain ASGI."""
 
     def __init__(self, app: ASGIApp, waiting: Waiters) -> None:
         self._app, self._waiting = app, waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, at once or at news."""
+        """Answer a request, at once or once there is news."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
