@@ -1,4 +1,4 @@
-"""The devices an agent can open: those below, and what other packages offer as `jouletune.devices`."""
+"""The devices that an agent can open: those below, and `jouletune.devices` of other packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEVICES = MappingProxyType(
 """Kind of device to the function that opens one; imported only when chosen."""
 
 IN_A_CHECKOUT = ("replay",)
-"""Kinds that the package of a checkout's benches offers by entry points."""
+"""Kinds that only a checkout has: the package of its benches provides them by entry points."""
 
 TRUTHS_GROUP = "jouletune.truths"
 TRUTHS = MappingProxyType({"simulated": "agents.devices.simulated:known"})
@@ -47,24 +47,23 @@ DIAGNOSES = MappingProxyType(
         "nvidia": "agents.devices.nvidia.diagnosis:examine_host",
     }
 )
-"""Kinds that hardware stands behind, and the function that says what is well with it."""
+"""Kinds of real hardware, and the function that diagnoses each."""
 
 Truth = Callable[[Setting], Mapping[str, float]]
 """A setting to the true value of every metric."""
 
 
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
-    """Open a device by its kind and what follows the colon.
+    """Open a device by its kind and the text after the colon.
 
-    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `unit:NAME.service`,
-    in a checkout `replay:FILE[#SURFACE]`; a package's entry point is called alike, with what follows its
-    name and the colon.
-    `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
-    `root` the filesystem that a real device is searched in.
+    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `unit:NAME.service`, in a
+    checkout `replay:FILE[#SURFACE]`. A package's entry point is called alike, with the text after its name
+    and the colon. `seed` fixes a simulated device's noise, `state_dir` stores its setting, and `root` is
+    the filesystem in which a real device is searched.
 
     Raises:
         InvalidInput: there is no such kind, GPU, preset, workload, file or surface, or the package
-            that offers the kind cannot be imported.
+            that provides the kind cannot be imported.
         ConfigError: a file beside it is wrong.
         ActuationError: the device does not answer.
     """
@@ -74,10 +73,10 @@ def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Pa
 
 
 def examine(root: Path) -> Iterator[Symptom]:
-    """Yield what every kind of device says of the host at `root`; changes nothing.
+    """Yield the symptoms of every kind of device on the host at `root`; changes nothing.
 
-    A package may offer a function of `root` as `jouletune.diagnoses`, by the name of its device;
-    of a device without one it is reported only whether it can be loaded.
+    A package may provide a function of `root` as `jouletune.diagnoses`, under the name of its device.
+    Without it only the loading of that device is checked.
     """
     for kind in plugins.names(GROUP, DEVICES):
         try:
@@ -89,7 +88,7 @@ def examine(root: Path) -> Iterator[Symptom]:
                 yield Symptom(kind, True, "from an installed package without a description")
         except TuningError as error:
             yield Symptom(kind, False, error.message, error.hint)
-        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still listed
+        except Exception as error:  # noqa: BLE001 - in another package: the other kinds are still listed
             yield Symptom(
                 kind,
                 False,
@@ -99,13 +98,13 @@ def examine(root: Path) -> Iterator[Symptom]:
 
 
 def specs_in(spec: str) -> list[str]:
-    """Return the devices that a spec puts together: `nvidia:0+cpu` is two."""
+    """Return the devices that a spec combines: `nvidia:0+cpu` is two."""
     kinds = "|".join(map(re.escape, (*plugins.names(GROUP, DEVICES), *IN_A_CHECKOUT)))
     return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
 def known_truth(spec: str) -> Truth | None:
-    """Return the true values behind a device, None where only measuring can tell.
+    """Return the true values behind a device, None if they can only be measured.
 
     Raises:
         InvalidInput: there is no such kind, preset, workload, file or surface.
@@ -119,7 +118,7 @@ def known_truth(spec: str) -> Truth | None:
 
 
 def true_score(objective: Objective, values: Mapping[str, float]) -> float:
-    """Return what an objective is at true values. Raises MetricUnavailable where they lack it."""
+    """Return an objective's value at true values. Raises MetricUnavailable if they lack its metric."""
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(
@@ -132,7 +131,7 @@ def true_score(objective: Objective, values: Mapping[str, float]) -> float:
 def oracle(
     space: Space, truth: Truth, objective: Objective, limits: Sequence[Limit] = ()
 ) -> Setting | None:
-    """Return the truly best setting that truly keeps the limits, None where none does."""
+    """Return the setting with the best true score that keeps the limits, None if no setting does."""
     best: tuple[float, Setting] | None = None
     for setting in space.grid():
         values = truth(setting)
@@ -145,7 +144,7 @@ def oracle(
 
 
 def _parsed(spec: str) -> tuple[str, Callable[..., Side], str]:
-    """Return the kind of a device, what opens one, and what follows the kind."""
+    """Return a device's kind, the function that opens it, and the text after the kind."""
     kind, _, rest = spec.partition(":")
     opener = plugins.load(GROUP, DEVICES, kind)
     if opener is None and kind in IN_A_CHECKOUT:

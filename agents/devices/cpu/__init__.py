@@ -1,1 +1,1 @@
-"""CPUs of servers and hosts. Imports nothing: the root process loads `knobs` from below."""
+"""CPUs of servers and hosts. Imports nothing, because the root process loads `knobs` from this package."""

@@ -1,4 +1,4 @@
-"""This host's CPU as an agent opens it: set through the actuator's socket, measured directly."""
+"""This host's CPU for an agent: set through the actuator's socket, measured directly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agents.target.side import HOST_CPU, NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
 
 CPU = "cpu"
-"""What the actuator calls it."""
+"""The actuator's name for it."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 THROTTLES = "sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 ROLES = {
@@ -35,20 +35,20 @@ MARGINS = {
     "amd-pstate": 1.1,
     "amd-pstate-epp": 1.1,
 }
-"""What a measured clock may be over a ceiling that is in force, by driver, at most: x86 measures the mean
-since the last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceiling up to a step."""
+"""Largest ratio of a measured clock to its ceiling in force, by driver. x86 measures the mean since the
+last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceiling up to a step."""
 WIDEST = 1.2
-"""The same for every other driver, as cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
+"""The same ratio for other drivers, since cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
 MOST_RUNGS = 12
-"""The most steps of a clock or a power limit: closer neighbours differ by less than noise."""
+"""Largest number of steps of a clock or a power limit: closer neighbours differ by less than noise."""
 SETTLE_S = 0.5
 
 
 def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
-    """Open this host's CPU; `root` is where its /proc and /sys are.
+    """Open this host's CPU, with its /proc and /sys below `root`.
 
     Raises:
-        InvalidInput: something follows `cpu` in the device's name.
+        InvalidInput: the device's name has more than `cpu`.
     """
     if rest:
         raise InvalidInput(f"the device cpu has no option {rest!r}", hint="write cpu")
@@ -82,10 +82,11 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
 
 
 class Ceilings:
-    """The clock ceilings of a CPU that we have set and that its hardware can be held to.
+    """The ceilings that we have set on a CPU's clocks and that boost does not exceed.
 
-    At its top rung, in the driver's table or at the policy's own maximum, a clock may be boosted, unless
-    we have set boost off; then the nominal clock is a ceiling, too, where the kernel reports it.
+    At its top rung, in the driver's table or at the policy's maximum, a clock may be boosted beyond it,
+    unless we have set boost off. While boost is off the nominal clock is a ceiling too, if the
+    kernel reports it.
     """
 
     def __init__(self, root: Path, remote: RemoteKnobs) -> None:
@@ -93,7 +94,7 @@ class Ceilings:
         self._knobs = cpu_clocks(root)
 
     def ours(self) -> Iterator[Ceiling]:
-        """Yield them as they are now."""
+        """Yield the present ceilings, in kHz."""
         setting, defaults = self._remote.applied, self._remote.space.default
         boosts = setting.get(BOOST) in (None, "on", defaults.get(BOOST))
         for name, knob in self._knobs.items():
@@ -115,14 +116,14 @@ class Ceilings:
 
 
 class Throttles:
-    """The kernel's counts of how often a CPU was too hot, and the caps that the actuator sees."""
+    """Throttling of a CPU: the kernel's counts of overheating, and the caps that the actuator sees."""
 
     def __init__(self, counts: Sequence[Path], remote: RemoteKnobs | None = None) -> None:
         self._counts, self._remote = counts, remote
         self._last = self._total()
 
     def since(self) -> bool:
-        """Return whether any CPU was throttled since this was last asked, or is capped now."""
+        """Return whether any CPU was throttled since the last call, or is capped now."""
         before, self._last = self._last, self._total()
         return self._last > before or bool(self._remote and self._remote.throttled)
 
@@ -131,15 +132,15 @@ class Throttles:
 
 
 def packages(root: Path) -> int:
-    """Return how many CPU packages have a power limit; the zones by MSR and by MMIO are of the same."""
+    """Return the number of CPU packages with a power limit; a package's MSR and MMIO zones count once."""
     names = {text_of(zone / "name").strip() for zone in root.glob(ZONES)}
     return max(1, sum(name.startswith("package") for name in names))
 
 
 def worth_trying(root: Path) -> Choose:
-    """Return which of the granted values are worth a trial on the CPU at `root`.
+    """Return the filter of granted values for trials on the CPU at `root`.
 
-    Neither under the clock that AMD calls its least efficient nor above what the BIOS allows.
+    It leaves out clocks below AMD's lowest efficient one and above the BIOS's limit.
     """
     floors = _mhz(root, "amd_pstate_lowest_nonlinear_freq")
     tops = _mhz(root, "bios_limit")
@@ -158,7 +159,7 @@ def worth_trying(root: Path) -> Choose:
 
 
 def thinned(numbers: Sequence[float], most: int) -> set[float]:
-    """Return at most `most` of these numbers, both ends among them, as evenly spread as they are."""
+    """Return at most `most` of these numbers: both ends, and others at equal distances in the list."""
     if len(numbers) <= most:
         return set(numbers)
     step = (len(numbers) - 1) / (most - 1)
@@ -166,4 +167,5 @@ def thinned(numbers: Sequence[float], most: int) -> set[float]:
 
 
 def _mhz(root: Path, file: str) -> list[float]:
+    """Return the clocks in a file of every policy, in MHz."""
     return [khz / KHZ for path in root.glob(f"{POLICY}/{file}") for khz in numbers(path)]

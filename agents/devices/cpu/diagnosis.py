@@ -1,4 +1,4 @@
-"""What is well and what is not with this host's CPU, each with a one-line cure. Reads only."""
+"""Diagnosis of this host's CPU: its symptoms, each with a one-line cure. Reads only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agents.target.side import Side
 from tuner.core import TuningError
 
 LOAD_S = 0.5
-"""How long the doctor loads a core between two readings of the energy: RAPL counts every millisecond."""
+"""Seconds of load on a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 STILL = "flags of the workload, its CPU time and `jouletune observe` need neither clocks nor energy"
 NO_RIGHT = (
@@ -32,7 +32,7 @@ UNMASKED = (
 
 
 def examine(root: Path) -> Iterator[Symptom]:
-    """Yield everything there is to say about the CPU of the host at `root`; a Jetson's is its board's."""
+    """Yield the symptoms of the CPU at `root`; nothing on a Jetson, whose board covers its CPU."""
     if "nvidia,tegra" in text_of(root / "proc/device-tree/compatible"):
         return
     try:
@@ -52,7 +52,7 @@ def examine(root: Path) -> Iterator[Symptom]:
 
 
 def no_clocks(root: Path) -> str:
-    """Return what to do where no clock can be set."""
+    """Return the next step if no clock can be set."""
     if virtual(root):
         return f"the host of a virtual machine controls its clocks; {STILL}"
     if contained(root):
@@ -61,7 +61,7 @@ def no_clocks(root: Path) -> str:
 
 
 def no_energy(root: Path) -> str:
-    """Return what to do where no energy is measured."""
+    """Return the next step if no energy is measured."""
     if masked(root / POWERCAP):
         return UNMASKED
     if virtual(root):
@@ -74,13 +74,14 @@ def no_energy(root: Path) -> str:
 
 
 def _driver(root: Path) -> str:
+    """Return the number of clock policies and their drivers, for messages."""
     names = {text_of(p / "scaling_driver").strip() for p in root.glob(POLICY)} - {""}
     policies = len(list(root.glob(POLICY)))
     return f"{policies} clock policies ({', '.join(sorted(names)) or 'driver unknown'})"
 
 
 def _knobs(root: Path) -> Iterator[Symptom]:
-    """Yield the settable knobs, without regard to rights; without a Jetson board's clocks."""
+    """Yield the settable knobs, regardless of rights."""
     try:
         devices = discover(str(root))
     except TuningError as error:
@@ -109,7 +110,7 @@ def _knobs(root: Path) -> Iterator[Symptom]:
 
 
 def _energy(side: Side, root: Path) -> Symptom:
-    """Return whether energy is metered, read twice under load: a VM may have counters that stand at 0."""
+    """Return whether energy is measured, by two readings under load: a VM's counters may stay at 0."""
     if not side.source:
         return Symptom("cpu: energy", False, side.cannot["energy_j"], no_energy(root))
     try:
@@ -127,6 +128,7 @@ def _energy(side: Side, root: Path) -> Symptom:
 
 
 def _rights(side: Side, cure: str) -> Symptom:
+    """Return whether the actuator grants any knob."""
     granted = [knob.name for knob in side.space.knobs]
     if granted:
         return Symptom("cpu: permission to set", True, f"the actuator grants {', '.join(granted)}")
@@ -134,6 +136,7 @@ def _rights(side: Side, cure: str) -> Symptom:
 
 
 def _heat(root: Path) -> Iterator[Symptom]:
+    """Yield the number of times that a CPU was throttled, if the kernel counts them."""
     counts = sorted(root.glob(THROTTLES))
     total = sum(number for count in counts for number in numbers(count))
     if counts:

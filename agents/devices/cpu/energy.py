@@ -1,10 +1,9 @@
-"""A CPU's energy: the kernel's counters where they can be read, else a monitor's power, else none.
+"""A CPU's energy: from the kernel's counters, else from a monitor's power, else none.
 
 Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
-drivers/powercap/arm_scmi_powercap.c. That a counter restarts, stands still or at 0 (a
-VM): joular/powerjoular 87, mlco2/codecarbon 1321. Which zones add up is ours: packages and their DRAM. A
-zone `core` or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is
-alone.
+drivers/powercap/arm_scmi_powercap.c. Issues joular/powerjoular 87 and mlco2/codecarbon 1321 report counters
+that restart, stop, or stay at 0 in a VM. The choice of the zones to sum is ours: packages and their DRAM. A
+zone `core` or `uncore` is part of its package. `psys` covers the packages and is used only without them.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads
 
 POWERCAP = "sys/class/powercap"
 MOST_W = 1000.0
-"""No package, socket or power domain draws more. A counter that was not read for its range at that power
-may have wrapped twice."""
+"""Upper bound of the power of a package, socket or power domain. A counter that is not read for as long as
+its range lasts at that power may have wrapped more than once."""
 STILL_S = 0.25
-"""A package's counter moves every millisecond: one that stands so long while another moves is broken."""
+"""A package's counter moves every ms; one still for this many seconds while another moves is broken."""
 WHOLE = ("package", "Esocket")
-"""What the names of zones begin with that are never without power."""
+"""Prefixes of the names of zones that always draw power."""
 DIE = re.compile(r"(package-\d+)-die-\d+")
 MOST_DIGITS = 20
-"""Those of 2^64; a text with more is no counter."""
+"""Digits of 2^64; a longer text is not a counter."""
 ROOT_ONLY = "only root can read it: see deploy/README.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One energy counter: microjoules that start again after `range_uj`.
+    """One energy counter in microjoules, which starts again after `range_uj`.
 
-    `shared` names what other dies' counters may show as well, empty for nothing.
+    Zones with the same `shared` may report one counter: those of a package's dies. Empty if none may.
     """
 
     path: Path
@@ -47,13 +46,13 @@ class Zone:
     shared: str = ""
 
     def read_uj(self) -> int:
-        """Return the counter. Raises MeasurementError where it cannot be read."""
+        """Return the counter in µJ. Raises MeasurementError if it cannot be read."""
         return _whole_number(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class EnergySource:
-    """Where a CPU's energy comes from, in words, and how to open it; or why there is none."""
+    """The source of a CPU's energy, for messages, and how to open it; `why_not` if there is none."""
 
     open: Callable[[], Joules] | None
     source: str = ""
@@ -61,7 +60,7 @@ class EnergySource:
 
 
 def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
-    """Return what reports the energy of all packages together; a part is never taken for the whole."""
+    """Return the source of the energy of all packages together; a part is never taken for the whole."""
     try:
         zones = _powercap(root) or _amd_energy(root)
         for zone in zones:
@@ -90,12 +89,12 @@ def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
 
 
 def counted_uj(before: int, after: int, range_uj: int) -> int:
-    """Return what a counter that wraps past `range_uj` has counted between two readings."""
+    """Return the increase between two readings of a counter that wraps after `range_uj`, in µJ."""
     return (after - before) % (range_uj + 1)
 
 
 class ZoneJoules:
-    """Energy counted by zones since it was opened; zones that mirror one counter are counted once."""
+    """Energy of zones since opening; zones that mirror one counter are counted once."""
 
     def __init__(self, zones: Sequence[Zone], clock: Clock) -> None:
         self._zones = zones
@@ -112,12 +111,12 @@ class ZoneJoules:
         self._moved_s = {zone: self._last_s for zone in zones if zone.name.startswith(WHOLE)}
 
     def read(self) -> float:
-        """Return joules so far.
+        """Return the joules so far.
 
         Raises:
-            MeasurementError: a counter cannot be read, may have wrapped more than once unseen, moved as
-                no power and no wrap explains, or stands still beside another that moves; then it says so
-                from then on.
+            MeasurementError: a counter cannot be read, may have wrapped more than once since the last
+                reading, moved more than power and wrapping explain, or stands still while another moves.
+                Every later call raises it again.
         """
         if self._wrong is not None:
             raise self._wrong
@@ -130,7 +129,7 @@ class ZoneJoules:
         return sum(uj for n, uj in enumerate(self._total_uj) if n not in mirrors) / 1e6
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return the zones that may mirror each other, and that no power is beside them."""
+        """Return the pairs of zones that may mirror each other; no power is measured beside them."""
         alone = CounterAndPower(
             meter="the CPU's counters",
             counted_j=self._total_uj[0] / 1e6,
@@ -139,6 +138,7 @@ class ZoneJoules:
         return (alone, *(fact for _, fact in self._pairs()))
 
     def _pairs(self) -> Iterator[tuple[tuple[int, int], ZoneReads]]:
+        """Yield the pairs of zones that may mirror each other, with their readings."""
         for (a, b), reads in self._reads.items():
             first, second = self._zones[a], self._zones[b]
             yield (
@@ -152,13 +152,14 @@ class ZoneJoules:
             )
 
     def _read_all(self) -> list[int]:
-        """Return all counters, and note those that may be one."""
+        """Return all counters; record the readings of pairs that may be one counter."""
         now_uj = [zone.read_uj() for zone in self._zones]
         for (a, b), reads in self._reads.items():
             reads.append((now_uj[a], now_uj[b], self._zones[a].read_uj()))
         return now_uj
 
     def _count(self) -> None:
+        """Add the energy since the last reading. Raises MeasurementError."""
         now_uj, now_s = self._read_all(), self._clock.monotonic()
         unseen_s = now_s - self._last_s
         if unseen_s > self._patience_s:
@@ -179,7 +180,7 @@ class ZoneJoules:
         self._last_uj, self._last_s = now_uj, now_s
 
     def _refuse_still(self) -> None:
-        """Return quietly while all packages count, or none does."""
+        """Raise MeasurementError if a package's counter stands still while another's moves."""
         still = [z for z, at in self._moved_s.items() if max(self._moved_s.values()) - at > STILL_S]
         if still:
             raise MeasurementError(
@@ -188,11 +189,11 @@ class ZoneJoules:
             )
 
     def close(self) -> None:
-        """Nothing happens in between."""
+        """Do nothing: there is no background work."""
 
 
 def _powercap(root: Path) -> list[Zone]:
-    """Return RAPL's packages and their DRAM; psys where there are none."""
+    """Return RAPL's packages and their DRAM; psys if there are none."""
     folders = sorted((root / POWERCAP).glob("intel-rapl:*"))
     named = [(folder, text_of(folder / "name").strip()) for folder in folders]
     dies = {f.name: die[1] for f, name in named if (die := DIE.fullmatch(name))}
@@ -224,7 +225,7 @@ def _amd_energy(root: Path) -> list[Zone]:
 
 
 def _shared(dies: Mapping[str, str], folder: Path, name: str) -> str:
-    """Return the package of a die's zone, with the zone's name where that is a part of the die."""
+    """Return the package of a die's zone, with the zone's name for a part of a die; else empty."""
     if folder.name in dies:
         return dies[folder.name]
     package = dies.get(folder.name.rpartition(":")[0])
@@ -232,7 +233,7 @@ def _shared(dies: Mapping[str, str], folder: Path, name: str) -> str:
 
 
 def _is_top(folder: Path) -> bool:
-    """Return whether a zone is part of no other."""
+    """Return whether a zone is part of no other zone."""
     return folder.name.count(":") == 1
 
 
@@ -241,6 +242,7 @@ def _watts(powers: Sequence[Path]) -> float:
 
 
 def _whole_number(path: Path) -> int:
+    """Return the integer in a file. Raises MeasurementError."""
     text = required_text(path).strip()
     if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise MeasurementError(f"{path} contains {text[:40]!r}, not an integer")

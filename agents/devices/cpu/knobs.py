@@ -1,13 +1,13 @@
-"""What root writes to the CPUs of a host: clock ceilings, boost, governors, uncore clock, power limits.
+"""The knobs that root writes for a host's CPUs: clock ceilings, boost, governors, uncore, power limits.
 
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
 intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
 (cpufreq_boost_set_sw) for a ceiling that is lost when boost is set; drivers/cpufreq/amd-pstate.c for a
-preference that the governor `performance` sets and leaves behind. Ours: all domains of a
-kind are set alike, and both of RAPL's windows, as the long one alone lets bursts through; power limits go
-down to a quarter of the package's rated power. `status` of intel_pstate is never written: it resets all
-else. drivers/powercap/intel_rapl_common.c: a domain that the BIOS has locked tells `enabled` 0 and answers
-EACCES to a write.
+preference that the governor `performance` sets and leaves behind; drivers/powercap/intel_rapl_common.c for
+a domain locked by the BIOS: its `enabled` is 0 and a write fails with EACCES. Ours: all domains of a kind
+are set alike, and both of RAPL's windows, because the long one alone lets bursts through; power limits go
+down to a quarter of the package's rated power. `status` of intel_pstate is never written, because it resets
+everything else.
 """
 
 import re
@@ -24,21 +24,21 @@ CHOICES = {
     GOVERNOR: ("scaling_governor", "scaling_available_governors"),
     PREFERENCE: ("energy_performance_preference", "energy_performance_available_preferences"),
 }
-"""Knob to the file of a policy that has it, and the file with its words."""
+"""Knob to its file in a policy, and the file that lists its words."""
 BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
-"""File to what it says while clocks above the nominal one are allowed; no host has both."""
+"""File to its content while clocks above the nominal one are allowed; no host has both files."""
 ALONE = CHOICES[PREFERENCE]
 AMD = {"default", "performance", "balance_performance", "balance_power", "power"}
 """All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
-"""Packages by MSR and by MMIO, of which the lower binds; constraint 0 is the long window, 1 the short."""
+"""Packages by MSR and by MMIO; the lower limit binds. Constraint 0 is the long window, 1 the short one."""
 UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 900
-"""4,095 W is a RAPL register's all ones: no limit. More than 15 bits of watts is none that hardware has."""
+"""4,095 W is a RAPL register of ones: no limit. No hardware has a limit of more than 15 bits in watts."""
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
-    """Return the CPUs of the host at `path`; a Jetson's are its own driver's. Raises ActuationError."""
+    """Return the CPUs of the host at `path`; empty on a Jetson. Raises ActuationError."""
     root = Path(path)
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
@@ -50,7 +50,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
 
 
 def _find(root: Path) -> dict[str, FileKnob | str]:
-    """Return the knobs that there are now, or why there is none."""
+    """Return the present knobs, or the reason why one is missing."""
     knobs: dict[str, FileKnob | str] = {**sysfs.cpu_clocks(root)}
     knobs |= {knob: _choice(root, *files) for knob, files in CHOICES.items()}
     for file, on in BOOSTS.items():
@@ -61,9 +61,9 @@ def _find(root: Path) -> dict[str, FileKnob | str]:
 
 
 def _choice(root: Path, file: str, plural: str) -> FileKnob:
-    """Return a knob over the policies that tell its words: one without a CPU at work does not.
+    """Return a knob over the policies that list its words; the policy of an offline CPU does not.
 
-    Under its governor `performance` amd-pstate tells that preference alone; it has the others all the same.
+    Under the governor `performance` amd-pstate lists that preference alone, although it has the others.
     """
     choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
     choices = {
@@ -75,16 +75,17 @@ def _choice(root: Path, file: str, plural: str) -> FileKnob:
 
 
 def _uncore(root: Path) -> FileKnob:
+    """Return the ceiling of the uncore clock over all dies."""
     ends = numbers(*root.glob(f"{DIES}/initial_m[ai][nx]_freq_khz"))
     files = sorted(root.glob(f"{DIES}/max_freq_khz"))
     return sysfs.ceiling(files, sysfs.span(ends), "min_freq_khz", sysfs.KHZ)
 
 
 def _power(root: Path) -> FileKnob | str:
-    """Return RAPL's limits up to the greatest that is reported or in force, or why there are none.
+    """Return RAPL's limits up to the greatest one reported or in force, or the reason why there are none.
 
-    `max_power_uw` is the package's rated power, which limits in force exceed; the range begins at a quarter
-    of it. A limit that is all ones is none.
+    Limits in force may exceed `max_power_uw`, the package's rated power; the range begins at a quarter of
+    it. A limit of all ones means no limit.
     """
     zones = [z for z in root.glob(ZONES) if ZONE.fullmatch(z.name) and _is_package(z)]
     zones.sort(key=lambda z: (z.name.partition(":")[0], int(z.name.partition(":")[2])))

@@ -1,1 +1,1 @@
-"""Devices that exist only in a file, for trying out the actuator without hardware."""
+"""Devices in a file, to try the actuator without hardware."""

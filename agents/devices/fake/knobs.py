@@ -1,7 +1,7 @@
-"""Devices that exist only in a file: writes to them outlive the writer.
+"""Devices in a file, to try the actuator without hardware.
 
-For trying out the actuator without hardware. The file is the hardware: an edit counts as another writer,
-and `faults` lists its faults.
+The file stands in for the hardware: writes outlive the process, an edit counts as another writer's
+change, and `faults` lists faults to simulate.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ A100: Mapping[str, Mapping[str, Any]] = {
     "gpu.mem_clock_mhz": {"values": [405, 1215], "default": None},
     "gpu.power_limit_w": {"values": list(range(100, 401, 10)), "default": 400},
 }
-"""Knobs like those of an A100; a default of None: the setting cannot be read, as with NVML."""
+"""Knobs like those of an A100; a default of None means that the setting cannot be read, as with NVML."""
 CEILING = "cpu.max_mhz"
 CAPPED: Mapping[str, Mapping[str, Any]] = {
     CEILING: {"values": list(range(800, 3501, 100)), "default": 3500}
 }
-"""A ceiling like cpufreq's: it shows the lower of the setting and the device's `cap`, if it has one."""
+"""A ceiling like cpufreq's: it reads as the lower of the setting and the device's `cap`, if it has one."""
 ALL = {**A100, **CAPPED}
 
 
 def blank(*uuids: str, knobs: Mapping[str, Mapping[str, Any]] = A100) -> dict[str, Any]:
-    """Return the content of a file with these devices, at factory defaults."""
+    """Return the content of a file with these devices at factory defaults."""
     devices = {
         uuid: {"values": {k: knob["default"] for k, knob in knobs.items()}, "faults": {}}
         for uuid in uuids
@@ -43,11 +43,12 @@ def blank(*uuids: str, knobs: Mapping[str, Mapping[str, Any]] = A100) -> dict[st
 class FakeKnobs:
     """One device in a file.
 
-    Faults, by knob: `refuse` the write, say that no value of it is `unsupported`, `clamp` it to a number,
-    `hang` for ever, or do it `late`: hang, and write once a file `.let_go` lies beside it, though the
-    process was killed, then make `.landed`. Device-wide, by `*`: `lost`, or `hang`; `overruled`: another
-    program has set what cannot be read. Beside its faults a device may have a `cap`, and the names of
-    knobs whose values outlive a boot, `lasting`.
+    Faults of a knob: `refuse`: the write fails; `unsupported`: the device takes no value of it; `clamp`: a
+    write sets this number instead; `hang`: the write never returns; `late`: it does not either, but it
+    takes effect once the file `.let_go` exists, even if the process was killed, and then creates
+    `.landed`. Faults of the device, under `*`: `lost`; `hang`; `overruled`: another program has set a
+    knob that cannot be read. A device may also have a `cap`, and `lasting`, the names of knobs whose
+    values outlive a boot.
     """
 
     board = "A100 (fake)"
@@ -61,7 +62,7 @@ class FakeKnobs:
 
     @property
     def epoch(self) -> str:
-        """Which load of the driver this is, as the file says."""
+        """The load of the driver, from the file."""
         return str(load(self._path)["epoch"])
 
     @property
@@ -76,7 +77,7 @@ class FakeKnobs:
         return {name: tuple(ALL[name]["values"]) for name in knobs}
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return what is in force, where it can be read. Raises DeviceLost."""
+        """Return the values in force; None for a knob that cannot be read. Raises DeviceLost."""
         state = self._state()
         shown = {k: None if ALL[k]["default"] is None else v for k, v in state["values"].items()}
         if CEILING in shown and "cap" in state:
@@ -84,11 +85,11 @@ class FakeKnobs:
         return shown
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:
-        """Return whether another program has set a knob that cannot be read, as a fault says."""
+        """Return whether a fault simulates that another program has set a knob that cannot be read."""
         return self._state()["faults"].get("*") == "overruled" and wrote is not None
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob, None its default. Raises ActuationError, DeviceLost."""
+        """Set a knob; None sets its default. Raises ActuationError, DeviceLost."""
         fault = self._state()["faults"].get(knob)
         if value is None:
             value = ALL[knob]["default"]
@@ -114,6 +115,7 @@ class FakeKnobs:
         save(self._path, state)
 
     def _state(self) -> dict[str, Any]:
+        """Return the device's part of the file, after its fault of the whole device, if any."""
         device: dict[str, Any] = load(self._path)["devices"][self.uuid]
         fault = device["faults"].get("*")
         if fault == "lost":
@@ -127,13 +129,13 @@ def discover(path: str) -> list[FakeKnobs]:
     """Return the devices in a file.
 
     Raises:
-        ActuationError: it cannot be read.
+        ActuationError: the file cannot be read.
     """
     return [FakeKnobs(Path(path), uuid) for uuid in load(Path(path))["devices"]]
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return what a file holds. Raises ActuationError."""
+    """Return the content of a file. Raises ActuationError."""
     try:
         state: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -142,5 +144,5 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Replace a file as one step, which a killed process has done or not."""
+    """Replace a file atomically: a killed process has written it whole or not at all."""
     files.write(path, json.dumps(state))

@@ -1,1 +1,1 @@
-"""Jetson boards. Imports nothing: the root process loads `knobs` from below."""
+"""Jetson boards. Imports nothing, because the root process loads `knobs` from this package."""

@@ -1,4 +1,4 @@
-"""Which Jetson board this is: from its device tree and its release of Jetson Linux."""
+"""Identification of a Jetson board by its device tree and its release of Jetson Linux."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tuner.compat import StrEnum
 
 RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
 JETPACKS = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7.2"}
-"""Major release of Jetson Linux to JetPack, as NVIDIA's archive lists them."""
+"""Major release of Jetson Linux to JetPack, from NVIDIA's archive."""
 SUPPORTED = frozenset({"6", "7", "7.2"})
-"""JetPack 4 and 5 have Python 3.6 and 3.8."""
+"""JetPack 4 and 5 are left out: they have Python 3.6 and 3.8."""
 
 
 class Family(StrEnum):
-    """A family of boards: its chip."""
+    """A family of boards, by its chip."""
 
     NANO = "tegra210"
     TX2 = "tegra186"
@@ -29,10 +29,10 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownBoard:
-    """A supported board and its rails: what in its device tree's `compatible` names it, and its total.
+    """A supported board and its power rails.
 
-    `total` are the rails whose sum is what it draws; `unlabelled` is the rail of its INA238, whose driver
-    has no labels.
+    `part` identifies it in the device tree's `compatible`. The power of the board is the sum of the rails
+    in `total`. `unlabelled` is the name of its INA238's rail, whose driver has no labels.
     """
 
     name: str
@@ -50,14 +50,14 @@ KNOWN_BOARDS = (
     KnownBoard("TX2", "tegra186", ("VDD_IN",)),
     KnownBoard("Nano, TX1", "tegra210", ("POM_5V_IN",)),
 )
-"""Sources: energymon's JetsonPowerRails.md (AGX Orin has no rail for all, and VIN_SYS_5V0 feeds the rail of
+"""Sources: energymon's JetsonPowerRails.md (AGX Orin has no total rail, and VIN_SYS_5V0 feeds the rail of
 its memory); NVIDIA's Jetson Linux guide for Orin NX and Nano; for Thor jetson_stats, pull request 900, and
-NVIDIA's forum, topic 366461: an INA238 measures all that comes in."""
+NVIDIA's forum, topic 366461: an INA238 measures the whole input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board. `release` is that of Jetson Linux, empty where unknown; `known` is its line."""
+    """One board. `release` is that of Jetson Linux, empty if unknown; `known` is its entry, if any."""
 
     model: str
     family: Family
@@ -66,13 +66,13 @@ class Board:
 
     @property
     def supported(self) -> bool:
-        """Whether its JetPack is one that this runs on; an unknown one may be."""
+        """Whether jouletune supports its JetPack; True for an unknown release."""
         major = self.release.split(".")[0]
         return not major or JETPACKS.get(int(major), "") in SUPPORTED
 
     @property
     def jetpack(self) -> str:
-        """The JetPack that a release belongs to, in words."""
+        """The JetPack of its release, for messages."""
         major = self.release.split(".")[0]
         release = JETPACKS.get(int(major), "") if major else ""
         named = f"Jetson Linux {self.release}" if self.release else "unknown Jetson Linux"
@@ -80,7 +80,7 @@ class Board:
 
 
 def read_board(root: Path) -> Board | None:
-    """Return the board whose files are at `root`, None where it is no Jetson."""
+    """Return the board whose files are at `root`, None if it is not a Jetson."""
     tree = root / "proc/device-tree"
     compatible = text_of(tree / "compatible").replace("\0", " ")
     chips = re.findall(r"nvidia,(tegra\d+)", compatible)

@@ -1,7 +1,7 @@
-"""A Jetson board as an agent opens it: one side with all its clocks, or with its power mode.
+"""A Jetson board for an agent: a side with all its clocks, or with its power mode.
 
-Source: PolyThrottle (appendix A) for the combination of knobs. Ours: a board whose clocks jetson_clocks has
-fixed is only measured, because its user wants them fixed.
+Source: PolyThrottle (appendix A) for the combination of knobs. Ours: a board with clocks fixed by
+jetson_clocks is only measured, because its user wants them fixed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agents.target.side import NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
 
 CLOCKS, MODES = "jetson", "nvpmodel"
-"""What the actuator calls a board's clocks, and its power modes."""
+"""The actuator's names for a board's clocks and for its power modes."""
 MODE = "board.power_mode"
 ROLES = {
     GPU: Role.CORE_CLOCK,
@@ -33,15 +33,15 @@ ROLES = {
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
-"""CPU clocks are offered in at most this number of steps; some boards have 29."""
+"""Largest number of CPU clocks offered; some boards have 29."""
 MOST_W = 300.0
-"""No board draws more: the greatest module is one of 130 W."""
+"""Upper bound of a board's power: the largest module is rated at 130 W."""
 STRAYS = 1.05
-"""A clock may show this many times its ceiling: it wanders by a step."""
+"""A clock may exceed its ceiling by this factor, because it varies by a step."""
 SLOW_NOTHING = ("fan", "hot-surface-alert")
 """Names of cooling devices that do not lower a clock."""
 SETTLE_S = 0.5
-"""Ten of the power monitors' samples."""
+"""Ten sampling periods of the power monitors."""
 NO_BOARD = "no Jetson board: the device tree names none"
 FIXED = "jetson_clocks has fixed the clocks: run `jetson_clocks --restore`"
 NO_TOTAL = "the rails {names} give no known total ({missing}); `jouletune doctor` lists them"
@@ -51,7 +51,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     """Open `jetson`, the board's clocks, or `jetson:mode`, its power mode.
 
     Raises:
-        InvalidInput: this is no Jetson board, or something else follows `jetson`.
+        InvalidInput: this is not a Jetson board, or `jetson` has another option.
     """
     if rest not in ("", "mode"):
         raise InvalidInput(
@@ -96,7 +96,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 
 def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
-    """Yield the ceiling that we have set on the GPU's clock; one at its original setting is not ours."""
+    """Yield the ceiling that we have set on the GPU's clock; nothing while it is at its original value."""
     requested = remote.applied.get(GPU) if remote else None
     if remote and requested is not None and requested != remote.space.default[GPU]:
         for node in gpus(root)[:1]:
@@ -105,17 +105,17 @@ def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
 
 
 def is_fixed(root: Path, most_mhz: Value) -> bool:
-    """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
+    """Return whether the GPU's clock is fixed as by jetson_clocks: its minimum is its original maximum.
 
-    `most_mhz` is its original ceiling. The memory's clock only root sees; the actuator puts that
-    back to its original value.
+    `most_mhz` is that maximum. Only root can see a fixed memory clock; the actuator restores its original
+    value.
     """
     floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]
     return any(hz / 1e6 >= float(most_mhz) for hz in floors)
 
 
 def throttles(root: Path) -> list[str]:
-    """Return what cools the board by slowing it now; a fan and a warning do not.
+    """Return the types of the cooling devices that slow the board now; fans and warnings are left out.
 
     Source: NVIDIA's nvpmodel_indicator.py: a hot surface (from 70 °C on) is no throttling.
     """
@@ -126,7 +126,7 @@ def throttles(root: Path) -> list[str]:
 
 
 def worth_trying(root: Path) -> Choose:
-    """Return which of the granted values are worth a trial: none above what the power mode allows."""
+    """Return the filter of granted values for trials: none exceeds the limits of the power mode."""
 
     def choose(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
         if isinstance(values[0], str):

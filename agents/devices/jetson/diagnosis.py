@@ -1,4 +1,4 @@
-"""What is well and what is not with a Jetson board, each with a one-line cure. Reads only."""
+"""Diagnosis of a Jetson board: its symptoms, each with a one-line cure. Reads only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD = "jouletune supports JetPack 6 and 7; this release is read-only"
 
 
 def examine(root: Path) -> Iterator[Symptom]:
-    """Yield everything there is to say about the Jetson board at `root`; nothing where there is none."""
+    """Yield the symptoms of the Jetson board at `root`; nothing if it is not a Jetson."""
     board = read_board(root)
     if board is None:
         return
@@ -55,6 +55,7 @@ def examine(root: Path) -> Iterator[Symptom]:
 
 
 def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
+    """Yield the symptoms of the GPU's and the memory's clock."""
     for node in gpus(root)[:1]:
         low, high = (text_of(node / f"{end}_freq").strip() for end in ("min", "max"))
         steps = len(text_of(node / "available_frequencies").split())
@@ -88,6 +89,7 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
 
 
 def _rights(side: Side) -> Symptom:
+    """Return whether the actuator grants any knob."""
     granted = [knob.name for knob in side.space.knobs]
     if granted:
         return Symptom(
@@ -97,6 +99,7 @@ def _rights(side: Side) -> Symptom:
 
 
 def _power(root: Path) -> Iterator[Symptom]:
+    """Yield whether the rails give the board's total power."""
     monitors = find_monitors(root)
     total = " + ".join(rail.name for rail in monitors.total)
     rails = ", ".join(monitors.rails) or "no power monitor"
@@ -111,7 +114,7 @@ def _power(root: Path) -> Iterator[Symptom]:
 
 
 def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
-    """Yield what jetson-stats says, where it is there; nothing depends on it."""
+    """Yield the report of jetson-stats and its differences to ours; nothing depends on it."""
     if report.error:
         yield Symptom("jetson: jtop", True, f"not available ({report.error}); not needed")
         return

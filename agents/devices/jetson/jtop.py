@@ -1,4 +1,4 @@
-"""jetson-stats as a second opinion: asked through a process of its own, and never needed."""
+"""jetson-stats as a second, optional source, queried through a separate process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 PROBE = "agents.devices.jetson.jtop_probe"
 DEADLINE_S = 10.0
-"""Its service tells something new once a second; starting the probe takes most of it."""
+"""The service has new values once a second; most of this time is for starting the probe."""
 AGREEMENT = 0.2
-"""Its total sums all rails where a board has no rail for all, so that on AGX Orin it counts one twice."""
+"""Accepted relative difference of power. On boards without a total rail jetson-stats sums all rails, one of
+them twice on AGX Orin."""
 
 
 @dataclass(frozen=True, slots=True)
 class JtopReport:
-    """What its service tells. `error` says why it reports nothing; empty where it does."""
+    """The values of jetson-stats' service. `error` is the reason if there are none, else empty."""
 
     error: str = ""
     model: str = ""
@@ -31,12 +32,12 @@ class JtopReport:
     jetson_clocks: bool = False
 
     def disagrees(self, power_w: float) -> bool:
-        """Return whether its total is another one than ours."""
+        """Return whether its total power differs from ours by more than `AGREEMENT`."""
         return self.power_w is not None and abs(self.power_w - power_w) > AGREEMENT * power_w
 
 
 def ask_jtop(python: str = sys.executable) -> JtopReport:
-    """Return what jetson-stats tells now, within a deadline; `python` runs the probe."""
+    """Return the present report of jetson-stats, within `DEADLINE_S`; `python` runs the probe."""
     try:
         done = subprocess.run(
             [python, "-m", PROBE], capture_output=True, text=True, timeout=DEADLINE_S, check=True
@@ -49,7 +50,7 @@ def ask_jtop(python: str = sys.executable) -> JtopReport:
 
 
 def read_report(answer: Mapping[str, Any]) -> JtopReport:
-    """Return a report; what is missing, or of another kind than it should be, is left out."""
+    """Return the report of an answer; missing values and those of a wrong type are left out."""
     error = str(answer.get("error", ""))
     temperatures = answer.get("temperatures_c")
     readings = temperatures.values() if isinstance(temperatures, dict) else ()

@@ -1,7 +1,7 @@
-"""What jetson-stats' service tells, as one line of JSON: a separate process, imported by no module.
+"""Print the values of jetson-stats' service as one line of JSON, in a separate process; never imported.
 
-jetson-stats is AGPL-3.0 and optional; this is the only module that imports it. Source: its `jtop` client,
-7.2. Nothing is set through it.
+jetson-stats is AGPL-3.0 and optional; only this module imports it. Source: its `jtop` client, 7.2. Nothing
+is set through it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def report() -> dict[str, Any]:
-    """Return what the service tells now, or `error` and why it reports nothing."""
+    """Return the present values of the service, or `error` with the reason if there are none."""
     try:
         from jtop import JtopException, jtop
     except ImportError:

@@ -1,9 +1,9 @@
-"""What root writes to a Jetson board: the ceilings of GPU and CPU clocks, and a lock of the memory's.
+"""The knobs that root writes on a Jetson board: ceilings of GPU and CPU clocks, and a lock of the memory's.
 
-Sources: the kernel's drivers/devfreq/devfreq.c (a limit past the other is refused), NVIDIA's Jetson Linux
-guide and jetson_clocks for the files; that values outside the tables are rounded is what users report.
-Ours: only values of the live tables are written; a lock is read back, and reported as unset while it is
-off. Left out: Thor's memory clock, which has no file at run time.
+Sources: the kernel's drivers/devfreq/devfreq.c (a limit beyond the opposite one is refused), NVIDIA's
+Jetson Linux guide and jetson_clocks for the files; users report that values outside the tables are
+rounded. Ours: only values of the live tables are written; a lock is read back, and reported as unset while
+it is off. Left out: Thor's memory clock, which has no file at run time.
 """
 
 import time
@@ -20,18 +20,18 @@ from tuner.errors import ActuationError
 GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
 KNOBS = (GPU, MEMORY, sysfs.CPU_CLOCK)
 CHIPS = ("gp10b", "gv11b", "ga10b", "gb10b", "gpu-gpc", "gpu")
-"""What a GPU's devfreq node has in its name; Thor has another one, for video."""
+"""Parts of the name of a GPU's devfreq node; Thor has another node, for video."""
 NODES = ("sys/class/devfreq/*", "sys/devices/platform/bus@0/**/devfreq/*")
-"""The second is where the first's links lead to, where a root has no links."""
+"""The first has links to the second; a root without links has the second only."""
 BPMP = "sys/kernel/debug/bpmp/debug"
 HZ = 1_000_000
 LATE_S = 10.0
-"""The GPU's node may appear so long after the boot has come to us."""
+"""Seconds that the GPU's node may take to appear if we start during boot."""
 
 
 @dataclass(slots=True)
 class MemoryLock(FileKnob):
-    """The memory's clock: None while the firmware chooses it. One entry, of a lock and the file `rate`."""
+    """The memory's clock, None if the firmware chooses it. One entry for the lock and the file `rate`."""
 
     @property
     def names(self) -> list[str]:
@@ -39,19 +39,19 @@ class MemoryLock(FileKnob):
         return [MEMORY]
 
     def tell(self, name: str) -> tuple[Value | None, int | None]:
-        """Return the clock that is locked, in MHz."""
+        """Return the locked clock in MHz, None without a lock."""
         return self.read(), None
 
     def plan(self, value: Value | None) -> dict[str, Any]:
-        """Return the clock."""
+        """Return the entry to write for a value."""
         return {MEMORY: value}
 
     def read(self) -> Value | None:
-        """Return the clock that is locked, in MHz."""
+        """Return the locked clock in MHz, None without a lock."""
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
     def put(self, name: str, value: Value | None) -> None:
-        """Lock the clock, or release it. Raises ActuationError where that is not what it then is."""
+        """Lock the clock, or release it for None. Raises ActuationError if it reads back differently."""
         self.switch.put(str(self.switch.files[0]), "0" if value is None else "1")
         if value is not None:
             FileKnob.put(self, str(self.files[0]), round(float(value) * HZ))
@@ -60,12 +60,12 @@ class MemoryLock(FileKnob):
 
     @property
     def switch(self) -> FileKnob:
-        """Whether it is locked."""
+        """The file that turns the lock on and off."""
         return FileKnob([self.files[0].with_name("mrq_rate_locked")], ())
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
-    """Return the board at `path`, none where it is another. Raises ActuationError."""
+    """Return the board at `path`, an empty list if it is not a Jetson. Raises ActuationError."""
     root = Path(path)
     tree = root / "proc/device-tree"
     if not tree.exists() or "nvidia,tegra" not in content(tree / "compatible"):
@@ -78,7 +78,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
 
 
 def _find(root: Path, nodes: Sequence[Path]) -> dict[str, FileKnob | str]:
-    """Return the knobs that there are now."""
+    """Return the present knobs, by name."""
     knobs: dict[str, FileKnob | str] = {**sysfs.cpu_clocks(root)}
     for node in nodes:
         ladder = numbers(node / "available_frequencies")
@@ -92,7 +92,7 @@ def _find(root: Path, nodes: Sequence[Path]) -> dict[str, FileKnob | str]:
 
 
 def gpus(root: Path) -> list[Path]:
-    """Return the GPU's devfreq nodes, the one that computes first."""
+    """Return the GPU's devfreq nodes, the computing one first; empty if there are none."""
     for pattern in NODES:
         nodes = sorted(root.glob(pattern))
         if matches := [node for chip in CHIPS for node in nodes if chip in node.name]:

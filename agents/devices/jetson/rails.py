@@ -1,9 +1,9 @@
-"""A Jetson's power monitors: which rails there are, and which of them make the board's total.
+"""A Jetson's power monitors: its rails, and those that sum to the board's power.
 
 Sources: energmon's and jetson-stats' notes on the INA3221's files and addresses; the kernel's
 Documentation/hwmon/ina238.rst: `power1_input` in microwatts, and no label. A known board's total is in
-`board.KNOWN_BOARDS`; another board is measured by its labels where those make a total that some known
-board has. Rails that make none give no total, as a sum of all counts some twice.
+`board.KNOWN_BOARDS`; another board has a total if its labels include those of some known board. Otherwise
+there is no total, because a sum of all rails counts some twice.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ SENSORS = ("ina3221", "ina3221x", "ina238")
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """One measured rail: the files whose product is its power, and how many of that make a watt.
+    """One measured rail. Its power is the product of its files, in millionths of a watt.
 
-    A voltage and a current in mV and mA, or a power in µW: a million either way.
+    They are a voltage in mV and a current in mA, or a power in µW.
     """
 
     name: str
     files: tuple[Path, ...]
 
     def read_w(self) -> float:
-        """Return its power. Raises MeasurementError."""
+        """Return its power in watts. Raises MeasurementError."""
         power = 1.0
         for file in self.files:
             power *= _number(file)
@@ -40,7 +40,7 @@ class Rail:
 
 @dataclass(frozen=True, slots=True)
 class PowerMonitors:
-    """All rails of a board by name, how the sensors average, and the sensors whose rail is not known."""
+    """The rails of a board by name, the sensors' averaging, and the sensors without a label."""
 
     rails: Mapping[str, Rail]
     averaging: str
@@ -49,14 +49,14 @@ class PowerMonitors:
 
     @property
     def total(self) -> tuple[Rail, ...]:
-        """The rails whose sum is the board's power, none where that is not known."""
+        """The rails that sum to the board's power, empty if unknown."""
         totals = [self.board.total] if self.board else [board.total for board in KNOWN_BOARDS]
         whole = next((names for names in totals if self.rails.keys() >= set(names)), ())
         return tuple(self.rails[name] for name in whole)
 
     @property
     def missing_rails(self) -> str:
-        """What keeps the total from being known, in words; empty where it is."""
+        """The rails that the total lacks, for messages; empty if the total is known."""
         if self.total:
             return ""
         if self.board:
@@ -67,12 +67,12 @@ class PowerMonitors:
         return f"not found: {parts}{nameless}"
 
     def power_w(self) -> float:
-        """Return the board's power now. Raises MeasurementError."""
+        """Return the board's present power in watts. Raises MeasurementError."""
         return sum(rail.read_w() for rail in self.total)
 
 
 def find_monitors(root: Path) -> PowerMonitors:
-    """Return the power monitors of a board; the numbers of hwmon folders mean nothing."""
+    """Return the power monitors of a board; the numbers in hwmon folders' names have no meaning."""
     rails: dict[str, Rail] = {}
     averaging: set[str] = set()
     nameless: list[str] = []
@@ -100,7 +100,7 @@ def find_monitors(root: Path) -> PowerMonitors:
 
 
 def _hwmon(chip: Path) -> list[Rail]:
-    """Return the channels of JetPack 5 and later; the seventh and up are sums of shunt voltages."""
+    """Return the channels of JetPack 5 and later; from the seventh on they are sums of shunt voltages."""
     rails = []
     for label in sorted(chip.glob("hwmon/hwmon*/in[1-6]_label")):
         current = label.with_name(re.sub(r"^in(\d)_label", r"curr\1_input", label.name))

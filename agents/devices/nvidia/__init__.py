@@ -1,1 +1,1 @@
-"""NVIDIA GPUs. Imports nothing: the root process loads `knobs` from below."""
+"""NVIDIA GPUs. Imports nothing, because the root process loads `knobs` from this package."""

@@ -1,12 +1,12 @@
-"""Whether a clock lock is in force: the driver has no getter, so the clock is read under load.
+"""Checks that a clock lock is in force: NVML has no getter for it, so the clock is read under load.
 
 A lock is a ceiling. A clock below it contradicts nothing: boards list clocks that they never reach (RTX
 A6000), lower them at part load, and do so without any event reason (LACT, issue 1128). Only a clock above
-it does: the lock was lost (a resume, `nvidia-smi -rgc`), or another program has set its own.
+it does: the lock was lost (a resume, `nvidia-smi -rgc`), or another program has set a different one.
 
-Source: NVIDIA's NVML API reference for clocks and event reasons. That a set call's success only means
-"requested" is what users report (NVIDIA/open-gpu-kernel-modules, issue 1314). The times and the
-tolerances are ours.
+Source: NVIDIA's NVML API reference for clocks and event reasons. Users report that the success of a set
+call only means "requested" (NVIDIA/open-gpu-kernel-modules, issue 1314). The times and the tolerances are
+ours.
 """
 
 from __future__ import annotations
@@ -44,21 +44,25 @@ SLOWED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Power cap, hardware slowdown, sync boost, thermal slowdowns, power brake: each explains a lower clock."""
 LONGEST_SETTLE_S = 5.0
 UNSEEN_SETTLE_S = 2.0
-"""Time for a change to take effect on this GPU before one was observed."""
+"""Seconds for a change to take effect on a GPU where none has been observed yet."""
 LOOK_S = 0.02
 FULL_LOAD = 90
-"""At this utilisation, in percent, the clock is not lowered for want of work."""
+"""From this utilisation in percent on, the clock is not lowered for lack of work."""
 LEAST_LOOKS = 5
-"""How many looks of one window tell how high the clock goes."""
+"""Samples that a window needs to show the highest clock."""
 LONGEST_CLOCK = 1_000_000
 """Above any clock, in MHz."""
 CONTEST_S = 600.0
-"""A second window above the lock within this time means that another program holds its own."""
+"""A second window above the lock within this time in seconds means that another program sets the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a GPU: its SM clock (0: unknown), why it is not higher, whether it works, and always."""
+    """One sample of a GPU.
+
+    `sm_mhz` is its SM clock, 0 if unknown; `reasons` are NVML's event reasons for it. `loaded` is whether
+    the GPU works, `full` whether it is at full load.
+    """
 
     sm_mhz: int
     reasons: int
@@ -67,12 +71,12 @@ class Look:
 
     @property
     def slowed(self) -> bool:
-        """Whether something else than a lock keeps the clock down."""
+        """Whether something other than a lock keeps the clock down."""
         return bool(self.reasons & SLOWED)
 
 
 def look(gpu: Gpu) -> Look:
-    """Look at a GPU now. Raises ActuationError, DeviceLost."""
+    """Sample a GPU now. Raises ActuationError, DeviceLost."""
     clock, _ = gpu.query(
         "SM clock", pynvml.nvmlDeviceGetClock, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
@@ -86,9 +90,10 @@ def look(gpu: Gpu) -> Look:
 
 
 class ClockLock:
-    """The ceiling that was requested the GPU's clock; None where it is left to the driver.
+    """The ceiling of the GPU's clock that we have requested, in MHz; None if the driver chooses the clock.
 
-    `contradicted` is called with what a window saw above it, `seen_free` with the looks of one without.
+    `contradicted` returns the error of a window with clocks above it, from a description of the last one.
+    `seen_free` gets the samples of each window without a lock.
     """
 
     def __init__(self) -> None:
@@ -97,16 +102,16 @@ class ClockLock:
         self.seen_free: Callable[[list[Look]], None] = lambda looks: None
 
     def above(self, observed: Look) -> str:
-        """Return in words how a look under load contradicts the lock; empty where it does not."""
+        """Return how a sample under load contradicts the lock, for messages; empty if it does not."""
         if self.mhz is None or not observed.loaded or observed.sm_mhz <= self.mhz + TOLERANCE_MHZ:
             return ""
         return f"the SM clock runs at {observed.sm_mhz} MHz under load, above its lock of {self.mhz} MHz"
 
 
 def reached(looks: list[Look]) -> int | None:
-    """Return the highest clock that a board went to by itself, None where these looks do not tell it.
+    """Return the highest clock in MHz that a board reached by itself, None if the samples do not show it.
 
-    They tell it under full load, with nothing slowing it: neither power nor heat nor want of work.
+    They show it if all were under full load and nothing slowed it: power, heat or lack of work.
     """
     if len(looks) < LEAST_LOOKS or any(s.slowed or not (s.loaded and s.full) for s in looks):
         return None
@@ -117,19 +122,19 @@ class Knobs(Actuator, HoldGuard, Capped, Closing, Protocol):
     """A device behind the actuator."""
 
     def again(self) -> None:
-        """Write once more what is in force. Raises ActuationError."""
+        """Write the setting in force again. Raises ActuationError."""
         ...
 
     def leave(self, knob: str, why: str) -> None:
-        """Leave a knob to the other program that sets it, and restore the rest. Raises ActuationError."""
+        """Leave a knob to the other program that sets it, and restore the others. Raises ActuationError."""
         ...
 
 
 class FollowedKnobs:
-    """Knobs whose clock is seen to follow before a change counts as applied.
+    """Knobs of a GPU; a change counts as applied once the clock is seen to follow.
 
-    Without load nothing can be seen: the change is given the longest time that one took so far, and
-    the meter looks again in every window.
+    Without load the clock does not show it. The change is then given the longest time that one has taken
+    so far, and the meter checks the clock in every window.
     """
 
     def __init__(
@@ -153,7 +158,7 @@ class FollowedKnobs:
         lock.contradicted, lock.seen_free = self._contradicted, self._seen_free
 
     def read(self) -> Setting:
-        """Return what is in force, as far as the actuator knows. Raises ActuationError."""
+        """Return the setting in force, as far as the actuator knows it. Raises ActuationError."""
         return self._knobs.read()
 
     def apply(self, setting: Setting) -> None:
@@ -161,7 +166,7 @@ class FollowedKnobs:
 
         Raises:
             UnknownKnob, OutOfRange, DeviceBusy: nothing was changed.
-            KnobRefused: the GPU does not take a knob; it is no longer offered.
+            KnobRefused: the GPU refuses a knob, which is no longer offered.
             ActuationError: the clock stays above its lock.
         """
         before = self._lock.mhz
@@ -184,22 +189,25 @@ class FollowedKnobs:
 
     @property
     def caps(self) -> DeviceCaps:
-        """Its caps as a member of a power budget."""
+        """The caps of the device as a member of a power budget."""
         return self._knobs.caps
 
     def rest(self) -> Setting | None:
-        """Have a member at its original within its caps. Raises ActuationError."""
+        """Bring a member to its original setting within its caps, unless another setting is in force.
+
+        Returns the setting, None if another is in force. Raises ActuationError.
+        """
         setting = self._knobs.rest()
         self._expect(setting or {})
         return setting
 
     def release(self) -> None:
-        """Give the device back to its original. Raises ActuationError."""
+        """Restore the device to its original setting. Raises ActuationError."""
         self._lock.mhz = None
         self._knobs.release()
 
     def conflict(self) -> str:
-        """Return what the actuator has against what is in force; empty where nothing."""
+        """Return the actuator's objection to the setting in force; empty if it has none."""
         return self._knobs.conflict()
 
     def close(self) -> None:
@@ -207,10 +215,10 @@ class FollowedKnobs:
         self._knobs.close()
 
     def left(self) -> tuple[Space, Mapping[str, str]]:
-        """Return what is still offered, and why a knob is not: refused when it was set.
+        """Return the space still offered, and the reasons for the knobs that the GPU refused to set.
 
-        Of the clock nothing above what the board reaches, of the power limit nothing above the one that
-        is enforced, the defaults apart: they were there before.
+        It has no clock above the highest that the board reaches and no power limit above the enforced one,
+        except the defaults, which were in force before.
         """
         findings, refused = self._memory.findings, self._memory.findings.refused
         most = findings.reach_mhz or LONGEST_CLOCK
@@ -227,7 +235,7 @@ class FollowedKnobs:
         return Space(tuple(knobs)), refused
 
     def _contradicted(self, why: str) -> MeasurementError:
-        """Return what a window is that saw the clock above its lock: written once more, then left alone."""
+        """Return the error of a window above the lock, which is re-applied once, then left alone."""
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now
         if before is None or now - before > CONTEST_S:
@@ -248,20 +256,22 @@ class FollowedKnobs:
         )
 
     def _seen_free(self, looks: list[Look]) -> None:
+        """Store the highest clock of a window without a lock."""
         mhz = reached(looks)
         if mhz is not None:
             self._memory.saw_reach(mhz)
 
     def _expect(self, setting: Setting) -> None:
+        """Update the lock that windows are checked against; the default clock has none."""
         if CLOCK in setting:
             value = setting[CLOCK]
             self._lock.mhz = None if value == self._default.get(CLOCK) else int(value)
 
     def _follow(self) -> None:
-        """Return once the clock has come to rest at or below its lock. Raises ActuationError.
+        """Wait until the clock has settled at or below its lock. Raises ActuationError.
 
-        It rests at the lock, at what the board reaches, where something slows it, or wherever it has not
-        moved for a while.
+        It settles at the lock, at the board's highest clock, where something slows it, or wherever it has
+        not moved for a while.
         """
         began = self._clock.monotonic()
         findings, before, moved_s = self._memory.findings, -LONGEST_CLOCK, 0.0

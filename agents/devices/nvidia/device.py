@@ -1,4 +1,4 @@
-"""An NVIDIA GPU as an agent opens it: set through the actuator's socket, measured directly."""
+"""An NVIDIA GPU for an agent: set through the actuator's socket, measured directly."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ROLES = {
 }
 MEASURED = ("energy_j", "power_w")
 DETACH_S = 1.0
-"""An idle agent looks so often whether to release the driver."""
+"""Seconds between an idle agent's checks whether to release the driver."""
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
-    """Open `nvidia:INDEX` or `nvidia:UUID`; $JOULETUNE_ACTUATOR names another socket than usual.
+    """Open `nvidia:INDEX` or `nvidia:UUID`; $JOULETUNE_ACTUATOR replaces the actuator's usual socket.
 
     Raises:
         InvalidInput: there is no such GPU.
@@ -49,11 +49,11 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 
 def chosen(rest: str, gpus: ListedGpus) -> str:
-    """Return the UUID that NVML's index or a UUID names.
+    """Return the UUID of the GPU with an NVML index or a UUID.
 
     Raises:
         InvalidInput: there is no such GPU.
-        ActuationError, DeviceLost: it does not answer; which of those that do not a UUID names is unknown.
+        ActuationError, DeviceLost: it does not answer, or the UUID may belong to a GPU that does not.
     """
     if rest in gpus.uuids.values():
         return rest
@@ -85,7 +85,7 @@ def attach(
     every: Every = in_background,
     root: Path = Path("/"),
 ) -> Side:
-    """Return a GPU as an agent sees it; without an actuator it is only measured.
+    """Return a GPU's side for an agent; without an actuator it is only measured.
 
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
@@ -127,7 +127,7 @@ def attach(
 
 
 def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
-    """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
+    """Return the GPU's knobs behind the actuator, None if unreachable, and why knobs cannot be set."""
     cap = cap_w(gpu)
     ceilings = {} if cap is None else {LIMIT: cap}
     remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES, ceilings)
@@ -139,7 +139,7 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
 
 
 def _metrics(energy: GpuEnergy, gpu: Gpu) -> tuple[Metric, ...]:
-    """Return what is measured, each in its scope."""
+    """Return the GPU's metrics, each with its scope."""
     if energy.cannot:
         return ()
     limit = () if enforced_w(gpu) is None else (ENFORCED,)
@@ -147,9 +147,9 @@ def _metrics(energy: GpuEnergy, gpu: Gpu) -> tuple[Metric, ...]:
 
 
 def _memory_by_choice(space: Space) -> Space:
-    """Return the space with the memory's clock for studies that name it only.
+    """Return the space with the memory's clock only for studies that name it.
 
-    On an RTX 5090 any finite memory lock moves performance by up to 32 %, also one at the clock that runs
+    On an RTX 5090 any finite memory lock changes performance by up to 32 %, even one at the present clock
     (NVIDIA/open-gpu-kernel-modules, issue 1265).
     """
     knobs = (replace(k, by_choice=True) if k.name == MEMORY else k for k in space.knobs)
@@ -157,5 +157,5 @@ def _memory_by_choice(space: Space) -> Space:
 
 
 def board_name(gpu: Gpu) -> str:
-    """Return the board's name, as far as it reports one."""
+    """Return the board's name, `UNNAMED` if it reports none."""
     return str(gpu.query("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

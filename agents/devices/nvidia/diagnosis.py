@@ -1,4 +1,4 @@
-"""What is well and what is not with the NVIDIA GPUs of a host, each with a one-line cure.
+"""Diagnosis of the NVIDIA GPUs of a host: their symptoms, each with a one-line cure.
 
 Reads only.
 """
@@ -35,12 +35,12 @@ NO_GPU = (
 
 
 def examine_host(root: Path) -> Iterator[Symptom]:
-    """Yield everything there is to say about the GPUs of the host at `root`, by its own clock."""
+    """Yield the symptoms of the GPUs of the host at `root`, by the host's clock."""
     return examine(root, actuator_socket(root), HostClock())
 
 
 def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
-    """Yield everything there is to say about the GPUs."""
+    """Yield the symptoms of the host's GPUs."""
     about = "NVIDIA GPU (NVML)"
     try:
         gpus = listed()
@@ -69,7 +69,7 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
 
 
 def _board(knobs: NvidiaKnobs) -> str:
-    """Return what a GPU calls itself, else its UUID."""
+    """Return a GPU's name, or its UUID if the name cannot be read."""
     try:
         return knobs.board
     except TuningError:
@@ -79,6 +79,7 @@ def _board(knobs: NvidiaKnobs) -> str:
 def _one(
     name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock, root: Path
 ) -> Iterator[Symptom]:
+    """Yield the symptoms of one GPU."""
     gpu = Gpu(knobs.uuid)
     yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
     ranges, refused = knobs.ranges(), refusals(gpu)
@@ -103,6 +104,7 @@ def _one(
 
 
 def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
+    """Return whether the actuator grants any knob of the GPU."""
     about = f"{name}: permission to set"
     remote, cannot = reached(socket, gpu, clock)
     if remote is None:
@@ -117,6 +119,7 @@ def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
 
 
 def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
+    """Return whether the GPU's energy is shared with other users."""
     about, shared = f"{name}: sharing", shared_by(gpu, root)
     if shared:
         cure = "set energy_share in the study's terms, or run one workload on the GPU"
@@ -126,6 +129,7 @@ def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
 
 
 def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
+    """Yield a symptom if persistence mode is off."""
     mode, _ = gpu.query("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
     if mode == 0:
         yield Symptom(
@@ -136,6 +140,7 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
 
 
 def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
+    """Yield the GPU's workload power profiles, if it has them."""
     profiles = power_profiles(gpu)
     if profiles is not None:
         requested = f"{named(profiles.requested)} requested"
@@ -145,7 +150,7 @@ def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
 
 
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
-    """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
+    """Return the highest clock under load; below the listed maximum a lock or the board may limit it."""
     about = f"{name}: foreign clock lock"
     most, reason = gpu.query("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
     if most is None:
@@ -172,6 +177,7 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
 
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
+    """Return whether a cap or another program's limit is in force."""
     about = f"{name}: foreign power limit"
     limits = [
         gpu.query(subject, function)

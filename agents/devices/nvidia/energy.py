@@ -1,11 +1,10 @@
-"""A GPU's energy: its total-energy counter where that agrees with power under load, else power integrated.
+"""A GPU's energy: its total-energy counter if that agrees with power under load, else integrated power.
 
 Sources: NVIDIA's NVML API reference (millijoules since the driver was loaded, Volta and later; field values
-185 and 186, power scopes). That the counter steps about every 100 ms is reported by ml.energy ("Thermally
-Stable Profiling"); that power is sampled a quarter of the time on A100 and H100 by Yang et al. (arXiv
-2312.02741); that an idle counter may show 0.57 of what power adds up to by zeus, issue 181; that a GH200's
-counter is the module's by zeus, PR 172. The check of one against the other, and reading at the counter's
-steps, are ours.
+185 and 186, power scopes). The counter steps about every 100 ms (ml.energy, "Thermally Stable Profiling").
+Power is sampled a quarter of the time on A100 and H100 (Yang et al., arXiv 2312.02741). An idle counter may
+show 0.57 of the integrated power (zeus, issue 181). A GH200's counter is the module's (zeus, PR 172). Ours:
+the check of the counter against power, and readings at the counter's steps.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from tuner.core import Clock, Fact, MeasurementError
 GPU: int = pynvml.NVML_POWER_SCOPE_GPU
 MODULE: int = pynvml.NVML_POWER_SCOPE_MODULE
 FIELDS = (pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE)
-"""The power now, and its mean over a second (Ampere and later, without GA100); either may be missing."""
+"""The present power, and its mean over a second (Ampere and later, except GA100); either may be missing."""
 CHECK_S = 10.0
 LEAST_STEPS = 5
 AGREEMENT = 0.15
-"""The counter is trusted when it is within this share of the integral of power."""
+"""The counter is trusted if it is within this share of the integral of power."""
 STEADY = 0.15
-"""Power is steady when its mean over each fifth of the check is within this share of the whole mean."""
+"""Power is steady if its mean over each fifth of the check is within this share of the whole mean."""
 PARTS = 5
 POLL_S = 0.01
 STEP_S = 0.1
-"""The counter moves about this often."""
+"""The counter steps about this often, in seconds."""
 LONGEST_STEP_S = 0.3
 MOST_W = 4000.0
-"""No GPU draws more, nor a module of a GPU and its CPU; one that reports its greatest limit, twice that."""
+"""Upper bound of a GPU's power, or a module's of GPU and CPU; with a reported limit, twice that limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterCheck:
-    """The energy counter over the integral of power, in the scope that it fits best; 0: it hardly moves."""
+    """The energy counter over the integral of power, in the best fitting scope; 0 if it hardly moves."""
 
     ratio: float
     scope: int
@@ -61,9 +60,9 @@ class _Sample:
 
 
 def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
-    """Return the power now in watts, by field and scope, of those that this GPU tells.
+    """Return the present power in watts by field and scope, as far as this GPU reports it.
 
-    What it reports without fields counts as the mean over a second, of scope GPU.
+    Power reported without fields counts as the mean over a second in scope GPU.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -82,11 +81,11 @@ def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
 
 
 def power_w(gpu: Gpu, scope: int) -> float:
-    """Return the power of a scope now, in watts; where only its mean over a second is available, that mean.
+    """Return a scope's present power in watts; its mean over a second if only that is available.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
-        MeasurementError: it does not tell it.
+        MeasurementError: it does not report the power.
     """
     powers = powers_w(gpu)
     for field in FIELDS:
@@ -96,7 +95,7 @@ def power_w(gpu: Gpu, scope: int) -> float:
 
 
 def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
-    """Compare the counter with power over 10 s, in every field and scope; None unless the load was steady.
+    """Compare the counter with power over 10 s in every field and scope; None if the load was unsteady.
 
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
@@ -120,6 +119,7 @@ def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
 
 
 def _samples(gpu: Gpu, clock: Clock) -> Iterator[_Sample]:
+    """Yield the counter and the power for `CHECK_S`."""
     until = clock.monotonic() + CHECK_S
     while (now := clock.monotonic()) < until:
         yield _Sample(now, counter_mj(gpu), powers_w(gpu))
@@ -127,13 +127,14 @@ def _samples(gpu: Gpu, clock: Clock) -> Iterator[_Sample]:
 
 
 def _is_steady(watts: Sequence[float]) -> bool:
+    """Return whether the mean of each fifth is within `STEADY` of the whole mean."""
     size, whole = max(1, len(watts) // PARTS), fmean(watts)
     parts = [watts[n : n + size] for n in range(0, size * PARTS, size)]
     return all(abs(fmean(part) - whole) <= STEADY * whole for part in parts if part)
 
 
 class CounterJoules:
-    """The counter, read at its steps: a reading waits for the next one, at most 0.3 s."""
+    """Energy of the counter, read at its steps: a reading waits at most 0.3 s for the next one."""
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
         self._gpu = gpu
@@ -145,10 +146,10 @@ class CounterJoules:
         self._most_w = 2.0 * limits[1] / 1000.0 if limits and limits[1] else MOST_W
 
     def read(self) -> float:
-        """Return joules up to the step just passed.
+        """Return the joules up to the step just passed.
 
         Raises:
-            MeasurementError: the counter ran backwards, or up by more than the GPU can draw.
+            MeasurementError: the counter ran backwards, or rose by more than the GPU can draw.
             ActuationError: it does not answer.
         """
         if self._clock.monotonic() - self._last_s < STEP_S:
@@ -160,13 +161,14 @@ class CounterJoules:
         return self._joules
 
     def close(self) -> None:
-        """Nothing happens in between."""
+        """Do nothing: there is no background work."""
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return nothing: the window compares it with the power."""
+        """Return no facts: the window compares the counter with power."""
         return ()
 
     def _at_step(self, before: int) -> int:
+        """Return the counter once it differs from `before`, or after 0.3 s; in mJ."""
         until = self._clock.monotonic() + LONGEST_STEP_S
         now = before
         while now == before and self._clock.monotonic() < until:

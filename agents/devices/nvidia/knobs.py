@@ -1,11 +1,11 @@
-"""What root writes to an NVIDIA GPU: locked clocks and the power limit.
+"""The knobs that root writes on an NVIDIA GPU: locked clocks and the power limit.
 
-Sources: NVIDIA's NVML API reference. NVML has no getter for a clock lock, so `read` tells None and
-restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock
-is a ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
+Source: NVIDIA's NVML API reference. NVML has no getter for a clock lock: `read` returns None for it, and
+restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock is a
+ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
 
-The process connects once and never asks a driver again that was restarted: DeviceLost ends the process,
-and the next one finds what there is. Agents, who live on, have `nvml` for that.
+The process connects once and never calls a restarted driver again: DeviceLost ends the process, and the
+next one finds the present GPUs. Agents outlive such a restart and use `nvml` instead.
 """
 
 import logging
@@ -25,37 +25,37 @@ CLOCK = "gpu.clock_mhz"
 MEMORY = "gpu.mem_clock_mhz"
 LIMIT = "gpu.power_limit_w"
 LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
-"""Knob to what NVML calls its lock, in nvmlDeviceSet… and nvmlDeviceReset…"""
+"""Knob to the name of its lock in nvmlDeviceSet… and nvmlDeviceReset…"""
 
 ABSENT = frozenset({3, 13, 25, 26})
 """NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: not offered."""
 NO_DATA = ABSENT | {2, 4, 6, 17, 21, 27}
-"""Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no data."""
+"""ABSENT and INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no value."""
 REFUSED = ABSENT | {4, 17, 24}
-"""Besides NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: a setter that answers so takes no value."""
+"""ABSENT and NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: the setter accepts no value."""
 RESTARTED = frozenset({1, 9, 18})
-"""UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver under us is another one."""
+"""UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver was replaced."""
 LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
 TOLERANCE_MHZ = 30
-"""Two steps of today's boards: the clock that is reported wanders by one."""
+"""Two steps of today's boards: the reported clock varies by one."""
 UNNAMED = "NVIDIA GPU"
 VGPU = 2
-"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host can set knobs."""
 STEP_MHZ = 15
-"""The step of every list of SM clocks that boards since Volta have shown, as far as reports tell."""
+"""The step of all SM clock lists that have been reported for boards since Volta."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
 VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
-"""The first with locked clocks, the first with locked memory clocks; what a newer one may tell."""
+"""Architectures: the first with locked clocks, the first with locked memory clocks; a newer one's value."""
 
 
 def code_of(error: Any) -> int:  # noqa: ANN401 - the binding is untyped
-    """Return the number of an error of NVML's binding, which has another kind for FUNCTION_NOT_FOUND."""
+    """Return the number of an NVML error; the binding's class for FUNCTION_NOT_FOUND has none."""
     return int(getattr(error, "value", 13))
 
 
 def driver_version(_handle: object) -> str:
-    """Return the driver's version, asked for like everything else."""
+    """Return the driver's version; the parameter makes it callable like the functions of a device."""
     return str(pynvml.nvmlSystemGetDriverVersion())
 
 
@@ -72,18 +72,18 @@ class NvidiaKnobs:
 
     @property
     def board(self) -> str:
-        """What the GPU calls itself."""
+        """The GPU's name, `UNNAMED` if it reports none."""
         return str(self._optional(pynvml.nvmlDeviceGetName) or UNNAMED)
 
     @property
     def defaults(self) -> Mapping[str, Value]:
-        """The power limit after a boot, in watts, where the GPU reports it."""
+        """The power limit after a boot in watts, if the GPU reports it."""
         mw = self._optional(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
         return {} if mw is None else {LIMIT: _watts(mw)}
 
     @property
     def epoch(self) -> str:
-        """The driver's version and the kernel's number for its module: both differ after a reload."""
+        """The driver's version and the inode of its module: both differ after a reload."""
         return f"{self._call(driver_version)}/{[p.stat().st_ino for p in self._modules.glob('nvidia')]}"
 
     @cached_property
@@ -95,23 +95,23 @@ class NvidiaKnobs:
         return dict(self._offered)
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
+        """Return the power limit in watts if the GPU has one, and None for each clock lock."""
         mw = self._optional(pynvml.nvmlDeviceGetPowerManagementLimit)
         limit = {} if mw is None else {LIMIT: _watts(mw)}
         return {**dict.fromkeys(LOCKS), **limit}
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:
-        """Return whether a clock runs above its lock: another program has set its own, or none."""
+        """Return whether a clock runs above its lock: another program has changed or removed the lock."""
         kind = {CLOCK: SM, MEMORY: MEM}.get(knob)
         if kind is None or wrote is None:
             return False
         return int(self._call(pynvml.nvmlDeviceGetClock, kind, NOW)) > float(wrote) + TOLERANCE_MHZ
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob; a lock is requested here, and only the clock under load shows it in force.
+        """Set a knob; for a lock success means "requested", and only the clock under load shows it.
 
-        None unlocks a clock, or sets the default power limit. Whether the value is offered is not
-        asked: the original must be restored, whatever is offered now.
+        None unlocks a clock, or sets the default power limit. The value need not be among the offered
+        ones, because the original must be restored, whatever is offered now.
         """
         if knob == LIMIT:
             default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
@@ -127,7 +127,7 @@ class NvidiaKnobs:
     def _call(
         self, function: Callable[..., Any], *arguments: object, absent: Collection[int] = ()
     ) -> Any:  # noqa: ANN401
-        """Return what an NVML function of a device answers, None where its error is one of `absent`."""
+        """Return the result of an NVML function of a device, None if its error is one of `absent`."""
         try:
             return function(self._handle, *arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
@@ -138,7 +138,7 @@ class NvidiaKnobs:
             raise kind(f"{self.uuid}: {function.__name__}: {error}", hint=hint) from error
 
     def _set(self, knob: str, function: Callable[..., Any], *arguments: object) -> None:
-        """Call a setter. Raises KnobRefused where it takes no value at all."""
+        """Call a setter. Raises KnobRefused if it accepts no value at all."""
         try:
             self._call(function, *arguments)
         except ActuationError as error:
@@ -151,15 +151,15 @@ class NvidiaKnobs:
             ) from error
 
     def _optional(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Return the answer, None where this GPU tells none."""
+        """Return the result, None if this GPU does not report it."""
         return self._call(function, *arguments, absent=NO_DATA)
 
     def _supported(self) -> Mapping[str, Any]:
-        """Return what the GPU supports, knob by knob; why it refuses the others, agents find out.
+        """Return the supported values of each knob; agents find the reasons for missing knobs.
 
-        A knob is offered where what it sets can be read: laptops report the range of a power limit that
-        cannot be read or set. Of the power limit whole watts; any other within the device's own limits can
-        be written, too: that may be its original.
+        A knob is offered if its value can be read: laptops report the range of a power limit that cannot
+        be read or set. Power limits are offered in whole watts; any other within the device's limits can
+        also be written, because it may be the original.
         """
         if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return {}
@@ -177,7 +177,7 @@ class NvidiaKnobs:
         return supported
 
     def _clocks(self, memory: Collection[int]) -> Any:  # noqa: ANN401
-        """Return the SM clocks, from the least to the greatest where the driver lists none (GB10)."""
+        """Return the SM clocks; if the driver lists none (GB10), in steps between its two ends."""
         if memory:
             return self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         ends = self._optional(pynvml.nvmlDeviceGetMinMaxClockOfPState, SM, pynvml.NVML_PSTATE_0)
@@ -185,14 +185,14 @@ class NvidiaKnobs:
 
 
 def _watts(mw: int) -> Value:
-    """Return milliwatts in watts, whole where they are."""
+    """Return milliwatts in watts, as an integer if possible."""
     return mw / 1000.0 if mw % 1000 else mw // 1000
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
     """Return the knobs of every GPU that answers; see `unanswered` for the others.
 
-    `root` is where the kernel shows the driver's module.
+    The kernel's view of the driver's module is below `root`.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
@@ -201,7 +201,7 @@ def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
 
 
 def unanswered() -> dict[str, str]:
-    """Return the GPUs that NVML counts and that do not answer, by NVML's index, and why.
+    """Return the reasons why counted GPUs do not answer, by NVML's index.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
@@ -211,6 +211,7 @@ def unanswered() -> dict[str, str]:
 
 
 def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
+    """Return every GPU that NVML counts by its index: its knobs, or the error of its first call."""
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()

@@ -1,8 +1,7 @@
-"""The power limit that is in force, which may be lower than the one that was requested.
+"""The power limit in force, which may be lower than the requested one.
 
-Source: NVIDIA's NVML API reference: nvmlDeviceGetEnforcedPowerLimit is the least of all limits, those set
-out of band (a BMC, a rack's power manager, the module of a GB200) among them; it cannot be raised from the
-host.
+Source: NVIDIA's NVML API reference: nvmlDeviceGetEnforcedPowerLimit is the lowest of all limits, including
+those set out of band (a BMC, a rack's power manager, the module of a GB200); the host cannot raise it.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from agents.devices.nvidia.nvml import Gpu
 from tuner.core import Metric, OverDevices, Quantity
 
 ENFORCED = Metric("enforced_limit_w", quantity=Quantity("W", over_devices=OverDevices.SUM))
-"""The lowest limit that was in force within a window."""
+"""The lowest limit in force within a window."""
 LEAST_GAP_W = 1.0
-"""Limits that differ by less are the same: boards round."""
+"""Limits that differ by less are equal: boards round."""
 
 
 def enforced_w(gpu: Gpu) -> float | None:
-    """Return the limit in force in watts, None where the GPU does not tell it.
+    """Return the limit in force in watts, None if the GPU does not report it.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -29,7 +28,7 @@ def enforced_w(gpu: Gpu) -> float | None:
 
 
 def cap_w(gpu: Gpu) -> float | None:
-    """Return the cap that keeps the limit in force below the one that was requested; None without one.
+    """Return the limit in force in watts if it is below the requested one; otherwise None.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.

@@ -1,7 +1,7 @@
-"""The meter of an NVIDIA GPU; it needs no rights. Windows over energy, throttling and other processes.
+"""The meter of an NVIDIA GPU: windows over energy, throttling and other processes. It needs no rights.
 
 Source: NVIDIA's NVML API reference (field values 74, 76 and 269 to 271 count nanoseconds). With MIG the
-board is measured, all instances together: NVML has no energy of an instance.
+board is measured with all instances together: NVML has no energy of an instance.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 THROTTLES = MappingProxyType(
     {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
 )
-"""NVML's field to the reason; each counts the nanoseconds it was in force."""
+"""NVML's field to the throttle reason; each counts the nanoseconds for which it was in force."""
 MOST_ABOVE = 0.5
-"""The share of looks under load that may be above the clock lock before the window is void."""
+"""Share of samples under load with a clock above the lock, beyond which the window is discarded."""
 MOST_UNKNOWN = 0.5
-"""The share of a window without an answer whose the processes are before its foreign load is unknown."""
+"""Share of a window with unidentified processes, beyond which its foreign load is unknown."""
 UNLISTED = "NVML lists no process although the GPU is busy; a PID namespace hides them"
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `end` ends what happens beside them.
+    """Open windows on one GPU; `end` stops its periodic check for detached GPUs.
 
-    `index` is NVML's number of it, `others` are the host's other GPUs by theirs.
+    `index` is its NVML index; `others` are the host's other GPUs by theirs.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GpuMeter:
         self._unknown = ""
 
     def start(self) -> GpuWindow:
-        """Open a window now, or in 10 s, after the energy counter has been checked under load.
+        """Open a window, after 10 s if the energy counter must first be checked under load.
 
         Raises:
             MeasurementError: the GPU does not answer.
@@ -86,15 +86,15 @@ class GpuMeter:
 
     @property
     def source(self) -> str:
-        """Where its energy comes from now."""
+        """The present source of its energy, for messages."""
         return self.energy.source
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
-        """Update the identified processes of this workload."""
+        """Replace the workload to which processes are attributed."""
         self.owners = replace(self.owners, workload=workload)
 
     def computing(self, *, loaded: bool) -> Attribution:
-        """Return whose the processes are that compute on the GPU now; `loaded` is whether any does.
+        """Return the owners of the processes that now compute on the GPU; `loaded`: whether it is busy.
 
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
@@ -105,14 +105,14 @@ class GpuMeter:
         return self.owners.attribute(pids)
 
     def use(self, *, ours: bool, looks: Sequence[Look], why: str) -> DeviceUse:
-        """Return what the workload's processes compute on, by the looks of a window.
+        """Return the devices on which the workload's processes compute, for the samples of a window.
 
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
         elsewhere: dict[str, str] = {}
         for index, gpu in self._others.items():
-            with suppress(ActuationError):  # that one is lost
+            with suppress(ActuationError):  # the other GPU is lost
                 pids, _ = computing(gpu)
                 if pids and self.owners.attribute(pids).ours:
                     elsewhere[f"nvidia:{index}"] = f"GPU {index} ({gpu.uuid})"
@@ -129,7 +129,7 @@ class GpuMeter:
         )
 
     def say_unknown(self, why: str) -> None:
-        """Log once that foreign load is unknown, and once that it is available again."""
+        """Log once when foreign load becomes unknown, and once when it is known again."""
         if bool(why) != bool(self._unknown):
             event = "foreign_load_unknown" if why else "foreign_load_known"
             log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)
@@ -137,7 +137,7 @@ class GpuMeter:
 
 
 def computing(gpu: Gpu) -> tuple[set[int], str]:
-    """Return the processes that compute on a GPU, clients of MPS included, or why they are unknown.
+    """Return the processes that compute on a GPU, MPS clients included, and the reason if they are unknown.
 
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
@@ -148,7 +148,7 @@ def computing(gpu: Gpu) -> tuple[set[int], str]:
 
 
 class GpuWindow:
-    """One window. Every reading also looks at the clock and at who else computes."""
+    """One window. Every reading also samples the clock and the computing processes."""
 
     def __init__(self, meter: GpuMeter) -> None:
         self._meter = meter
@@ -170,7 +170,7 @@ class GpuWindow:
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
-        """Return the totals so far; energy only once there is any.
+        """Return the totals so far; energy only once some has been counted.
 
         Raises:
             MeasurementError: the GPU is lost, its driver was restarted, or a counter ran backwards.
@@ -181,12 +181,12 @@ class GpuWindow:
             return self._shown()
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed.
+        """Close the window and return its totals, estimates and facts.
 
         Raises:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
                 its lock.
-            SettingContested: it did not, for the second time; its lock was left to another program.
+            SettingContested: it did not follow for the second time; its lock was left to another program.
         """
         if self._closed is None:
             try:
@@ -207,6 +207,7 @@ class GpuWindow:
         return self._closed
 
     def _shown(self) -> Reading:
+        """Take a reading of all sources now."""
         self._look_at_power()
         joules = 0.0 if self._joules is None else self._joules.read()
         totals = {f"throttled_{why}_s": s for why, s in self._since().items()}
@@ -220,7 +221,7 @@ class GpuWindow:
         return Reading(totals, notes=self._notes())
 
     def _attributed(self, observed: Look) -> float:
-        """Return for how many seconds foreign processes have computed, up to this look."""
+        """Return the seconds for which foreign processes have computed, up to this sample."""
         attribution = self._meter.computing(loaded=observed.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now
@@ -231,7 +232,7 @@ class GpuWindow:
         return self._foreign_s
 
     def _notes(self) -> dict[str, str]:
-        """Return in words what the window cannot tell, and the power profiles in force."""
+        """Return notes on unknown foreign load and on the power profiles in force."""
         unknown = self._unknown_s > MOST_UNKNOWN * (self._last_s - self._began)
         self._meter.say_unknown(self._unknown if unknown else "")
         notes = {FOREIGN_LOAD: f"unknown: {self._unknown}"} if unknown else {}
@@ -242,6 +243,7 @@ class GpuWindow:
         return notes
 
     def _since(self) -> dict[str, float]:
+        """Return the seconds of throttling since the window began, by reason. Raises MeasurementError."""
         now = throttle_s(self._meter.gpu)
         passed = {k: now[k] - before for k, before in self._throttled.items() if k in now}
         if any(seconds < 0.0 for seconds in passed.values()):
@@ -252,6 +254,7 @@ class GpuWindow:
         return passed
 
     def _see(self) -> Look:
+        """Sample the GPU and record whether its clock is above the lock."""
         observed = look(self._meter.gpu)
         self._looks.append(observed)
         wrong = self._meter.lock.above(observed)
@@ -259,7 +262,7 @@ class GpuWindow:
         return observed
 
     def _note_moving(self, joules: float, observed: Look) -> None:
-        """Note for how long the counter has stood: while the GPU worked, or from the beginning."""
+        """Record the longest time that the counter stood still under load, or before it first moved."""
         now = self._last_s
         if joules > self._counted_j or not (observed.loaded or not joules):
             self._moved_s = now
@@ -274,7 +277,7 @@ class GpuWindow:
                 self._power_j, self._why_no_power = None, error.message
 
     def _energy_facts(self, shown: Reading) -> tuple[Fact, ...]:
-        """Return what the energy counter and the power beside it show."""
+        """Return the facts on the energy counter and the power beside it."""
         if self._joules is None or not self._by_counter:
             return self._joules.facts() if self._joules else ()
         power, idle = self._power, [one for one in self._looks if not one.loaded]
@@ -294,7 +297,7 @@ class GpuWindow:
         )
 
     def _check_counter(self, shown: Reading) -> None:
-        """Check the energy counter once load has come; one that counts wrong spoils the window."""
+        """Check the energy counter once there is load. Raises MeasurementError if it counts wrong."""
         energy, uuid = self._meter.energy, self._meter.gpu.uuid
         try:
             demand(*self._energy_facts(shown))
@@ -310,7 +313,7 @@ class GpuWindow:
             )
 
     def _check_clock(self) -> None:
-        """Judge what was seen of the clock. Raises MeasurementError."""
+        """Check the window's clocks against the lock. Raises MeasurementError."""
         if len(self._above) > MOST_ABOVE * sum(observed.loaded for observed in self._looks):
             raise self._meter.lock.contradicted(self._above[-1])
         if self._meter.lock.mhz is None:
@@ -318,7 +321,7 @@ class GpuWindow:
 
 
 def throttle_s(gpu: Gpu) -> dict[str, float]:
-    """Return for how long each reason has throttled the GPU, without those it does not count.
+    """Return the seconds for which each reason that the GPU counts has throttled it.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -333,7 +336,7 @@ def throttle_s(gpu: Gpu) -> dict[str, float]:
 
 @contextmanager
 def measuring() -> Iterator[None]:
-    """Turn a GPU that does not answer into a MeasurementError."""
+    """Raise a MeasurementError for a GPU that does not answer."""
     try:
         yield
     except ActuationError as error:

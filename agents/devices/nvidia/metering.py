@@ -1,8 +1,8 @@
-"""Which energy of a GPU is used, in which scope, and when its counter is checked.
+"""The choice of a GPU's energy source and its scope, and the time of the counter's check.
 
-A counter is judged only under load, and not before there is any: what an idle one shows means nothing.
-Until then it is used where it can only be the GPU's; where the module (GPU, CPU and memory in one) tells
-its power, too, the GPU's power is integrated, so that a CPU beside it is not counted twice.
+A counter is checked only under load, because an idle one shows nothing reliable. Until then it is used if
+it can only be the GPU's. If the module (GPU, CPU and memory in one) reports power too, the GPU's power is
+integrated instead, so that a CPU measured beside it is not counted twice.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tuner.core import Clock, Scope
 log = logging.getLogger(__name__)
 
 MOST_CHECKS = 3
-"""How many checks may find the load unsteady before the counter stays unchecked: each takes 10 s."""
+"""Checks of 10 s each that may find the load unsteady; after them the counter stays unchecked."""
 WITNESS_GAP_S = 5.0
-"""The counter's second witness may be sampled so seldom: what it misses widens the tolerance."""
+"""Longest gap in seconds between samples of the counter's second witness: a gap widens the tolerance."""
 AVERAGING_S = 1.2
-"""Some boards tell power only as a mean over the last second; a change shows fully after that."""
+"""Some boards report power only as a mean over the last second: a change shows fully after this time."""
 
 
 class GpuEnergy:
-    """Opens the energy of one GPU; `cannot` says why there is none, empty where there is.
+    """Open the energy of one GPU; `cannot` is the reason if there is none, else empty.
 
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
@@ -56,7 +56,7 @@ class GpuEnergy:
 
     @property
     def check(self) -> CounterCheck | None:
-        """What the counter showed under load, None where it has not been checked."""
+        """The result of the counter's check under load, None if it has not been checked."""
         findings = self._memory.findings
         if findings.loaded_ratio is None:
             return None
@@ -64,7 +64,7 @@ class GpuEnergy:
 
     @property
     def due(self) -> bool:
-        """Whether the counter can be checked, and has not been."""
+        """Whether the counter can be checked and has not been."""
         both = self.has_counter and bool(self._scopes)
         return both and self.check is None and self._checks < MOST_CHECKS
 
@@ -79,7 +79,7 @@ class GpuEnergy:
 
     @property
     def scope(self) -> Scope:
-        """What its numbers are about."""
+        """The scope of its numbers."""
         return Scope.MODULE if self._power_scope == MODULE else Scope.BOARD
 
     @property
@@ -90,13 +90,13 @@ class GpuEnergy:
 
     @property
     def lag_s(self) -> float:
-        """How long it continues showing what was before a change, in seconds."""
+        """Seconds after a change until its numbers no longer include the time before."""
         sure = self.by_counter and (self.check is not None or not self._scopes)
         return 0.0 if sure else AVERAGING_S
 
     @property
     def source(self) -> str:
-        """Where its numbers come from, with their scope; empty where there are none."""
+        """The source of its numbers with their scope, for messages; empty if there is none."""
         if self.cannot:
             return ""
         owner = "module's" if self._power_scope == MODULE else "GPU's"
@@ -106,24 +106,25 @@ class GpuEnergy:
         return f"the {owner} power, integrated ({scope}; {self._counter_note()})"
 
     def open(self) -> Joules:
-        """Begin to count. Raises ActuationError, DeviceLost, MeasurementError."""
+        """Start counting. Raises ActuationError, DeviceLost, MeasurementError."""
         if self.by_counter:
             return CounterJoules(self._gpu, self._clock)
         return self._integral(LONGEST_GAP_S)
 
     def witness(self) -> IntegratedJoules | None:
-        """Begin to integrate the power beside the counter; None where nothing is beside it.
+        """Start integrating the power beside the counter; None if the counter or the power is missing.
 
         Raises ActuationError, DeviceLost, MeasurementError.
         """
         return self._integral(WITNESS_GAP_S) if self.by_counter and self._scopes else None
 
     def _integral(self, longest_gap_s: float) -> IntegratedJoules:
+        """Start integrating the power of the chosen scope."""
         power = partial(power_w, self._gpu, self._power_scope)
         return IntegratedJoules(power, self._clock, self._every, MOST_W, longest_gap_s)
 
     def judge(self) -> None:
-        """Check the counter under the load there is now; takes 10 s. Raises ActuationError, DeviceLost."""
+        """Check the counter under the present load for 10 s. Raises ActuationError, DeviceLost."""
         self._checks += 1
         check = check_counter(self._gpu, self._clock)
         if check is None:
@@ -132,7 +133,7 @@ class GpuEnergy:
         log.info("event=energy_counter device=%s seen=%r", self._gpu.uuid, self.source)
 
     def doubt(self) -> None:
-        """Have the counter checked again: it stood still."""
+        """Have the counter checked again, because it counted wrong."""
         self._memory.forget_counter()
         self._checks = 0
 
@@ -141,6 +142,7 @@ class GpuEnergy:
         return MODULE if self._scopes == {MODULE} else GPU
 
     def _counter_note(self) -> str:
+        """Return the state of the counter's check, for messages."""
         if not self.has_counter:
             return self._no_counter
         if self.check is None:

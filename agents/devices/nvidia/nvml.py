@@ -1,7 +1,7 @@
-"""NVML as everybody here calls it: one GPU by its UUID, and NVML's errors as ours.
+"""NVML for agents: one GPU by its UUID, with NVML's errors raised as TuningError.
 
-Source: NVIDIA's NVML API reference (nvmlReturn_t, device queries and commands). What each error means
-for us, and that a GPU is found again after its driver was restarted, is our choice.
+Source: NVIDIA's NVML API reference (nvmlReturn_t, device queries and commands). Ours: the meaning of each
+error here, and that a GPU is found again after a restart of its driver.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tuner.errors import ActuationError, DeviceLost, TuningError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
-"""No process has connected more often than this."""
+"""Upper bound of NVML connections that a process has open."""
 
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 GONE = frozenset({15, 16, 28})
-"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: for any request, the GPU does not work."""
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU does not work, for any request."""
 LIFT = "when it is done: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
-"""A call that takes longer is given up: the choice of the actuator's default, too."""
+"""A call that takes longer is given up; also the actuator's default."""
 
 INIT_S = 60.0
-"""What the first call of a process is given: a driver without persistence mode takes 1 to 3 s a GPU."""
+"""Deadline of a process's first call: without persistence mode a driver takes 1 to 3 s per GPU."""
 SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
 
 HINTS = MappingProxyType(
@@ -53,7 +53,7 @@ HINTS = MappingProxyType(
 
 
 def translated(error: Any, subject: str) -> TuningError:  # noqa: ANN401 - the binding is untyped
-    """Return NVML's error as ours: DeviceLost where the GPU is gone, else ActuationError."""
+    """Return NVML's error as a TuningError: DeviceLost if the GPU is gone, else ActuationError."""
     code = int(error.value)
     if code in RESTARTED:
         text = f"{subject}: the NVIDIA driver was restarted or is not loaded ({error})"
@@ -65,19 +65,19 @@ def translated(error: Any, subject: str) -> TuningError:  # noqa: ANN401 - the b
 
 
 def in_time(subject: str, job: Callable[[], Any], seconds: float | None = None) -> Any:  # noqa: ANN401
-    """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
+    """Return the result of a call into the driver, made in a thread so that a hanging one is given up.
 
-    The thread is left behind: nothing can end a call that the kernel does not let go.
+    The thread is left behind: nothing can end a call that hangs in the kernel.
 
     Raises:
-        Late: there is no answer within `seconds`, `DEADLINE_S` where none are given.
+        Late: there is no result within `seconds`, by default `DEADLINE_S`.
     """
     answer: futures.Future[Any] = futures.Future()
 
     def work() -> None:
         try:
             answer.set_result(job())
-        except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
+        except pynvml.NVMLLibraryMismatchError:  # the binding's error for FUNCTION_NOT_FOUND here
             answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
         except Exception as error:  # noqa: BLE001 - raised in the calling thread
             answer.set_exception(error)
@@ -91,7 +91,7 @@ def in_time(subject: str, job: Callable[[], Any], seconds: float | None = None) 
 
 
 class Late(DeviceLost):
-    """A call has not come back. The GPU is not asked anything else until it has."""
+    """A call that has not returned. The GPU gets no other call until it has."""
 
     def __init__(self, subject: str, answer: futures.Future[Any], seconds: float) -> None:
         super().__init__(
@@ -103,16 +103,16 @@ class Late(DeviceLost):
 
 @dataclass(frozen=True, slots=True)
 class ListedGpus:
-    """The GPUs of this host by NVML's own index: the UUIDs of those that answer, and why others do not."""
+    """The GPUs of this host by NVML's index: UUIDs of those that answer, and errors of the others."""
 
     uuids: Mapping[int, str] = field(default_factory=dict)
     lost: Mapping[int, TuningError] = field(default_factory=dict)
 
 
 def listed() -> ListedGpus:
-    """Return the GPUs that NVML counts; an error of one concerns that one alone.
+    """Return the GPUs that NVML counts; an error of one does not affect the others.
 
-    Without NVIDIA's library there is none. The first call of a process initialises all GPUs.
+    Empty without NVIDIA's library. The first call of a process initialises all GPUs.
 
     Raises:
         ActuationError: there is a driver, but it does not answer.
@@ -140,11 +140,11 @@ def _listed() -> ListedGpus:
 
 
 class Gpu:
-    """One GPU; each call within a deadline.
+    """One GPU; each call has a deadline.
 
-    After its driver was restarted one call fails and the next finds the GPU again. While a call hangs,
-    all others are refused at once. While the file `detached` is there, no handle is kept and none opened,
-    as a GPU reset, a change of MIG mode and a driver upgrade need it.
+    After a restart of its driver one call fails and the next finds the GPU again. While a call hangs, all
+    others are refused at once. While the file `detached` exists, no handle is kept or opened, because a
+    GPU reset, a change of MIG mode and a driver upgrade need that.
     """
 
     def __init__(self, uuid: str, detached: Path | None = None) -> None:
@@ -154,11 +154,11 @@ class Gpu:
         self._late: Late | None = None
 
     def call(self, subject: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Return what an NVML function of a device answers.
+        """Return the result of an NVML function of a device.
 
         Raises:
             DeviceLost: the GPU is gone.
-            ActuationError: anything else; `subject` is in the message.
+            ActuationError: any other error; `subject` is in the message.
         """
         try:
             return self._answered(subject, function, arguments)
@@ -172,17 +172,16 @@ class Gpu:
     def query(
         self, subject: str, function: Callable[..., Any], *arguments: object
     ) -> tuple[Any, str]:
-        """Return the answer to what a GPU need not tell, or None and why it is unknown.
+        """Return the result of an optional query, or None and the reason why it is unknown.
 
-        Whatever it is refused for: only a GPU that is gone, a driver that is another one, or one that does
-        not answer is an error.
+        An error is raised only if the GPU is gone, its driver was replaced, or it does not answer.
 
         Raises:
-            ActuationError, DeviceLost: it is one of these.
+            ActuationError, DeviceLost: one of these.
         """
         try:
             return self._answered(subject, function, arguments), ""
-        except pynvml.NVMLLibraryMismatchError as error:  # the binding's own word for an old driver
+        except pynvml.NVMLLibraryMismatchError as error:  # the binding's error for an old driver
             return None, f"{self.uuid}: {subject}: {error}"
         except pynvml.NVMLError as error:
             if int(error.value) in RESTARTED | GONE:
@@ -192,7 +191,7 @@ class Gpu:
     def _answered(
         self, subject: str, function: Callable[..., Any], arguments: tuple[object, ...]
     ) -> Any:  # noqa: ANN401
-        """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
+        """Return the result. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
         if self._late is not None and not self._late.answer.done():
             raise self._late
         if self.close_if_detached():
@@ -206,11 +205,11 @@ class Gpu:
             raise
 
     def check_detached(self) -> None:
-        """Close the connection to the driver where the GPUs are detached."""
+        """Close the connection to the driver if the GPUs are detached."""
         self.close_if_detached()
 
     def close_if_detached(self) -> bool:
-        """Close the connection to the driver where the GPUs are detached; return whether they are."""
+        """Close the connection to the driver if the GPUs are detached; return whether they are."""
         if self._detached is None or not self._detached.exists():
             return False
         if self._handle is not None:
@@ -220,7 +219,7 @@ class Gpu:
         return True
 
     def _handle_of(self, subject: str) -> Any:  # noqa: ANN401
-        """Return the GPU's handle; one that is not found is lost, for any request."""
+        """Return the GPU's handle. Raises DeviceLost if it is not found, for any request."""
         try:
             return in_time(f"{self.uuid}: {subject}", self._connected, INIT_S)
         except pynvml.NVMLError as error:
@@ -231,7 +230,7 @@ class Gpu:
         return pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
 
     def _failed(self, error: Any, subject: str) -> TuningError:  # noqa: ANN401
-        """Return NVML's error as ours, and forget the handle that it has made void."""
+        """Return NVML's error as a TuningError; drop the handle if the error made it invalid."""
         code = int(error.value)
         if code in RESTARTED | LOST:
             self._handle = None
@@ -250,7 +249,7 @@ def counter_mj(gpu: Gpu) -> int:
 
 
 def _disconnect() -> None:
-    """Drop every connection of this process: NVML counts them, and restarts only from none."""
+    """Close every NVML connection of this process: NVML counts them and starts anew only after the last."""
     with suppress(pynvml.NVMLError):
         for _ in range(MOST_CONNECTIONS):
             pynvml.nvmlShutdown()

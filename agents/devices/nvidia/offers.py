@@ -1,6 +1,6 @@
-"""The description of a GPU's knobs for agents: power limits worth trying, and why a knob is refused.
+"""A GPU's knobs for agents: power limits worth a trial, and the reasons why knobs are refused.
 
-Kept apart from `knobs`, which root loads: none of this needs a right.
+Separate from `knobs`, which root loads: this module needs no rights.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tuner.core import Value
 
 STEPS_W = (1, 5, 10, 25, 50, 100)
 MOST_STEPS = 10
-"""A power limit is offered in the finest of these steps that makes no more than this many."""
+"""A power limit is offered in the finest of these steps that gives at most this many intervals."""
 GUEST = "this is a vGPU; only its host can set clocks and power"
 NO_LOCK = "GPUs of this generation have no such lock"
 ONE_CLOCK = "the board has one memory clock"
 
 
 def limits_w(supported: Sequence[int], original_w: float) -> list[float]:
-    """Return the power limits to choose from, in watts, of those that are supported.
+    """Return the power limits to offer, in watts, from the supported ones.
 
-    The greatest, and the one that was found, are among them, whatever the step.
+    The greatest and the original one are included, whatever the step.
     """
     span = supported[-1] - supported[0]
     step = next((s for s in STEPS_W if span / s <= MOST_STEPS), STEPS_W[-1])
@@ -43,14 +43,14 @@ def limits_w(supported: Sequence[int], original_w: float) -> list[float]:
 
 
 def coarsened(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
-    """Return which of the values that the actuator grants are worth trying: of whole watts, few."""
+    """Return the granted values that are worth a trial: of power limits in whole watts only some."""
     if knob != LIMIT or not all(isinstance(value, int) for value in values):
         return values
     return limits_w([int(value) for value in values], float(original))
 
 
 def refusals(gpu: Gpu) -> Mapping[str, str]:
-    """Return why the GPU refuses a knob, by the knob's name; nothing of those it has.
+    """Return the reason why the GPU refuses a knob, by knob; supported knobs are left out.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.

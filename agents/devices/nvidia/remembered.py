@@ -1,4 +1,4 @@
-"""Results of the checks at a GPU's first use, kept on disk: it holds as long as the driver does."""
+"""Results of the checks at a GPU's first use, kept on disk and valid while the driver is the same."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuner import files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one GPU was seen to do under one driver.
+    """Observations of one GPU under one driver.
 
-    `settle_s` is the longest that a clock took to follow a change under load, None until one was
-    seen. `reach_mhz` is the highest clock that it went to by itself, under full load and with nothing
-    slowing it. `refused` has the knobs that it refused when they were set, and in what words.
-    `loaded_ratio` is the energy counter over the integral of power under load, None until it was
-    checked; `counts_module` is whether that is the power of the whole module.
+    `settle_s` is the longest time that a clock took to follow a change under load, None before the first.
+    `reach_mhz` is the highest clock that it reached by itself, under full load and with nothing slowing
+    it. `refused` maps each knob that it refused to set to the message. `loaded_ratio` is the energy
+    counter over the integral of power under load, None before the check; `counts_module` is whether that
+    is the power of the whole module.
     """
 
     uuid: str
@@ -33,7 +33,7 @@ class Findings:
 class Memory:
     """The findings of one GPU; without a folder they last as long as the process.
 
-    A file that does not fit, of another GPU or another driver, counts for nothing.
+    A file with invalid values, or of another GPU or driver, is ignored.
     """
 
     def __init__(self, folder: Path | None, uuid: str, driver: str) -> None:
@@ -50,28 +50,29 @@ class Memory:
             self.findings = stored
 
     def saw_settling(self, seconds: float) -> None:
-        """Note how long a clock took to follow. Raises StoreError."""
+        """Store the time in which a clock followed, if it is the longest. Raises StoreError."""
         if seconds > (self.findings.settle_s or 0.0):
             self._keep(replace(self.findings, settle_s=seconds))
 
     def saw_reach(self, mhz: float) -> None:
-        """Note how high the clock went by itself. Raises StoreError."""
+        """Store the clock that the board reached by itself, if it is the highest. Raises StoreError."""
         if mhz > (self.findings.reach_mhz or 0.0):
             self._keep(replace(self.findings, reach_mhz=float(mhz)))
 
     def saw_refusal(self, knob: str, why: str) -> None:
-        """Note that the GPU does not take a knob. Raises StoreError."""
+        """Store that the GPU refuses a knob. Raises StoreError."""
         self._keep(replace(self.findings, refused={**self.findings.refused, knob: why}))
 
     def saw_counter(self, ratio: float, *, counts_module: bool) -> None:
-        """Note what the check of the energy counter showed. Raises StoreError."""
+        """Store the result of the energy counter's check. Raises StoreError."""
         self._keep(replace(self.findings, loaded_ratio=ratio, counts_module=counts_module))
 
     def forget_counter(self) -> None:
-        """Note that the energy counter is to be checked again. Raises StoreError."""
+        """Discard the result of the energy counter's check. Raises StoreError."""
         self._keep(replace(self.findings, loaded_ratio=None, counts_module=False))
 
     def _keep(self, findings: Findings) -> None:
+        """Replace the findings, in the file too if there is one."""
         self.findings = findings
         if self._path is not None:
             files.write(self._path, json.dumps(asdict(findings)))

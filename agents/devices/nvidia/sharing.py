@@ -1,8 +1,8 @@
-"""Who else uses a GPU whose joules are counted as a whole.
+"""Other users of a GPU, whose joules are counted as a whole.
 
-Source: NVIDIA's NVML API reference (MIG mode, virtualization mode, compute processes, MPS clients):
-energy and power are the board's, no instance and no process has its own. That processes of one control
-group count as one user is our choice: a server with workers is one, two containers are two.
+Source: NVIDIA's NVML API reference (MIG mode, virtualization mode, compute processes, MPS clients): energy
+and power are the board's, not an instance's or a process's. Ours: processes of one control group count as
+one user: a server with workers is one, two containers are two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agents.host.processes.process_table import ProcessTable
 
 
 def shared_by(gpu: Gpu, root: Path) -> str:
-    """Return in words who shares a GPU's joules; empty where it is not shared.
+    """Return the reasons why a GPU's joules are shared, for messages; empty if they are not.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -28,6 +28,7 @@ def shared_by(gpu: Gpu, root: Path) -> str:
 
 
 def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
+    """Yield each reason why the GPU's joules are shared."""
     modes, _ = gpu.query("MIG mode", pynvml.nvmlDeviceGetMigMode)
     if modes and modes[0]:
         yield "MIG is on: the energy is that of the whole board with all instances"
@@ -50,5 +51,5 @@ def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
 
 
 def _user(table: ProcessTable, pid: int) -> str | None:
-    """Return the service or container of a process, else its groups; None where it cannot be seen."""
+    """Return the service or container of a process, else its control groups; None if it is invisible."""
     return table.service(pid) or " ".join(table.groups(pid)) or None

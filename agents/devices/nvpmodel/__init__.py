@@ -1,1 +1,1 @@
-"""The power modes of Jetson boards. Imports nothing: the root process loads `knobs` from below."""
+"""Power modes of Jetson boards. Imports nothing, because the root process loads `knobs` from here."""

@@ -1,9 +1,9 @@
-"""What root sets of a Jetson board's power mode, through NVIDIA's own nvpmodel.
+"""The power mode that root sets on a Jetson board, through NVIDIA's nvpmodel.
 
 Sources: NVIDIA's Jetson Linux guide on nvpmodel and its configuration. A mode that powers other parts of
-the GPU off than the present one needs a reboot: it is not offered, and nvpmodel's question is answered
-with no. Apart from the clocks (`jetson`), as a mode sets all of them: the files that the configuration
-names are restored after the mode, with the CPUs that were online.
+the GPU off than the present one needs a reboot: it is not offered, and nvpmodel's question whether to
+reboot is answered with no. Separate from the clocks (`jetson`), because a mode sets all of them: the files
+that the configuration names are restored after the mode, with the CPUs that were online.
 """
 
 import errno
@@ -22,15 +22,15 @@ DEADLINE_S = 4.0
 BLOCK = re.compile(r"< *POWER_MODEL +ID=(\d+) +NAME=(\S+) *>([^<]*)")
 DEFAULT = re.compile(r"< *PM_CONFIG +DEFAULT=(\d+) *>")
 GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
-"""What a mode powers off permanently, until the next boot."""
+"""A mode's masks of the parts that it powers off until the next boot."""
 
 
 MOVED = re.compile(r"^\s*(?:CORE_\d+|M(?:AX|IN)_FREQ\w*) +/(sys/\S+)", re.MULTILINE)
-"""A file that a mode sets: whether a CPU is online, or a clock's limit."""
+"""A file that a mode sets: the online state of a CPU, or a limit of a clock."""
 FILES, CEILINGS = "board.files", "board.ceilings"
-"""What stands for a knob of such files; `CEILINGS` show the limit in force."""
+"""Knob names for those files; the files of `CEILINGS` show the limit in force."""
 AWAY = (errno.EBUSY, errno.ENOENT, errno.ENODEV)
-"""What a file of a CPU that is offline answers."""
+"""Errors of a file of an offline CPU."""
 
 
 class PowerModes:
@@ -44,7 +44,7 @@ class PowerModes:
     moves: Mapping[str, Sequence[str]] = {MODE: (FILES, CEILINGS)}
 
     def __init__(self, root: Path) -> None:
-        """Take a board whose files are at `root`."""
+        """Read the configuration of the board whose files are at `root`."""
         self._program = root / PROGRAM
         text = (root / CONFIGURATION).read_text()
         self._modes = {name: (number, body) for number, name, body in BLOCK.findall(text)}
@@ -54,12 +54,12 @@ class PowerModes:
 
     @property
     def defaults(self) -> Mapping[str, Value]:
-        """The mode that the board starts with by default."""
+        """The mode in which the board starts by default."""
         names = {number: name for name, (number, _) in self._modes.items()}
         return {MODE: names[self._default]} if self._default in names else {}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
-        """Return the modes that need no reboot; none where the present one is not in the file."""
+        """Return the modes that need no reboot; none if the present mode is not in the configuration."""
         gated = {name: {*GATED.findall(body)} for name, (_, body) in self._modes.items()}
         now = gated.get(str(self.read()[MODE]))
         return {MODE: tuple(sorted(n for n in gated if now is not None and gated[n] == now))}
@@ -72,7 +72,7 @@ class PowerModes:
         return {MODE: shown[1]}
 
     def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the mode and each file that a mode sets; those that do not answer, and why."""
+        """Return the mode and each file that a mode sets; for unreadable files the reasons."""
         answers, silent = {MODE: (MODE, self.read()[MODE], None)}, dict[str, str]()
         for name in dict.fromkeys(n for n in (*self._moved, *names) if n != MODE):
             kind = CEILINGS if "max_freq" in name else FILES
@@ -83,7 +83,7 @@ class PowerModes:
         return answers, silent
 
     def put(self, name: str, value: Value | None) -> None:
-        """Set the mode, or write a file that a mode had set."""
+        """Set the mode, or write a file that a mode has changed."""
         if name == MODE:
             return self.write(MODE, value)
         try:
@@ -92,7 +92,7 @@ class PowerModes:
             raise ActuationError(f"{name} rejects {value}: {error.strerror}") from error
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a mode, None that which the board starts with; one that would reboot it is refused."""
+        """Set a mode, None for the default one. Raises ActuationError for a mode that needs a reboot."""
         if value is None:
             value = self.defaults.get(MODE, "")
         if value not in self._modes:
@@ -102,6 +102,7 @@ class PowerModes:
             raise ActuationError(f"the mode {value} was not set: {answer.strip()[-200:]}")
 
     def _run(self, *arguments: str) -> str:
+        """Run nvpmodel, answer its question with no, and return its output."""
         try:
             return subprocess.run(
                 [self._program, *arguments],
@@ -112,6 +113,6 @@ class PowerModes:
 
 
 def discover(path: str = "/") -> Sequence[PowerModes]:
-    """Return the board at `path`, none where nothing sets its modes. Raises ActuationError."""
+    """Return the board at `path`, an empty list without nvpmodel. Raises ActuationError."""
     root = Path(path)
     return [PowerModes(root)] if (root / PROGRAM).exists() else []

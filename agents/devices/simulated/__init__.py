@@ -28,7 +28,7 @@ __all__ = [
 VERSION = "simulator 1"
 """Increase it whenever the physics changes: older evidence then no longer counts."""
 SERVERS_GROUP = "jouletune.simulated"
-"""Simulated servers of language models by their names, `…-llm`; only a checkout has some."""
+"""Simulated servers of language models, named `…-llm`; only a checkout has some."""
 SERVER = "-llm"
 DEFAULT_WORKLOAD = "resnet50"
 SETTLE_S = LONGEST_DELAY_S + 3.0
@@ -100,6 +100,7 @@ def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
 
 
 def _chosen(rest: str) -> tuple[Preset, str]:
+    """Return the preset and workload of `PRESET[/WORKLOAD]`. Raises InvalidInput."""
     name, _, workload = rest.partition("/")
     workload = workload or DEFAULT_WORKLOAD
     if name not in PRESETS:
@@ -116,7 +117,7 @@ def _chosen(rest: str) -> tuple[Preset, str]:
 
 
 def _server(rest: str) -> Callable[..., Side] | None:
-    """Return the function that opens a server of language models; None where it is none."""
+    """Return the function that opens a server of language models; None if `rest` names no server."""
     name = rest.partition("@")[0].partition("/")[0]
     opener: Callable[..., Side] | None = plugins.load(SERVERS_GROUP, {}, name)
     if opener is None and name.endswith(SERVER) and not plugins.names(SERVERS_GROUP, {}):

@@ -187,6 +187,7 @@ class SimulatedDevice:
             log.warning("the simulated device's setting is not on the disk yet: %s", error)
 
     def _change(self, target: dict[str, Value]) -> None:
+        """Accept a setting: the batch size at once, device knobs after a random delay."""
         knobs = self.space.knobs
         changed = {k.part for k in knobs if target[k.name] != self._set[k.name]}
         self._set = target
@@ -231,6 +232,7 @@ class SimulatedDevice:
             self._tick()
 
     def _answer(self, served: int, batch_ms: float, seconds: float) -> None:
+        """Append a sample of the latencies of served requests to each listener's list."""
         if self._listeners:
             count = min(served, math.ceil(KEPT_PER_S * seconds))
             latencies = [batch_ms * request_factor(self._requests) for _ in range(count)]
@@ -238,6 +240,7 @@ class SimulatedDevice:
                 listener.extend(latencies)
 
     def _tick(self) -> None:
+        """Advance the energy counter by one step, with its fault."""
         counted = {
             "right": self._energy_j,
             "frozen": self._counter[1],

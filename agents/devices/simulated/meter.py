@@ -88,6 +88,7 @@ class SimulatedWindow:
 
 
 def _answering(device: SimulatedDevice) -> None:
+    """Raise MeasurementError if the device is lost."""
     try:
         device.answering()
     except DeviceLost as lost:

@@ -58,6 +58,7 @@ def quantile_factor(quantile: float) -> float:
 
 
 def _solve(rising: Callable[[float], float], target: float, low: float, high: float) -> float:
+    """Return the argument at which a rising function reaches a target, by bisection."""
     for _ in range(60):
         middle = (low + high) / 2.0
         low, high = (middle, high) if rising(middle) < target else (low, middle)

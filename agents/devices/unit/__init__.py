@@ -1,1 +1,1 @@
-"""systemd services whose command line has flags to tune."""
+"""systemd services with tunable flags on their command line."""

@@ -1,6 +1,6 @@
-"""A systemd service's flags as an agent opens them, set by the actuator: knobs without a meter.
+"""A systemd service's flags for an agent, set by the actuator: knobs without a meter.
 
-A change restarts the service, which is the target's workload: it counts as set once that answers.
+A change restarts the service, which is the target's workload: it counts as set once the workload answers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from agents.target.side import NothingToMeasure, Restartable, Serves, Side, Work
 from tuner.core import NO_ANSWER, ActuationError, Clock, InvalidInput, NotFound, Setting
 
 UNIT = "unit:"
-"""The beginning of the actuator's names of services."""
+"""Prefix of the actuator's names for services."""
 START_S = 300.0
-"""The longest wait for a service's first answer after a restart: a large model is loaded in minutes."""
+"""Longest wait in seconds for the first answer after a restart: a large model loads for minutes."""
 LOOK_S = 0.5
 MOST_STARTS = 2
-"""A service that systemd has started so often by itself since our restart does not get ready; ours."""
+"""A service that systemd has restarted this many times since our restart counts as failed. Our choice."""
 NOT_STARTED = ("systemctl restart", "after its restart")
-"""In the actuator's words for a service that systemd could not start."""
+"""Parts of the actuator's messages for a service that systemd could not start."""
 GRANT = (
     "grant its flags in actuator.toml, then restart jouletune-actuator; `jouletune actuator status`"
 )
@@ -32,8 +32,8 @@ def open_unit(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Si
     """Open the granted flags of `unit:NAME.service`.
 
     Raises:
-        InvalidInput: that is no service's name.
-        ActuationError: the actuator does not answer, or has no flag of that service to set.
+        InvalidInput: that is not a service's name.
+        ActuationError: the actuator does not answer, or grants no flag of that service.
     """
     if not NAME.fullmatch(rest):
         raise InvalidInput(f"there is no service {rest!r}", hint="write unit:NAME.service")
@@ -73,23 +73,23 @@ class UnitKnobs:
         self.conflict, self.close = remote.conflict, remote.close
 
     def restarts(self, workload: Side) -> None:
-        """Take note of the workload that a change restarts."""
+        """Store the workload that a change restarts."""
         self._workload = workload
 
     def read(self) -> Setting:
-        """Return what is in force, as soon as the service answers. Raises ActuationError."""
+        """Return the setting in force; after a restart once the workload answers. Raises ActuationError."""
         setting = self._remote.read()
         if self._starting:
-            self._starting = False  # one that stays silent is reported once by us
+            self._starting = False  # we report a silent service once
             self._await_answer()
         return setting
 
     def apply(self, setting: Setting) -> None:
-        """Restart the service with these flags, where they change.
+        """Set the flags; restart the service if they change.
 
         Raises:
             UnknownKnob, OutOfRange: the setting is not in the space, or not granted.
-            ActuationError: it is not in force; the service has its hold's or its own flags.
+            ActuationError: the setting is not in force; the flags are those of the hold or the unit's own.
         """
         before = self._remote.read()
         self._starting = self._starting or any(before[k] != v for k, v in setting.items())
@@ -102,11 +102,11 @@ class UnitKnobs:
             raise ActuationError(why, hint=error.hint or self._log) from error
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Keep the flags in force, also while the agent is away. Raises ActuationError."""
+        """Keep the flags in force even while the agent is away. Raises ActuationError."""
         self._remote.hold(setting, study, revision, valid_for_s)
 
     def release(self) -> None:
-        """Restart the service with its own command, where it has another. Raises ActuationError."""
+        """Restore the unit's own command; restart the service if it differs. Raises ActuationError."""
         self._starting = self._starting or self._remote.read() != self._remote.space.default
         self._remote.release()
 
@@ -115,10 +115,10 @@ class UnitKnobs:
         return f"check its log: journalctl -u {self._name}"
 
     def _await_answer(self) -> None:
-        """Return once the workload answers.
+        """Wait until the workload answers.
 
         Raises:
-            ActuationError: it does not in time, or systemd shows that it has failed.
+            ActuationError: it does not answer in time, or systemd reports that it has failed.
         """
         end, first = self._clock.monotonic() + START_S, self._starts()[0]
         while silent := self._silent():
@@ -136,15 +136,15 @@ class UnitKnobs:
             self._clock.sleep(LOOK_S)
 
     def _starts(self) -> tuple[int | None, str]:
-        """Return how often systemd has started it by itself, and its state; None and empty: unknown."""
+        """Return the number of systemd's automatic restarts, and the state; None and empty if unknown."""
         try:
             shown = systemd.show(self._name, "NRestarts", "ActiveState")
             return int(shown["NRestarts"]), shown["ActiveState"]
-        except (ActuationError, ValueError):  # the deadline remains
+        except (ActuationError, ValueError):  # the deadline still applies
             return None, ""
 
     def _silent(self) -> str:
-        """Return why the workload does not answer yet; empty if it does. Raises WorkloadChanged."""
+        """Return the reason why the workload does not answer; empty if it does. Raises WorkloadChanged."""
         actuator = None if self._workload is None else self._workload.actuator
         try:
             if isinstance(actuator, Serves):

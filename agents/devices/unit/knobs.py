@@ -1,9 +1,9 @@
-"""What root sets of a systemd service: words of its command's flags, by a drop-in until the next boot.
+"""The flags of a systemd service that root sets: words of its command, by a drop-in until the next boot.
 
 Sources: systemd.service(5), command lines; systemd.unit(5), drop-ins and continued lines; systemctl(1).
-The drop-in clears ExecStart= and sets the unit's own command with granted words: what an agent sends
-selects a word and is never text of it. Ours: a command with quotes, variables, specifiers or escapes is
-refused, as they may hide a flag. A file lies beside the drop-in while a restart with it is owed.
+The drop-in clears ExecStart= and sets the unit's own command with granted words: an agent selects a word
+and never sends its text. Ours: a command with quotes, variables, specifiers or escapes is refused, because
+they may hide a flag. While a restart with the drop-in is due, a file lies beside it.
 """
 
 import os
@@ -20,22 +20,22 @@ from tuner.errors import ActuationError
 ACTUATOR, OURS = "jouletune-actuator.service", "jouletune-"
 PROGRAM, FOLDER = "usr/bin/systemctl", "run/systemd/system"
 DROP_IN, OWED = "zzz-jouletune.conf", "jouletune.owed"
-"""The last by its name, so that it is in force; and the file while a restart is owed."""
+"""The drop-in, the last by its name and so in force; and the file that exists while a restart is due."""
 ANSWER_S, RELOAD_S = 4.0, 10.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,240}\.service")
 FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}")
 WORD = re.compile(r"(?!--?[A-Za-z])[A-Za-z0-9_.,:/+-]{1,200}")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{0,3}[1-9])?")
 SURE = re.compile(r"(?![-:+!|]*@)[!#&(-:<-\[\]-~ \t]+")
-"""Printable ASCII but quotes, backslash, `$`, `%` and `;`; and no name of the program of its own."""
+"""Printable ASCII except quotes, backslash, `$`, `%` and `;`; no prefix `@`, which sets another argv[0]."""
 HEAD = "# Set by jouletune until it restores the unit's own command: "
 KEPT = ("success", "signal", "oom-kill", "watchdog")
-"""Results of the actuator's unit after which systemd starts it again."""
+"""Results of the actuator's unit after which systemd restarts it."""
 STATES = ("Id", "LoadState", "ActiveState", "FragmentPath", "DropInPaths", "ExecStart")
 
 
 class UnitFlags:
-    """One service's flags; a KnobDriver. `commit` puts what was written in force.
+    """One service's flags; a KnobDriver. `commit` puts written words in force.
 
     A flag that the unit's own command lacks is offered if actuator.toml has its original value. Every
     method raises ActuationError.
@@ -45,7 +45,7 @@ class UnitFlags:
     knobs: Sequence[str] = ()
 
     def __init__(self, name: str, root: Path) -> None:
-        """Take a service; until `offer` nothing can be set, and each write restores."""
+        """Prepare a service; until `offer` no flag can be set, and each write restores."""
         self.board, self.uuid = name, f"unit:{name}"
         self._root, folder = root, root / FOLDER / f"{name}.d"
         self._drop_in, self._owed = folder / DROP_IN, folder / OWED
@@ -53,7 +53,7 @@ class UnitFlags:
         self.defaults, self.without = dict[str, Value](), dict[str, str]()
 
     def offer(self, terms: Any) -> None:  # noqa: ANN401 - its Granted
-        """Offer the granted flags and words, numbers if all are; `without` has the reason for others."""
+        """Offer the granted flags and words, as numbers if all are; `without` gets reasons for others."""
         self.knobs = (*terms.grant,)
         for flag, words in terms.grant.items():
             try:
@@ -69,11 +69,11 @@ class UnitFlags:
                 self.without[flag] = str(error)
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
-        """Return the flags that can be set and their granted words."""
+        """Return the settable flags and their granted words."""
         return self._offered
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return each flag's word; None while a restart is owed: either may be in force."""
+        """Return each flag's word; None while a restart is due, when the old or the new may be in force."""
         if self._owed.exists():
             return dict.fromkeys(self._offered)
         own = self._own()[0]
@@ -83,7 +83,7 @@ class UnitFlags:
         return {**self.defaults, **self._changed(own)}
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a flag to a granted word; any other value is its original: the unit's own word."""
+        """Set a flag to a granted word; any other value restores the unit's own word."""
         own, states = self._own()
         noted, granted = self._noted() or [own], self._offered.get(knob, ())
         originals = {str(self.defaults.get(knob)), *(_word(command, knob) for command in noted)}
@@ -105,7 +105,7 @@ class UnitFlags:
             else:
                 self._drop_in.unlink()
         except OSError as error:
-            with suppress(OSError):  # a rename needs no space: back to the unit's own command
+            with suppress(OSError):  # a rename needs no space: restore the unit's own command
                 if not self._owed.exists():
                     self._drop_in.rename(self._owed)
                 self._drop_in.unlink(missing_ok=True)
@@ -114,12 +114,12 @@ class UnitFlags:
             raise ActuationError(why, hint=hint) from None
 
     def commit(self) -> None:
-        """Restart the service where that is owed; one that an operator had stopped stays stopped."""
+        """Restart the service if that is due; a service that an operator stopped stays stopped."""
         if not self._owed.exists():
             return
         self._ask("daemon-reload", seconds=RELOAD_S)
         if not _content(self._owed).endswith("\ninactive"):
-            self._ask("reset-failed", self.board)  # or our starts count towards its limit
+            self._ask("reset-failed", self.board)  # otherwise our restarts count towards its limit
             self._ask("restart", self.board, seconds=COMMIT_S - 2 * RELOAD_S)
         own, states = self._own()
         command = " ".join(_built(own, self._changed(own))).lstrip("-:+!|")
@@ -128,29 +128,29 @@ class UnitFlags:
         if states["ActiveState"] not in ("active", "inactive"):
             raise ActuationError(f"{self.board} is {states['ActiveState']} after its restart")
         self._owed.unlink()
-        with suppress(OSError):  # other files are there
+        with suppress(OSError):  # the folder has other files
             self._owed.parent.rmdir()
 
     def keeps(self) -> bool:
-        """Return whether a hold stays as it is at this process's end: systemd starts it again."""
+        """Return whether a hold stays in force when this process ends, because systemd restarts it."""
         serving = "success" if "NOTIFY_SOCKET" in os.environ else ""
         if os.environ.get("SERVICE_RESULT", serving) not in KEPT:
             return False
         return "stop" not in self._ask("list-jobs", "--plain", "--no-legend", ACTUATOR).split()
 
     def _changed(self, own: Sequence[str]) -> dict[str, Value]:
-        """Return the words that the drop-in has in place of the own ones, by flag."""
+        """Return the words by which the drop-in replaces the unit's own ones, by flag."""
         command = _content(self._drop_in).rpartition("ExecStart=")[2].split()
         granted = [(flag, value) for flag, values in self._offered.items() for value in values]
         return {k: v for k, v in granted if str(v) == _word(command, k) != _word(own, k)}
 
     def _noted(self) -> list[list[str]]:
-        """Return the unit's own commands that our files were made from, the drop-in's first."""
+        """Return the unit's own commands from which our files were made, the drop-in's first."""
         texts = map(_content, (self._drop_in, self._owed))
         return [t.split("\n")[0].removeprefix(HEAD).split() for t in texts if t]
 
     def _own(self) -> tuple[list[str], Mapping[str, str]]:
-        """Return the words of the unit's own command, and what systemd says of the unit."""
+        """Return the words of the unit's own command, and the unit's properties in systemd."""
         shown = self._ask("show", self.board, f"--property={','.join(STATES)}").splitlines()
         states = dict.fromkeys(STATES, "") | dict(line.partition("=")[::2] for line in shown)
         if (states["Id"], states["LoadState"]) != (self.board, "loaded"):
@@ -169,6 +169,7 @@ class UnitFlags:
         return words, states
 
     def _ask(self, *words: str, seconds: float = ANSWER_S) -> str:
+        """Run systemctl and return its output."""
         try:
             return subprocess.run(
                 [self._root / PROGRAM, "--no-ask-password", "--no-pager", *words],
@@ -180,7 +181,7 @@ class UnitFlags:
 
 
 def _refused(flag: str, words: Sequence[Any], own: str | None, given: Value | None) -> str:
-    """Return why a flag cannot be granted so; empty where it can."""
+    """Return the reason why a flag cannot be granted with these words; empty if it can."""
     if not FLAG.fullmatch(flag):
         return "it is no flag; write --NAME"
     if wrong := [w for w in words if not (isinstance(w, str) and WORD.fullmatch(w))]:
@@ -193,7 +194,7 @@ def _refused(flag: str, words: Sequence[Any], own: str | None, given: Value | No
 
 
 def _word(command: Sequence[str], flag: str) -> str | None:
-    """Return a flag's word in a command, None without the flag. Raises ActuationError: it is not sure."""
+    """Return a flag's word in a command, None without the flag. Raises ActuationError: it is ambiguous."""
     at = [n for n, word in enumerate(command) if word.partition("=")[0] == flag]
     if not at:
         return None
@@ -205,7 +206,7 @@ def _word(command: Sequence[str], flag: str) -> str | None:
 
 
 def _built(own: Sequence[str], words: Mapping[str, Value]) -> list[str]:
-    """Return a command with these words of flags in place of its own, or at its end."""
+    """Return a command with these flags' words in place of its own; missing flags are added at its end."""
     command = [*own]
     for flag, word in words.items():
         at = [n for n, own_word in enumerate(own) if own_word.partition("=")[0] == flag]
@@ -219,7 +220,7 @@ def _built(own: Sequence[str], words: Mapping[str, Value]) -> list[str]:
 
 
 def _values(text: str) -> Iterator[str]:
-    """Yield the values of ExecStart= in a unit's file, in order; an empty one clears those before."""
+    """Yield the values of ExecStart= in a unit file, in order; an empty one clears those before it."""
     whole = section = ""
     for line in [*text.split("\n"), ""]:
         if line.lstrip()[:1] in ("#", ";"):
@@ -239,7 +240,7 @@ def _number(word: str) -> Value:
 
 
 def _content(file: Path) -> str:
-    """Return a file's text, empty where there is none. Raises ActuationError."""
+    """Return a file's text, empty if there is no file. Raises ActuationError."""
     try:
         return file.read_text()
     except FileNotFoundError:
@@ -249,7 +250,7 @@ def _content(file: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace a file as one step; systemd shows it to every user."""
+    """Replace a file atomically, readable for all, as systemd shows it to every user."""
     file.parent.mkdir(exist_ok=True)
     file.parent.chmod(0o755)
     new = file.with_suffix(".new")
@@ -259,7 +260,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def discover(name: str = "", root: Path = Path("/")) -> list[UnitFlags]:
-    """Return a service; none without a name. Raises ActuationError: it cannot be set."""
+    """Return a service's flags; an empty list without a name. Raises ActuationError: it cannot be set."""
     if name and (not NAME.fullmatch(name) or name.startswith(OURS)):
         hint = 'write drivers = ["unit:NAME.service"], not a unit of jouletune'
         raise ActuationError(f"{name!r} is no service to set", hint=hint)
