@@ -423,7 +423,7 @@ class StopRow(Base):
 
 
 class StopBackRow(Base):
-    """A device that has been at its original setting since the order, by its own report."""
+    """A device that has reported since the order that it is at its original setting."""
 
     __tablename__ = "stop_back"
 

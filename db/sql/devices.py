@@ -107,7 +107,7 @@ class SqlDevices:
             connection.execute(update(DeviceRow).where(DeviceRow.id == device).values(unable=why))
 
     def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
-        """Return the reasons of (these) devices that accept no orders, by id; others are left out."""
+        """Return why devices accept no orders, by id, of these or all; devices that do are left out."""
         query = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
         if devices is not None:
             query = query.where(DeviceRow.id.in_(devices))

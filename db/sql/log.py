@@ -73,7 +73,7 @@ class SqlObservations:
             raise refusals.no_study(name) from error
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
-        """Return the observations of a study, oldest first; of them the `last` newest."""
+        """Return the `last` observations of a study, oldest first; all of them if it is None."""
         of_study = (
             select(ObservationRow.id)
             .where(ObservationRow.study == study)
@@ -97,7 +97,7 @@ class SqlObservations:
     def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
-        """Return the windows with a metric that began since a time, by their start; the `last` newest."""
+        """Return the `last` windows with a metric that began since a time, by start; all if it is None."""
         started_at = ObservationRow.started_at
         # Subqueries by key: for a join PostgreSQL reads the estimates of all studies.
         mean, stderr = (
@@ -229,7 +229,7 @@ class SqlEvents:
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
-        """Return the events, oldest first, of a study or device if given; the `last` newest."""
+        """Return the `last` events, of a study or device if given, oldest first; all if it is None."""
         query = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
         with self._database.look() as connection:
             rows = connection.execute(query.limit(last)).all()
@@ -260,7 +260,7 @@ def _notice(events: Sequence[Event]) -> Notice:
 
 
 def _narrowed(study: str | None, device: str | None) -> Select[Any]:
-    """Return the query of events, restricted to a study and a device unless None."""
+    """Return the query of all events, or those of a study and device that are not None."""
     query = EVENTS.all
     if study is not None:
         query = query.where(EventRow.study == study)

@@ -249,7 +249,7 @@ class SqlStudies:
         phase: str | None = None,
         group: str | None = None,
     ) -> Sequence[str]:
-        """Return the ids of the studies of a device, workload, phase and group; oldest first."""
+        """Return the ids of the studies that match the arguments, oldest first."""
         which: list[ColumnElement[bool]] = []
         if device is not None:
             which.append(StudyRow.id.in_(_of(device)))
@@ -266,7 +266,7 @@ class SqlStudies:
         return self._ids(*which)
 
     def holding_like(self, device: Device, most: int) -> Sequence[str]:
-        """Return the newest studies that hold on a device of the same board, workload and versions."""
+        """Return the newest studies that hold on a device with the same board, workload and versions."""
         names = ("board", "driver", "workload", "workload_version")
         query = (
             select(StudyRow.id)
@@ -367,7 +367,7 @@ class SqlStudies:
             )
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
-        """Raise the error of the family that explains why a study could not be stored."""
+        """Raise the TuningError that explains why a study could not be stored."""
         with self._database.read() as connection:
             stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
             if new and stored is not None:

@@ -83,7 +83,7 @@ class SqlAudit:
             connection.execute(insert(AuditRow).values(without_id(AUDIT.values(entry))))
 
     def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the entries, oldest first, of one token if given; the `last` newest."""
+        """Return the `last` entries, of one token if given, oldest first; all if it is None."""
         query = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
         if who is not None:
             query = query.where(AuditRow.who == who)
