@@ -60,7 +60,10 @@ class FileKnob:
     texts: Mapping[Value, str] = field(default_factory=dict)
 
     def read(self) -> Value | None:
-        """Return the knob's value from the files that are online; if they differ, a text of all values."""
+        """Return the knob's value from the files that are online; if they differ, a text of all values.
+
+        Clocks agree if each file shows the highest one, as far as its table and its CPU allow.
+        """
         shown: list[Any] = []
         with_values: list[Path] = []
         for file in self.files:
