@@ -77,7 +77,7 @@ class Waiters:
             tell()
 
     async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
-        """Wait for news, at most `seconds`, or until the client disconnects; return the reason for the end."""
+        """Wait for news, at most `seconds`, or until the client disconnects; return which it was."""
         running = asyncio.get_running_loop()
         why, over = Why.TIME, False
         with suppress(TimeoutError):
