@@ -1,1 +1,1 @@
-"""Studies, devices and numbers in words: one way to say them, on a terminal and in a browser."""
+"""Texts, figures and charts of studies and devices, the same on a terminal and in a browser."""

@@ -1,4 +1,4 @@
-"""What a change of a study's constraints did, as sentences."""
+"""Sentences about the effect of a change of a study's constraints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.wire import ConstraintRevision, HeldUnder, StudyView
 
 
 def effect_lines(changed: ConstraintRevision, view: StudyView) -> list[str]:
-    """Return what a change did: the result, then the held setting before and after where one was held."""
+    """Return the effect of a change: the result, then the held settings before and after, if any."""
     effect = changed.effect
     if effect is None:
         return ["The study was created with these."]
@@ -28,7 +28,7 @@ def effect_lines(changed: ConstraintRevision, view: StudyView) -> list[str]:
 
 
 def _described(held: HeldUnder, view: StudyView) -> str:
-    """Return a held setting with its objective, every limit's value, and its saving."""
+    """Return a held setting with its objective, its value for each limit, and its saving."""
     quantities, metrics = view.quantities, held.setting.metrics
     limits = {limit.metric: limit for limit in held.limits}
     parts = []

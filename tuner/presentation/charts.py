@@ -1,4 +1,4 @@
-"""The pictures of a study, as figures for plotly.js: its trials, and how the best came about."""
+"""The charts of a study, as figures for plotly.js: its trials, the best so far, and its plan."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SYMBOLS = {
     "censored": "triangle-right",
 }
 BESIDE = ("latency_p99_ms", "latency_ms", "throughput_per_s", "power_w")
-"""What the objective is drawn against where no constraint says what: the first that was measured."""
+"""Metrics for the other axis of the objective's chart if no constraint has one: the first measured one."""
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Line styles that keep the knobs of a plan apart without colours."""
+"""Line styles that distinguish the knobs of a plan without colours."""
 BOUND = 1.96
-"""Bars are 95 % intervals."""
+"""Standard errors from the mean to the end of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The two metrics of a chart, and the units they are drawn in."""
+    """The two metrics of a chart, and their units in the chart."""
 
     x: str
     y: str
@@ -38,7 +38,7 @@ class Axes:
     of_y: ShownUnit
 
     def place(self, by: SettingView) -> tuple[float, float] | None:
-        """Return where a setting is drawn, None where it did not show both."""
+        """Return a setting's coordinates; None if one of the two metrics was not measured."""
         if not {self.x, self.y} <= by.metrics.keys():
             return None
         x, y = by.metrics[self.x], by.metrics[self.y]
@@ -48,9 +48,9 @@ class Axes:
 def against_limit(
     report: StudyReport, trials: Sequence[TrialView], front: Sequence[SettingView]
 ) -> Chart | None:
-    """Return the objective of every window against the constrained metric, with its limit.
+    """Return a chart of the objective against the constrained metric, a mark per window, with the limit.
 
-    None where no window shows both.
+    Returns None if no window measured both.
     """
     view = report.study
     objective, *limited = requested_metrics(view)
@@ -98,7 +98,10 @@ def against_limit(
 
 
 def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
-    """Return the objective by trial, and the best feasible so far; None before anything was measured."""
+    """Return a chart of the objective by trial, with the best feasible so far.
+
+    Returns None if no trial measured the objective.
+    """
     view = report.study
     objective = requested_metrics(view)[0]
     tried = [t for t in trials if objective in t.metrics]
@@ -135,16 +138,16 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 
 
 def scale(report: StudyReport, metric: str) -> ShownUnit:
-    """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
+    """Return the unit in which a study's charts and tables show a metric."""
     views = (report.baseline, report.best)
     means = [by.metrics[metric].mean for by in views if by is not None and metric in by.metrics]
     return scale_of(metric, means[0] if means else 0.0, report.study.quantities)
 
 
 def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
-    """Return each number that a plan sets, by its quantity, in shares of its most; and the loads of now.
+    """Return a chart of a plan: each numeric knob by the plan's quantity, in % of its maximum.
 
-    `loads` are of the devices that tell theirs, by name.
+    `loads` are the current loads by device, of the devices that report them; they are marked.
     """
     lows = [0.0, *(row.below for row in plan.rows[:-1])]
     end = 1.25 * max(lows[-1], *loads.values(), 1.0)
@@ -182,10 +185,12 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
 
 
 def _number(value: object) -> float | None:
+    """Return a knob's value as a number; None for a text, a bool or no value."""
     return None if isinstance(value, bool | str) or value is None else float(value)  # type: ignore[arg-type]
 
 
 def _points(name: str, trials: Sequence[TrialView], view: StudyView, axes: Axes) -> Chart:
+    """Return the trace of a group of trials, with 95 % intervals."""
     x, y = axes.x, axes.y
     return {
         "name": name,
@@ -201,6 +206,7 @@ def _points(name: str, trials: Sequence[TrialView], view: StudyView, axes: Axes)
 
 
 def _front(front: Sequence[SettingView], axes: Axes) -> list[Chart]:
+    """Return the trace of the Pareto front; empty with fewer than two points."""
     points = sorted(p for s in front if (p := axes.place(s)) is not None)
     if len(points) < 2:
         return []
@@ -214,7 +220,7 @@ def _front(front: Sequence[SettingView], axes: Axes) -> list[Chart]:
 
 
 def _marks(report: StudyReport, axes: Axes) -> tuple[list[Chart], list[Chart]]:
-    """Return baseline and best, and their labels: apart from their marks, away from each other."""
+    """Return the marks of baseline and best, and their labels, which are placed away from each other."""
     best = None if report.best is None else axes.place(report.best)
     base = axes.place(report.baseline)
     high, right = True, True
@@ -244,6 +250,7 @@ def _marks(report: StudyReport, axes: Axes) -> tuple[list[Chart], list[Chart]]:
 
 
 def _bars(estimates: Sequence[Estimate], unit: ShownUnit) -> Chart:
+    """Return the error bars of 95 % intervals."""
     return {
         "type": "data",
         "array": [BOUND * e.stderr / unit.size for e in estimates],
@@ -253,14 +260,14 @@ def _bars(estimates: Sequence[Estimate], unit: ShownUnit) -> Chart:
 
 
 def group_of(trial: TrialView) -> str:
-    """Return the name of a trial's symbol: its verdict, or that it was cut short."""
+    """Return the group of a trial, a key of `SYMBOLS`: `censored` if it was cut short, else its verdict."""
     if trial.censored:
         return "censored"
     return str(trial.verdict) if trial.verdict is not None else "unsure"
 
 
 def hover_text(trial: TrialView, view: StudyView) -> str:
-    """Return a trial's number, setting and metrics, a line each."""
+    """Return a trial's number, setting and metrics, one per line."""
     has, quantities = trial.metrics, view.quantities
     lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
     lines += [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
@@ -270,10 +277,10 @@ def hover_text(trial: TrialView, view: StudyView) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text that plotly.js does not take for markup."""
+    """Return a text with its markup escaped for plotly.js."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def axis_title(metric: str, unit: str) -> str:
-    """Return a metric with its unit, once."""
+    """Return a metric with its unit, unless the metric's name ends with the unit."""
     return plain(f"{metric} ({unit})" if unit and not metric.endswith(f"_{unit}") else metric)

@@ -1,4 +1,4 @@
-"""A device over time as one figure: latency against its limit, power, what was applied, and events."""
+"""The chart of a device over time: latency with its limit, power, applied settings, and events."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.presentation.charts import Chart, axis_title, plain
 from tuner.presentation.figures import change, figure
 
 GAP = 6.0
-"""A line is interrupted where no window came for this many times their usual distance."""
+"""A line is interrupted at gaps longer than this many times the median gap between windows."""
 ROWS = (str(Level.ORIGINAL), str(Level.FAILSAFE), str(Level.TRIAL), str(Level.HOLD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSpan:
-    """A setting and how long it was applied; `by` is whose order it was, as text."""
+    """An applied setting with its end; `by` is the source of the order, as text."""
 
     applied: Applied
     until: datetime
@@ -45,7 +45,10 @@ def device_timeline(
     default: Setting,
     declared: Quantities = UNDECLARED,
 ) -> Chart:
-    """Return the figure; `curves` are at most two metrics, the first of which the limit is on."""
+    """Return the chart of a device over the time `within`.
+
+    `curves` are the windows of at most two metrics. `limit` is drawn on the curve of its metric.
+    """
     data: list[Chart] = []
     axes: Chart = {}
     shapes: list[Chart] = []
@@ -90,7 +93,7 @@ def device_timeline(
 def _curve(
     metric: str, points: Sequence[WindowPoint], axis: str, declared: Quantities
 ) -> list[Chart]:
-    """Return a metric's mean over time with its range, interrupted where nothing was measured."""
+    """Return the traces of a metric's mean and highest value over time, interrupted at gaps."""
     gaps = [(b.at - a.at).total_seconds() for a, b in pairwise(points)]
     longest = timedelta(seconds=GAP * statistics.median(gaps)) if gaps else timedelta()
     x: list[str | None] = []
@@ -120,7 +123,7 @@ def _curve(
 
 
 def _applied(spans: Sequence[AppliedSpan], default: Setting) -> list[Chart]:
-    """Return a trace per level: each setting is a bar as long as it was applied."""
+    """Return a trace per level, in which each setting is a bar over the time that it was applied."""
     data: list[Chart] = []
     for level in ROWS:
         own = [span for span in spans if str(span.applied.level) == level]

@@ -1,4 +1,4 @@
-"""Studies as a document to send on: Markdown with pictures beside it, or one HTML page by itself."""
+"""Reports of studies as a document: Markdown with picture files, or one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from tuner.presentation.texts import improved, requested_metrics, sized
 from tuner.wire import SettingView, StudyView
 
 COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">saved", "setting")
-"""Of the overview; a name that begins with `>` is of numbers."""
+"""The columns of the overview; a leading `>` marks a column of numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStudy:
-    """A study to be reported, with its Pareto front; of what it saved, a period or (None) all of it."""
+    """A study to be reported, with its Pareto front.
+
+    The reported saving is that of `period`, or the whole saving if `period` is None.
+    """
 
     outcome: StudyOutcome
     front: tuple[SettingView, ...]
@@ -34,7 +37,7 @@ class ReportedStudy:
 
     @property
     def saved(self) -> tuple[float, float] | None:
-        """What holding saved in the period, else in all, with its standard error, in J; None if unknown."""
+        """The saving by holding in the period and its standard error, both in J; None if unknown."""
         bill = self.outcome.report.bill
         joules, stderr = bill.saved_j, bill.saved_stderr_j
         if self.period is not None:
@@ -48,12 +51,12 @@ class ReportedStudy:
 
     @property
     def title(self) -> str:
-        """What was tuned, and where."""
+        """The title: the study's id, its workload and its devices."""
         view = self.outcome.report.study
         return f"Study {view.id}: {view.workload} on {joined(view.devices)}"
 
     def charts(self) -> dict[str, Chart]:
-        """Return what there is to draw, by what it shows."""
+        """Return the charts that can be drawn, by title."""
         report, trials = self.outcome.report, self.outcome.trials
         charts = {
             "Trials against the limit, with 95 % intervals": against_limit(
@@ -64,7 +67,7 @@ class ReportedStudy:
         return {title: chart for title, chart in charts.items() if chart is not None}
 
     def lines(self) -> list[str]:
-        """Return its notes."""
+        """Return the report's lines: verdict, bill, and origin of the numbers."""
         main = self.outcome
         return [
             *reports.verdict(main), *reports.account(main), *reports.provenance(main.report)
@@ -72,7 +75,7 @@ class ReportedStudy:
 
 
 def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
-    """Return a row a study, in `COLUMNS`."""
+    """Return a row per study, with the columns `COLUMNS`."""
     rows: list[tuple[str, ...]] = []
     for one in reported:
         report = one.outcome.report
@@ -93,13 +96,13 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
 
 
 def _gained(gain: Improvement, view: StudyView) -> str:
-    """Return an improvement with its sign."""
+    """Return an improvement, with a minus if the objective became worse."""
     size = sized(gain, requested_metrics(view)[0], view.quantities)
     return f"-{size}" if gain.amount.mean < 0.0 else size
 
 
 def summed(reported: Sequence[ReportedStudy]) -> str:
-    """Return what all studies together saved and cost, in one line."""
+    """Return the saving and the cost of all studies together, in one line."""
     bills = [one.outcome.report.bill for one in reported]
     trials = sum(sum(one.outcome.report.study.trials.values()) for one in reported)
     seconds = math.fsum(bill.seconds for bill in bills)
@@ -119,7 +122,7 @@ def summed(reported: Sequence[ReportedStudy]) -> str:
 def markdown(
     reported: Sequence[ReportedStudy], heading: str, at: datetime, pictures: Mapping[str, str]
 ) -> str:
-    """Return the studies as Markdown; `pictures` are the files to show, by study."""
+    """Return the studies as Markdown; `pictures` are the picture files by study id."""
     lines = [f"# {_md(heading)}", f"As of {when(at)}. {_md(summed(reported))}.", ""]
     if len(reported) > 1:
         lines += [*_md_table(COLUMNS, overview(reported)), ""]
@@ -136,7 +139,7 @@ def markdown(
 
 
 def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
-    """Return the studies as one page that needs nothing else: style and pictures are in it.
+    """Return the studies as one self-contained HTML page that includes its style and pictures.
 
     Raises:
         ConfigError: Jinja or matplotlib is not installed.
@@ -181,16 +184,17 @@ def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
 
 
 def _spaced(line: str) -> str:
-    """Return a line whose first word is set off by blanks as a sentence."""
+    """Return a line with the blanks after its leading label replaced by a colon."""
     return re.sub(r"^(\w+) {2,}", r"\1: ", line.strip())
 
 
 def _md(text: str) -> str:
-    """Return text that Markdown takes for no markup."""
+    """Return a text with its Markdown markup escaped."""
     return re.sub(r"([\\`*\[\]<|]|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
 
 
 def _md_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table; columns with a leading `>` are aligned right."""
     head = [column.lstrip(">") for column in columns]
     rule = ["---:" if column.startswith(">") else "---" for column in columns]
     cells = [[_md(cell) for cell in row] for row in rows]

@@ -1,4 +1,4 @@
-"""A study fact by fact, as `jouletune study show` lists them."""
+"""The facts about a study that `jouletune study show` lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.wire import StudyReport, StudyView
 
 
 def facts(report: StudyReport) -> list[tuple[str, str]]:
-    """Return what there is to say about a study, name by name."""
+    """Return the facts about a study, as pairs of a name and a text."""
     view = report.study
     quantities = view.quantities
     limits = joined(
@@ -48,7 +48,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         ("control", _control_windows(view)),
         ("baseline", described(view.baseline, view)),
     ]
-    if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
+    if view.terms.mode is not Mode.CONTINUOUS:  # a continuous study seeks no setting to hold
         best = described(view.best, view) if view.best else "none is feasible yet"
         entries.append(("best", best))
     if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
@@ -75,7 +75,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
 
 
 def _declared(view: StudyView) -> list[tuple[str, str]]:
-    """Return the group of a study, and what limits its exploring, where there is any."""
+    """Return the study's group and the limits of its exploring, if it has any."""
     limits, entries = view.exploration, []
     windows = joined((f"{w.cron} for {w.hours:g} h" for w in limits.windows), "")
     texts = [
@@ -95,7 +95,7 @@ def _declared(view: StudyView) -> list[tuple[str, str]]:
 
 
 def _control_windows(view: StudyView) -> str:
-    """Return how often the baseline is measured again while a plan is held."""
+    """Return the share of windows that re-measure the baseline while a plan is held."""
     terms = view.terms
     if terms.control_share <= 0.0:
         return "none: the baseline is not re-measured while a plan is held"

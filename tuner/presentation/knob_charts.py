@@ -1,4 +1,4 @@
-"""What knobs do, as figures for plotly.js: as measured, and as a policy's model predicts."""
+"""Charts of the effects of knobs, for plotly.js: as measured, and as predicted by a policy's model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tuner.wire import ExplanationView, StudyReport, TrialView
 
 
 def varying_knobs(trials: Sequence[TrialView]) -> list[str]:
-    """Return the knobs of which more than one value was tried, in their order."""
+    """Return the knobs of which several values were tried, in their order."""
     values: dict[str, set[Value]] = {}
     for trial in trials:
         for name, value in trial.setting.items():
@@ -38,7 +38,7 @@ def varying_knobs(trials: Sequence[TrialView]) -> list[str]:
 
 
 def knob_effects(report: StudyReport, trials: Sequence[TrialView]) -> list[tuple[str, Chart]]:
-    """Return a chart per knob that was varied: the objective of each window by the knob's value."""
+    """Return a chart per varied knob: the objective of each window by the knob's value."""
     view = report.study
     objective = requested_metrics(view)[0]
     unit = scale(report, objective)
@@ -64,9 +64,10 @@ def knob_effects(report: StudyReport, trials: Sequence[TrialView]) -> list[tuple
 
 
 def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
-    """Return parallel coordinates of the varied knobs and the metrics asked for; a line is a trial.
+    """Return parallel coordinates of the varied knobs and the requested metrics, with a line per trial.
 
-    Every axis goes from its least to its most value. None where there is nothing to compare.
+    Every axis goes from its smallest to its largest value. Returns None if there are fewer than two
+    trials, no varied knob, or no metric.
     """
     view = report.study
     metrics = [m for m in requested_metrics(view) if any(m in t.metrics for t in trials)]
@@ -116,7 +117,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 
 @dataclass(frozen=True, slots=True)
 class PredictedCurve:
-    """A prediction along a knob, the reach of its 95 % band, and its limits, in the axis's unit."""
+    """A prediction along a knob, the half width of its 95 % band, and its limits, in the axis's unit."""
 
     mean: Sequence[float]
     reach: Sequence[float]
@@ -125,7 +126,7 @@ class PredictedCurve:
 
 
 class _Column:
-    """An axis of the parallel coordinates: numbers by size, other values in the order of their text."""
+    """An axis of the parallel coordinates; numbers are placed by size, other values in text order."""
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = sorted(set(values), key=lambda v: (isinstance(v, bool | str), str(v)))
@@ -149,9 +150,9 @@ class _Column:
 
 
 def importance(explanation: Explanation, objective: str) -> dict[str, float]:
-    """Return how much each knob moves the predicted objective by itself, as shares of 1, largest first.
+    """Return each knob's share of the predicted effect on the objective, largest first; the sum is 1.
 
-    A knob's part is the range of the predicted mean along its slice, all other knobs as they are held.
+    A knob's effect is the range of the predicted mean along its slice, with all other knobs fixed.
     """
     ranges: dict[str, float] = {}
     for knob in explanation.slices:
@@ -163,7 +164,7 @@ def importance(explanation: Explanation, objective: str) -> dict[str, float]:
 
 
 def importance_bars(shares: dict[str, float]) -> Chart:
-    """Return the shares of `importance` as bars, the largest on top."""
+    """Return the shares of `importance` as a bar chart, the largest at the top."""
     knobs = list(shares)[::-1]
     return {
         "data": [
@@ -181,9 +182,9 @@ def importance_bars(shares: dict[str, float]) -> Chart:
 
 
 def knob_slices(model: ExplanationView, held: Setting | None = None) -> list[tuple[str, Chart]]:
-    """Return, for each knob and metric, the prediction along the knob with its 95 % band.
+    """Return a chart per knob and metric: the prediction along the knob with its 95 % band.
 
-    Red marks are the values predicted to break a limit; the held setting is a star, and never red.
+    Crosses mark values that are predicted to break a limit. The held setting is a star, never a cross.
     """
     charts = []
     for knob in model.explanation.slices:
@@ -202,7 +203,7 @@ def knob_slices(model: ExplanationView, held: Setting | None = None) -> list[tup
 
 
 def _broken(knob: KnobSlice, limits: Sequence[Limit]) -> set[int]:
-    """Return the places along a knob at which some limit is predicted to be broken."""
+    """Return the indices of a knob's values that are predicted to break a limit."""
     return {
         n
         for n, point in enumerate(knob.points)
@@ -212,6 +213,7 @@ def _broken(knob: KnobSlice, limits: Sequence[Limit]) -> set[int]:
 
 
 def _slice(knob: KnobSlice, curve: PredictedCurve, broken: set[int], held: Setting | None) -> Chart:
+    """Return the chart of one metric's prediction along one knob."""
     places = [_place(v) for v in knob.values]
     star = setting_key(held) if held is not None else None
     stars = [n for n, p in enumerate(knob.points) if setting_key(p.setting) == star]
@@ -258,8 +260,10 @@ def _slice(knob: KnobSlice, curve: PredictedCurve, broken: set[int], held: Setti
 
 
 def _place(value: Value) -> Value:
+    """Return a knob's value as a coordinate: a bool as text."""
     return str(value) if isinstance(value, bool | str) else value
 
 
 def _of(trial: TrialView, name: str, metrics: Sequence[str]) -> Value:
+    """Return a trial's mean of a metric, or its value of a knob."""
     return trial.metrics[name].mean if name in metrics else trial.setting.get(name, "–")

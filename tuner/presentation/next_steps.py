@@ -1,4 +1,4 @@
-"""A study's state in one word and one sentence, and what an operator can do next."""
+"""A study's status in one word and one sentence, and the next step for an operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.wire import RevisionView, StudyView
 
 
 def status_word(view: StudyView) -> str:
-    """Return a study's status: the problem where there is one, else its phase."""
+    """Return a study's status: its problem if it has one, else its phase."""
     if view.error:
         return "error"
     if view.stopped and view.phase is not Phase.STOPPED:
@@ -21,7 +21,7 @@ def status_word(view: StudyView) -> str:
 
 
 def status_reason(view: StudyView) -> str:
-    """Return one sentence: why a study has its status."""
+    """Return the reason for a study's status, as one sentence."""
     if view.error:
         return sentence(view.error)
     if view.stopped and view.phase is not Phase.STOPPED:
@@ -38,7 +38,7 @@ def status_reason(view: StudyView) -> str:
 
 
 def next_step(view: StudyView) -> str:
-    """Return what an operator can do about a study's status."""
+    """Return the next step for an operator, by a study's status."""
     if view.error:
         return "Read the tuner's log."
     if view.phase is Phase.STOPPED:
@@ -57,6 +57,7 @@ def next_step(view: StudyView) -> str:
 
 
 def _of_phase(view: StudyView) -> str:
+    """Return the next step for an operator, by the phase of a study without problems."""
     if view.phase is Phase.PROPOSED:
         proposed = view.plan.chief(view.baseline.setting) if view.plan else {}
         return f"Approve or reject the proposed setting: {change(proposed, view.baseline.setting)}."
@@ -72,12 +73,12 @@ def _of_phase(view: StudyView) -> str:
 
 
 def last_change(revisions: list[RevisionView]) -> RevisionView | None:
-    """Return the last revision that a person made, None where there is none."""
+    """Return the last revision by a person; None if the tuner made all of them."""
     return next((r for r in reversed(revisions) if r.who not in ("", "tuner")), None)
 
 
 def sentence(text: str) -> str:
-    """Return text that begins as a sentence does and ends with a full stop."""
+    """Return a text as a sentence: with a capital first letter, unless it is a name, and a full stop."""
     text = text.strip()
     first = text.split(" ", 1)[0]
     capitalised = text if "_" in first or "=" in first else text[:1].upper() + text[1:]

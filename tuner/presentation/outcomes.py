@@ -1,6 +1,7 @@
-"""How a study ended, or is going. Three questions, answered here alone for every report, page and list:
+"""The outcome of a study, the same for every report, page and list.
 
-was a setting confirmed, is it applied now, and (`texts.billed`) does the exploring pay.
+It answers three questions: whether a setting was confirmed, whether the setting is applied now, and
+(`texts.billed`) whether the exploring pays off.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 
 
 def applied_now(view: StudyView) -> bool:
-    """Return whether the confirmed setting is in force on at least one device that reports."""
+    """Return whether the confirmed setting is in force on at least one device that is online."""
     online = set(view.devices) - set(view.offline)
     in_force = view.phase in HELD and not (view.stopped or view.unable)
     return view.confirmed is not None and in_force and bool(online)
 
 
 def not_applied(view: StudyView) -> str:
-    """Return that a confirmed setting is not applied now, with the reason; empty where it is applied."""
+    """Return the reason why a confirmed setting is not applied now; empty if it is applied.
+
+    Also empty if no setting is confirmed.
+    """
     if view.confirmed is None or applied_now(view):
         return ""
     if view.phase not in HELD:
@@ -33,16 +37,17 @@ def not_applied(view: StudyView) -> str:
         why = "all devices are stopped"
     elif view.unable:
         why = view.unable
-    else:  # its agent holds it without the tuner, too
+    else:  # an agent continues to hold a setting without the tuner
         return f"not known to be applied now: no message from {', '.join(view.offline)}"
     return f"not applied now: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOutcome:
-    """One study at its end, or as it stands, and why it is so.
+    """The final or current state of a study.
 
-    `proposed` is what the policy rested its proposal on; empty where it never made one.
+    `why` is the reason for this state. `proposed` is the policy's reason for its proposal; empty if it
+    never made one.
     """
 
     report: StudyReport
@@ -54,7 +59,7 @@ class StudyOutcome:
     def of(
         cls, report: StudyReport, revisions: Sequence[RevisionView], trials: Sequence[TrialView]
     ) -> Self:
-        """Return what a study holds, or held until it was stopped."""
+        """Return the outcome of a study, with the reasons from its revisions."""
         reasons = {r.phase: r.reason or r.why for r in revisions}
         return cls(
             report=report,
@@ -65,18 +70,18 @@ class StudyOutcome:
 
     @property
     def held(self) -> Setting:
-        """The setting the study ended with: the confirmed one, else the baseline."""
+        """The confirmed setting, or the baseline if none is confirmed."""
         study = self.report.study
         return study.baseline.setting if study.confirmed is None else study.confirmed
 
     @property
     def won(self) -> bool:
-        """Whether a setting other than the baseline was confirmed, applied now or not."""
+        """Whether a setting other than the baseline was confirmed, even if it is not applied now."""
         return self.report.study.confirmed is not None
 
     @property
     def tuned(self) -> bool:
-        """Whether anything but the baseline was measured, and nothing had to be given up."""
+        """Whether a setting other than the baseline was measured, and the study is not paused."""
         base = setting_key(self.report.study.baseline.setting)
         measured = [t for t in self.trials if t.state.evidence and setting_key(t.setting) != base]
         return bool(measured) and self.report.study.phase is not Phase.PAUSED

@@ -1,4 +1,4 @@
-"""A study as a picture that needs no browser: the chart of its page, drawn by matplotlib."""
+"""The charts of a study's page, drawn by matplotlib for use without a browser."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MARKERS = {
 def study_picture(
     report: StudyReport, trials: Sequence[TrialView], front: Sequence[SettingView]
 ) -> Figure:
-    """Draw the objective against the limited metric, one mark a window; or its course by trial.
+    """Draw the objective against the limited metric, with one mark per window.
 
-    The latter where no window shows two metrics that can be drawn against each other.
+    If no window measured two such metrics, draw the objective by trial.
 
     Raises:
         ConfigError: matplotlib is not installed.
-        InvalidInput: nothing was measured yet.
+        InvalidInput: the study has not measured anything yet.
     """
     chart = against_limit(report, trials, front) or course(report, trials)
     if chart is None:
@@ -56,7 +56,7 @@ def study_picture(
 
 
 def drawn(chart: Chart, title: str) -> Figure:
-    """Draw one of `tuner.presentation.charts`. Raises ConfigError where matplotlib is not installed."""
+    """Draw a chart of `tuner.presentation.charts`. Raises ConfigError: matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
@@ -79,7 +79,7 @@ def drawn(chart: Chart, title: str) -> Figure:
 
 
 def svg(figure: Figure) -> str:
-    """Return a picture as SVG; the same picture gives the same text."""
+    """Return a picture as SVG; equal pictures give equal texts."""
     from matplotlib import rc_context
 
     out = io.StringIO()
@@ -89,13 +89,13 @@ def svg(figure: Figure) -> str:
 
 
 def inline(figure: Figure) -> str:
-    """Return a picture as an element of a page."""
+    """Return a picture as an `<svg>` element for an HTML page."""
     whole = svg(figure)
     return whole[whole.index("<svg") :]
 
 
 def _draw(axes: Axes, trace: dict[str, Any]) -> None:
-    """Draw one trace: lines as steps, anything else as marks with their 95 % intervals."""
+    """Draw one trace: lines as steps, other traces as marks with 95 % intervals."""
     name, x, y = trace["name"], trace["x"], trace["y"]
     colour = COLOURS.get(name, "tab:gray")
     if trace["mode"] == "lines":

@@ -1,4 +1,4 @@
-"""A plan of several rows as a table: load, setting, what it rests on, limits, and what it saves."""
+"""A plan of several rows as a table: load, setting, measured windows, limits, and saving."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ NOTHING = "–"
 
 
 def plan_table(report: StudyReport) -> list[tuple[str, ...]]:
-    """Return the rows of a plan, in `PLAN_COLUMNS`; nothing where it has one for all loads."""
+    """Return the rows of a plan, with the columns `PLAN_COLUMNS`.
+
+    Empty without a plan, or if the plan has one setting for all loads.
+    """
     plan, base = report.study.plan, report.baseline.setting
     if plan is None or len(plan.rows) != len(report.rows):
         return []
@@ -33,7 +36,7 @@ def plan_table(report: StudyReport) -> list[tuple[str, ...]]:
 
 
 def plan_lines(report: StudyReport) -> Iterator[str]:
-    """Yield the rows of a plan, a sentence each."""
+    """Yield one sentence per row of a plan."""
     for load, setting, rests_on, limits, saves in plan_table(report):
         parts = [f"{load}: {setting}", *(x for x in (rests_on, limits) if x != NOTHING)]
         if saves != NOTHING:
@@ -42,13 +45,14 @@ def plan_lines(report: StudyReport) -> Iterator[str]:
 
 
 def _rests_on(row: PlanRowView) -> str:
+    """Return the number of windows that a row rests on, and their load."""
     if not row.windows:
         return NOTHING
     return how_many(row.windows, "window") + ("" if row.at is None else f" at {row.at:.4g}")
 
 
 def _limits(row: PlanRowView, quantities: Quantities) -> Iterator[str]:
-    """Yield for each limit what the row's setting showed of it."""
+    """Yield the measured value of the row's setting for each limit."""
     for limit in row.limits:
         estimate = row.metrics.get(limit.metric)
         if estimate is not None:

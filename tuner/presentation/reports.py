@@ -1,4 +1,4 @@
-"""What a study gained and cost, and how sure that is, line by line: for a terminal, a file or a page."""
+"""The report of a study's saving and cost with their uncertainty, in lines for a terminal, file or page."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tuner.presentation.texts import (
 from tuner.wire import SettingView, StudyReport
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
-"""Metrics shown beside those a study asks for, where they were measured."""
+"""Metrics that are shown beside the requested ones, if they were measured."""
 MOST_FAILURES = 5
 
 
 def about(main: StudyOutcome) -> str:
-    """Return a study's objective and constraints, in one line."""
+    """Return a study's objective, constraints, policy and number of settings, in one line."""
     view = main.report.study
     wishes = joined(view.constraints, "no constraint")
     return f"{view.objective}, {wishes}; {view.policy}, {view.settings} settings"
 
 
 def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
-    """Yield metric by metric: the baseline, the best, and the change with its standard error."""
+    """Yield a row per metric: its name, the baseline, the best, and the change with its standard error."""
     report = main.report
     base, best = report.baseline.metrics, report.best.metrics if report.best else {}
     quantities = report.study.quantities
@@ -52,7 +52,7 @@ def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
 
 
 def verdict(main: StudyOutcome) -> Iterator[str]:
-    """Yield whether the best won, at which setting, and whether the limits are kept."""
+    """Yield the result: the baseline, the best setting, its improvement, and whether limits are kept."""
     report = main.report
     yield f"baseline  {render_setting(report.baseline.setting)}"
     if not report.baseline.metrics:
@@ -91,7 +91,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
 
 
 def _limits(report: StudyReport, by: SettingView, owner: str = "") -> Iterator[str]:
-    """Yield for each limit whether a setting keeps it."""
+    """Yield a line per limit: whether the setting keeps it, with the 95 % bound."""
     quantities = report.study.quantities
     for limit in report.study.limits:
         estimate = by.metrics.get(limit.metric)
@@ -113,7 +113,7 @@ def _limits(report: StudyReport, by: SettingView, owner: str = "") -> Iterator[s
 
 
 def account(main: StudyOutcome) -> Iterator[str]:
-    """Yield the trials, failures and the bill."""
+    """Yield the trials, the failures, the bill, and the savings by period."""
     states = Counter(str(t.state) for t in main.trials)
     phases = Counter(str(t.phase) for t in main.trials)
     yield (
@@ -138,7 +138,7 @@ def account(main: StudyOutcome) -> Iterator[str]:
 
 
 def _disturbed(main: StudyOutcome) -> Iterator[str]:
-    """Yield in how many windows that count others used more than is usually allowed, where any did."""
+    """Yield the number of counted windows in which other programs exceeded the usual share, if any."""
     foreign = [t.foreign for t in main.trials if t.state.evidence and t.foreign is not None]
     shares = [share for share in foreign if share > FOREIGN_SHARE]
     if shares:
@@ -151,7 +151,7 @@ def _disturbed(main: StudyOutcome) -> Iterator[str]:
 
 
 def provenance(report: StudyReport) -> Iterator[str]:
-    """Yield where each number comes from."""
+    """Yield a line per origin of numbers (like measured or estimated), with its metrics."""
     sources: dict[str, list[str]] = {}
     for metric, origin in sorted(report.origins.items()):
         sources.setdefault(origin, []).append(metric)

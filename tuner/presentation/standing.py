@@ -1,4 +1,4 @@
-"""How a study, a device or the whole fleet stands, in words: what is wrong first."""
+"""The status of a study, a device or the whole fleet as text, with problems first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
 
 
 def status(view: StudyView) -> str:
-    """Return a study's status in a few words: the worst first, without numbers."""
+    """Return a study's status in a few words, the worst first, without numbers."""
     if view.error:
         return "unreadable"
     word = "awaiting approval" if view.phase is Phase.PROPOSED else str(view.phase)
@@ -36,13 +36,13 @@ def status(view: StudyView) -> str:
 
 
 def waiting(view: StudyView) -> str:
-    """Return the freeze or the window that a study waits for, empty where it waits for none."""
+    """Return the freeze or exploration window for which a study waits; empty if it does not wait."""
     stays = view.exploration.frozen or view.phase in SEARCHING
     return view.waits if stays else ""
 
 
 def device_status(view: DeviceView) -> str:
-    """Return a device's status in a few words: offline, blocked, or what set its knobs."""
+    """Return a device's status in a few words: offline, blocked, or the level that set its knobs."""
     if not view.online:
         return "offline"
     if view.unable:
@@ -51,7 +51,7 @@ def device_status(view: DeviceView) -> str:
 
 
 def standing(view: StudyView) -> str:
-    """Return a study's phase, with whatever keeps it from being what it seems."""
+    """Return a study's phase, or its broken limit, with everything that blocks the study."""
     if view.error:
         return f"{view.phase}, CANNOT BE SHOWN: {view.error}"
     parts = [
@@ -71,14 +71,14 @@ def standing(view: StudyView) -> str:
 
 
 def in_full(view: StudyView) -> str:
-    """Return a study's status with the reason; a broken limit is named once."""
+    """Return a study's status with the reason; a broken limit is named only once."""
     in_why = view.phase_why.startswith(LIMIT_NOT_MET)
     shown = view.model_copy(update={"unmet": None}) if in_why else view
     return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
 
 
 def _phase(view: StudyView) -> str:
-    """Return a study's phase, with an operator's approval or a window that it waits for."""
+    """Return a study's phase, with the pending approval or the canary device."""
     if view.phase is Phase.PROPOSED:
         return "proposed: awaiting approval"
     if view.phase is Phase.CANARY:
@@ -87,7 +87,7 @@ def _phase(view: StudyView) -> str:
 
 
 def _holding(view: StudyView, limit: Limit) -> str:
-    """Return the held setting that breaks a limit, with its value of that metric."""
+    """Return the held setting that breaks a limit, with its value of the limited metric."""
     name, measured, bound = held_against(view, limit)
     return (
         f"holding {name} ({f'{measured}, ' if measured else ''}the limit is {limit.metric} {bound})"
@@ -95,7 +95,7 @@ def _holding(view: StudyView, limit: Limit) -> str:
 
 
 def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
-    """Return the held setting, its value of a limited metric (empty: not measured), and the bound."""
+    """Return the held setting, its value of a limited metric (empty if not measured), and the limit."""
     held, quantities = view.best or view.baseline, view.quantities
     estimate = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
     measured = (
@@ -106,7 +106,7 @@ def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
 
 
 def power_front(member: BudgetMemberView) -> str:
-    """Return the metric that a member's watts are valued by, or how it has none."""
+    """Return the metric by which a budget member's watts are valued, or a note that it has none."""
     clock = "; by clock: not a hard cap" if member.by_clock else ""
     if member.measured_by and not member.front:
         return f"measured now by study {member.measured_by}{clock}"
@@ -114,7 +114,7 @@ def power_front(member: BudgetMemberView) -> str:
 
 
 def stopped(stop: StopView) -> str:
-    """Return the line that stands above everything while all devices are stopped."""
+    """Return the warning that is shown above everything else while all devices are stopped."""
     since = f" since {when(stop.at)}" if stop.at is not None else ""
     why = f": {stop.why}" if stop.why else ""
     return (

@@ -1,4 +1,4 @@
-"""Studies and trials as text, wherever they are shown."""
+"""Texts about studies and trials, for every place that shows them."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ from tuner.wire import (
 
 
 def requested_metrics(view: StudyView) -> list[str]:
-    """Return the metrics a study asks for: the objective's first, then the constraints'."""
+    """Return the metrics of a study's objective and constraints, in this order."""
     names = [view.objective.rpartition(" ")[2], *(c.split()[0] for c in view.constraints)]
     return list(dict.fromkeys(names))
 
 
 def remark(trial: TrialView) -> str:
-    """Return what qualifies a trial: who tried it alone, why it ended so, what throttled."""
+    """Return a trial's remarks: the only device that ran it, the reason of its end, and throttling."""
     alone = f"on {trial.device}" if trial.device else ""
     throttled = f"throttled: {', '.join(trial.throttled)}" if trial.throttled else ""
     return "; ".join(text for text in (alone, trial.reason, throttled) if text)
 
 
 def described(candidate: SettingView, view: StudyView) -> str:
-    """Return a setting with what it showed of the metrics asked for, in one line."""
+    """Return a setting with its values of the requested metrics, in one line."""
     has, quantities = candidate.metrics, view.quantities
     metrics = [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     numbers = ", ".join(metrics) or "not measured yet"
@@ -73,11 +73,10 @@ def described(candidate: SettingView, view: StudyView) -> str:
 
 
 def gained(report: StudyReport) -> str:
-    """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
+    """Return the saving of the best setting so far in the objective, and its effect on the capacity.
 
-    It saves only while it is applied: else it would.
-
-    With what became of the workload's capacity in the same line. Nothing where that is the baseline.
+    The best may also cost more, if a limit requires it. A setting "saves" only while it is applied;
+    otherwise it "would save". Empty without a best, or if the best is the baseline.
     """
     view, gain = report.study, improved(report)
     if view.best is None or gain is None:
@@ -101,7 +100,7 @@ def gained(report: StudyReport) -> str:
 
 
 def improved(report: StudyReport) -> Improvement | None:
-    """Return by how much a study's best is better than its baseline, None where nothing was measured."""
+    """Return the improvement of a study's best over its baseline; None if it was not measured."""
     if report.saving is not None:
         return Improvement(report.saving, True)
     return None if report.difference is None else Improvement(report.difference, False)
@@ -114,7 +113,7 @@ def sized(by: Improvement, metric: str, declared: Quantities) -> str:
 
 
 def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) -> str:
-    """Return a change with its sign and standard error: as a share, else in the metric's unit."""
+    """Return a change with its sign and standard error, in percent, else in the metric's unit."""
     by = improvement(before, after, -1.0)
     mean, stderr = by.amount.mean, by.amount.stderr
     text = percent(mean, stderr) if by.relative else figure(metric, mean, stderr, declared)
@@ -122,7 +121,10 @@ def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) 
 
 
 def capacity(report: StudyReport) -> str:
-    """Return a clause, after its semicolon, with what a saving costs of capacity and unlimited latency."""
+    """Return a clause about a saving's cost in capacity, and in latency if no limit bounds it.
+
+    The clause begins with a semicolon. Empty if capacity is the objective or there is no best.
+    """
     requested, quantities = requested_metrics(report.study), report.study.quantities
     if requested[0] == called(CAPACITY, quantities) or report.best is None:
         return ""
@@ -132,7 +134,7 @@ def capacity(report: StudyReport) -> str:
 
 
 def broken(view: StudyView) -> str:
-    """Return how often, and for how long, trials broke a limit."""
+    """Return the number of windows that broke a limit, and their duration."""
     violations = view.violations
     if not view.constraints:
         return "no limit was set"
@@ -145,7 +147,7 @@ def broken(view: StudyView) -> str:
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
-    """Yield the rows of a plan: its setting, or from where to where of its quantity which setting."""
+    """Yield the setting of each row of a plan, with the row's range of the quantity in a longer plan."""
     if len(plan.rows) == 1:
         yield change(plan.rows[0].setting, baseline)
         return
@@ -154,7 +156,7 @@ def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
 
 
 def row_spans(plan: Plan) -> Iterator[str]:
-    """Yield from where to where of a plan's quantity each of its rows goes."""
+    """Yield the range of the plan's quantity for each row of a plan."""
     lower = 0.0
     for row in plan.rows[:-1]:
         yield f"{lower:g} to {row.below:g}" if lower else f"below {row.below:g}"
@@ -180,7 +182,7 @@ def line(trial: TrialView, view: StudyView) -> str:
 
 
 def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
-    """Yield what is believed along each knob, then what looks better and is not tried."""
+    """Yield the predictions along each knob, then those of settings that look better but are not tried."""
     through = answer.explanation.through
     for along in answer.explanation.slices:
         for point in along.points:
@@ -192,6 +194,7 @@ def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
 
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:
+    """Return a row with the predictions for one setting."""
     has, quantities = point.predicted, answer.quantities
     remark = point.refused or ("measured" if point.measured else "")
     numbers = (
@@ -201,9 +204,9 @@ def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tup
 
 
 def billed(bill: Bill, view: StudyView) -> str:
-    """Return the cost of exploring, the time until it has paid, and the saving so far.
+    """Return the cost of exploring, its payback time, and the saving so far.
 
-    A confirmed setting that is not applied now pays only once it is applied again.
+    A confirmed setting "pays off" only while it is applied; otherwise it "would pay off".
     """
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.granted > 0:
@@ -230,7 +233,7 @@ def billed(bill: Bill, view: StudyView) -> str:
 
 
 def idle_texts(view: StudyView) -> Iterator[str]:
-    """Yield the power between requests, at the baseline where it was measured there, else at the best."""
+    """Yield the power without requests at the baseline; at the best setting if the baseline has none."""
     best = view.best.metrics if view.best else {}
     for metric, state in ((IDLE, "with the model in memory"), (IDLE_UNLOADED, "after its unload")):
         estimate = view.baseline.metrics.get(metric) or best.get(metric)
@@ -240,7 +243,7 @@ def idle_texts(view: StudyView) -> Iterator[str]:
 
 
 def _saved_since(bill: Bill) -> str:
-    """Return a clause with what holding has saved, and on which measurements of the baseline that rests."""
+    """Return a clause with the saving by holding, and the baseline measurements behind it."""
     if bill.saved_j is None or bill.saved_since is None:
         return ""
     amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
@@ -257,7 +260,7 @@ def _saved_since(bill: Bill) -> str:
 
 
 def _priced(bill: Bill) -> str:
-    """Return what was saved in money and CO2e, with the series that this rests on."""
+    """Return the saving in money and in kg CO₂e, with the time series behind them."""
     parts = []
     if bill.saved_cost is not None:
         parts.append(f"{bill.saved_cost:.4g} in money")
@@ -267,9 +270,9 @@ def _priced(bill: Bill) -> str:
 
 
 def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
-    """Return what holding has saved by period: the period's name, its joules, and their basis.
+    """Return the savings by holding: the name of the period, its joules, and their basis.
 
-    Periods of the same windows are one entry. Nothing of a study that has never held.
+    Periods with the same windows are one entry. Empty if the study has never held a setting.
     """
     view, bill = report.study, report.bill
     if bill.saved_j is None and view.phase not in HELD:
@@ -285,6 +288,7 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
 
 
 def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:
+    """Return the saving in a period, and its basis in time and windows."""
     if period.saved_j is None:
         return "unknown", "no window of a hold was measured"
     label = "" if origin in (None, Origin.MEASURED) else f" ({origin})"
@@ -294,7 +298,7 @@ def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:
 
 
 def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
-    """Return what other constraints would change, a sentence each: verdicts, the best, what follows."""
+    """Return the effect of other constraints in three sentences: verdicts, the best, the study's course."""
     before, after = preview.before, preview.after
     worse = after.get("infeasible", 0) - before.get("infeasible", 0)
     if worse > 0:

@@ -1,4 +1,4 @@
-"""How well a tuner did on a device with true values: simulated or replayed."""
+"""The score of a tuner's choice on a simulated or replayed device, whose true values are available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, l
 
 @dataclass(frozen=True, slots=True)
 class TruePoint:
-    """A setting and its true metrics, free of noise."""
+    """A setting and its true metrics, without noise."""
 
     setting: Setting
     metrics: Mapping[str, float]
@@ -19,12 +19,12 @@ class TruePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What a choice is truly worth.
+    """The true value of a chosen setting.
 
-    `captured` is the share of the best possible saving that the chosen setting truly gives:
-    (baseline − chosen) / (baseline − oracle); None where nothing can be saved. `saving_percent` is
-    the true saving. `feasible` and `baseline_feasible` say whether the chosen setting and the baseline
-    truly keep every limit, each worked out from the true baseline.
+    `captured` is its share of the best possible saving: (baseline − chosen) / (baseline − oracle), by
+    true values; None if no saving is possible. `saving_percent` is the true saving in %. `feasible` and
+    `baseline_feasible` are whether the chosen setting and the baseline truly keep every limit; the
+    limits are computed from the true baseline.
     """
 
     baseline: TruePoint
@@ -43,7 +43,7 @@ def score(
     constraints: tuple[Constraint, ...],
     chosen: Setting,
 ) -> Score:
-    """Score a chosen setting against the baseline and the best of the whole space."""
+    """Compare a chosen setting with the baseline and with the best of the whole space."""
     base = truth(space.default)
     in_force = true_limits(constraints, base)
     optimum = oracle(space, truth, objective, in_force) or space.default
@@ -65,7 +65,7 @@ def score(
 def true_limits(
     constraints: tuple[Constraint, ...], baseline: Mapping[str, float]
 ) -> tuple[Limit, ...]:
-    """Return the limits that the true baseline sets."""
+    """Return the limits of the constraints, computed from the true baseline."""
     estimates = {name: Estimate(value) for name, value in baseline.items()}
     return limits(constraints, estimates) or ()
 
