@@ -186,6 +186,7 @@ def front(study: Study, evidence: Evidence, metrics: Sequence[str] = ()) -> tupl
 
 
 def _rows(study: Study | UnreadableStudy, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
+    """Yield the rows of a study's trials."""
     past = Past(study=study, trials=tuple(trials)) if isinstance(study, Study) else None
     for trial in trials:
         yield _row(study, past, trial)

@@ -202,6 +202,7 @@ def _tried() -> Select[Any]:
 
 
 def _windows(of: type[ObservationRow | TrialRow], own: ColumnElement[bool]) -> Select[Any]:
+    """Return the statement of all windows of one table, joined by a condition."""
     windows: Any = select(
         of.study, of.device, of.started_at.label("at"), MeasurementRow.id.label("window")
     )

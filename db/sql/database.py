@@ -253,6 +253,7 @@ def _unkeepable(name: str, error: Exception) -> TuningError:
 
 
 def _is_full(error: SQLAlchemyError) -> bool:
+    """Return whether the disk of the database is full."""
     cause = error.orig if isinstance(error, StatementError) else None
     return (
         getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

@@ -280,6 +280,7 @@ def _sample(
     mean: float,
     stderr: float,
 ) -> MetricSample:
+    """Return the sample of a row; `keys` caches the key of each setting by its text."""
     if text not in keys:
         keys[text] = setting_key(json.loads(text))
     return MetricSample(

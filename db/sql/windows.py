@@ -82,5 +82,6 @@ def _owner(row: Row[Any]) -> object:
 
 
 def _window(row: Row[Any], estimates: Mapping[str, Estimate]) -> Measurement:
+    """Return the measurement of a row and its estimates."""
     load = LOADS.read(row[len(WINDOWS.names) :])
     return WINDOWS.read(row, load=load, estimates=estimates)

@@ -183,6 +183,7 @@ def _prove(part: Path, file: Path) -> None:
 
 
 def _at_work(name: str) -> Conflict:
+    """Return the error for a database that a tuner uses."""
     return Conflict(f"a tuner is using {name}", hint="stop it and restore again")
 
 

@@ -128,6 +128,7 @@ class Throttles:
         return self._last > before or bool(self._remote and self._remote.throttled)
 
     def _total(self) -> int:
+        """Return the sum of the kernel's throttle counts."""
         return sum(number for count in self._counts for number in numbers(count))
 
 

@@ -238,6 +238,7 @@ def _is_top(folder: Path) -> bool:
 
 
 def _watts(powers: Sequence[Path]) -> float:
+    """Return the sum of powers in files of µW, in W."""
     return sum(_whole_number(power) for power in powers) / 1e6
 
 

@@ -110,6 +110,7 @@ class FakeKnobs:
         self._store(knob, value)
 
     def _store(self, knob: str, value: Value | None) -> None:
+        """Write a knob's value to the file."""
         state = load(self._path)
         state["devices"][self.uuid]["values"][knob] = value
         save(self._path, state)

@@ -125,6 +125,7 @@ def _iio(chip: Path) -> list[Rail]:
 
 
 def _number(file: Path) -> float:
+    """Return the number in a file. Raises MeasurementError."""
     text = required_text(file).strip()
     try:
         return float(text)

@@ -54,6 +54,8 @@ class CounterCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
+    """The energy counter and the powers in watts, by field and scope, at one time."""
+
     at_s: float
     counter_mj: int
     watts: Mapping[tuple[int, int], float]

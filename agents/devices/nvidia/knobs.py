@@ -88,6 +88,7 @@ class NvidiaKnobs:
 
     @cached_property
     def _offered(self) -> Mapping[str, tuple[Value, ...]]:
+        """The supported values of each knob, ascending, read once."""
         return {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:

@@ -139,6 +139,7 @@ class GpuEnergy:
 
     @property
     def _power_scope(self) -> int:
+        """The scope whose power is integrated: the module's only if the GPU's is missing."""
         return MODULE if self._scopes == {MODULE} else GPU
 
     def _counter_note(self) -> str:

@@ -127,6 +127,7 @@ def listed() -> ListedGpus:
 
 
 def _listed() -> ListedGpus:
+    """Return the GPUs by index, without a deadline. Raises pynvml.NVMLError."""
     uuids: dict[int, str] = {}
     lost: dict[int, TuningError] = {}
     pynvml.nvmlInit()
@@ -226,6 +227,7 @@ class Gpu:
             raise self._failed(error, subject) from error
 
     def _connected(self) -> Any:  # noqa: ANN401
+        """Connect to the driver and return the GPU's handle. Raises pynvml.NVMLError."""
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
 

@@ -115,6 +115,7 @@ class _Shown:
         self._speed_sd = SPEED_SD / math.sqrt(epochs)
 
     def check_counter(self) -> None:
+        """Raise MeasurementError if the energy counter stopped or ran backwards."""
         if self._joules < 0.0:
             raise MeasurementError(
                 f"the energy counter ran back by {-self._joules:.3f} J in the window",
@@ -127,6 +128,7 @@ class _Shown:
             )
 
     def reading(self) -> Reading:
+        """Return the totals and estimates of the window so far."""
         if self._seconds <= 0.0:
             return Reading()
         totals = {"items": float(self._items), "throttled_power_s": self._throttled_s}
@@ -139,6 +141,7 @@ class _Shown:
         return Reading(totals, estimates | self._fine_tuning())
 
     def _progress(self) -> dict[str, Estimate]:
+        """Return throughput and arrival rate; empty before the first item."""
         if not self._items:
             return {}
         batch = self._items / self._steps if self._steps else 1.0
@@ -148,6 +151,7 @@ class _Shown:
         return {"throughput_per_s": per_s, "arrival_rate_per_s": per_s}
 
     def _energy(self) -> dict[str, Estimate]:
+        """Return power and energy per item, over the steps of the counter."""
         watts = self._joules / self._counted_s  # from step to step of the counter
         ticks = max(1, round(self._counted_s * NS / TICK_NS))
         estimates = {"power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope)}
@@ -159,6 +163,7 @@ class _Shown:
         return estimates
 
     def _latency(self) -> dict[str, Estimate]:
+        """Return the mean and the quantiles of the latency."""
         samples = self._latencies_ms
         mean = fmean(samples)
         alone = stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else mean

@@ -112,6 +112,7 @@ class UnitKnobs:
 
     @property
     def _log(self) -> str:
+        """The hint to read the service's log."""
         return f"check its log: journalctl -u {self._name}"
 
     def _await_answer(self) -> None:

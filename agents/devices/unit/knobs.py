@@ -236,6 +236,7 @@ def _values(text: str) -> Iterator[str]:
 
 
 def _number(word: str) -> Value:
+    """Return a word as an int, or as a float if it has a decimal point."""
     return float(word) if "." in word else int(word)
 
 
