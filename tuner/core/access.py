@@ -1,4 +1,4 @@
-"""Who asks: machine tokens, what they are for, and when they still count."""
+"""Callers, their access tokens and roles, and the entries of the audit log."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["AccessRole", "AccessToken", "AuditEntry", "Caller", "digest_of"]
 
 
 class AccessRole(StrEnum):
-    """What a token allows."""
+    """The permissions of a token."""
 
     ADMIN = "admin"
-    """Everything, as the token of the tuner's own token file does, which is not stored."""
+    """Everything, like the token in the tuner's token file, which is not stored."""
     VIEWER = "viewer"
-    """Questions only."""
+    """Reading only."""
     OPERATOR = "operator"
-    """Studies and questions, no tokens, nothing in an agent's name."""
+    """Reading and changes of studies; no tokens, and no actions of an agent."""
     GRID = "grid"
-    """Events of the grid only: limits on budgets for some time."""
+    """Grid events only: limits on budgets for some time."""
     AGENT = "agent"
-    """What one agent does with the devices it registered."""
+    """The actions of one agent on the devices that it registered."""
     ENROL = "enrol"
-    """To become one new agent, once."""
+    """Enrolment of one new agent, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class Caller:
 
     @property
     def reads_pages(self) -> bool:
-        """Whether its owner may sign in to the pages."""
+        """Whether the token's owner may sign in to the pages."""
         return not self.machine and self.role is not AccessRole.GRID
 
     @property
     def machine(self) -> bool:
-        """Whether it is no person's token."""
+        """Whether the token belongs to an agent instead of a person."""
         return self.role in (AccessRole.AGENT, AccessRole.ENROL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessToken:
-    """A token as it is stored: never itself, only its digest. `name` is whose it is, and unique.
+    """A token as it is stored: only its digest, never the token. `name` is its owner's, and unique.
 
-    `digest` is an agent's SHA-256, or a person's Argon2: see `tuner.service.hashing`.
+    `digest` is SHA-256 for an agent's token and Argon2 for a person's: see `tuner.service.hashing`.
     """
 
     name: str
@@ -66,8 +66,9 @@ class AccessToken:
 class AuditEntry:
     """A requested change, or a refused request.
 
-    `who` is the token's name, `role` its role; both empty where unknown the caller. `path` is the
-    request's, without its query; `status` what it was answered (HTTP). `id` grows as they are stored.
+    `who` is the name of the caller's token and `role` its role; both are empty if the caller is unknown.
+    `path` is the request's path without its query, `status` the HTTP status of the answer. Later entries
+    have greater values of `id`.
     """
 
     at: datetime
@@ -81,5 +82,5 @@ class AuditEntry:
 
 
 def digest_of(token: str) -> str:
-    """Return a token's SHA-256 in hexadecimal: enough where the token is 256 random bits."""
+    """Return a token's SHA-256 in hexadecimal: strong enough for a token of 256 random bits."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""The baseline over time: what it first showed, and what every window of it has shown since.
+"""The baseline over time: its first measurement, and every later window of it.
 
-Between two windows of it the baseline is taken to go straight from one to the other; after the last one
-it is taken to stay. Both are our choice: of a step in between, half is seen too early and half too late.
+Between two windows the baseline is interpolated linearly; after the last one it is assumed constant. Both
+are our choice: of a step between two windows, half is credited too early and half too late.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tuner.moments import when
 __all__ = ["BaselineCourse", "BaselinePart", "BaselineShift", "FIRST"]
 
 FIRST = 0
-"""Represents the first baseline where others are named by the number of their trial."""
+"""The number of the first baseline; later measurements have the numbers of their trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselinePart:
-    """What one measurement of the baseline has to say of a moment: an estimate, and the share it counts.
+    """One measurement of the baseline as it applies to a moment: its estimate, and its weight `share`.
 
-    `number` is its trial's, or `FIRST`; `at` when it was measured, None where unknown.
+    `number` is its trial's, or `FIRST`. `at` is the time of the measurement, None if unknown.
     """
 
     number: int
@@ -41,10 +41,10 @@ class BaselinePart:
 
 @dataclass(frozen=True, slots=True)
 class BaselineShift:
-    """A lasting shift of the baseline from what it first showed, proven by windows of it since.
+    """A lasting shift of the baseline from its first measurement, proven by later windows of it.
 
-    `change` is by what share of the first: −0.1 ± 0.01 where it takes a tenth less. `windows` have shown
-    that from `since` on.
+    `change` is relative to the first measurement: −0.1 ± 0.01 if the metric has fallen by a tenth.
+    `windows` is the number of windows, from `since` on, that prove it.
     """
 
     since: datetime
@@ -52,7 +52,7 @@ class BaselineShift:
     windows: int
 
     def now(self, first: Estimate) -> Estimate:
-        """Return what the baseline shows now of what it first showed so."""
+        """Return the baseline's present estimate of the metric from its first one."""
         ratio = 1.0 + self.change.mean
         doubt = math.hypot(ratio * first.stderr, first.mean * self.change.stderr)
         return Estimate.of_mean(
@@ -70,10 +70,11 @@ class BaselineShift:
 
 
 class BaselineCourse:
-    """What the baseline showed at a time and a load, from the control windows near it.
+    """The baseline's metrics at a time and a load, from the control windows near that time.
 
-    `first` reports what it showed at a load before the first control window, and `first_at` when that was
-    last measured. `again` are its windows since, measured to the end.
+    `first` returns the baseline's estimates at a load from before the first control window; `first_at` is
+    the time of the last of those measurements. `again` are the baseline's complete windows from the first
+    control window on.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class BaselineCourse:
 
     @classmethod
     def of(cls, study: Study, trials: Iterable[Trial]) -> BaselineCourse:
-        """Return the course of a study's baseline, from those trials that still count."""
+        """Return the course of a study's baseline from its trials since `since_trial`."""
         own = sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
         solid = [t for t in own if t.solid and t.tries(study.baseline)]
         since = next((k for k, t in enumerate(solid) if t.control), len(solid))
@@ -101,9 +102,9 @@ class BaselineCourse:
         )
 
     def around(self, metric: str, at: datetime, load: Context) -> tuple[BaselinePart, ...]:
-        """Return what the baseline showed of a metric just before and after a time, at such a load.
+        """Return the baseline's measurements of a metric just before and after a time, at a like load.
 
-        Their shares sum up to 1; nothing where it was never measured at such a load.
+        Their shares add up to 1. Empty if the baseline was never measured at such a load.
         """
         here = bisect_right(self._starts, at)
         after = self._nearest(metric, load, range(here, len(self.again)))
@@ -118,7 +119,7 @@ class BaselineCourse:
         return replace(before, share=1.0 - share), replace(after, share=share)
 
     def _nearest(self, metric: str, load: Context, windows: Iterable[int]) -> BaselinePart | None:
-        """Return the first of these windows since that was measured at such a load."""
+        """Return the first of these windows that has the metric at a comparable load, None if none has."""
         for trial in map(self.again.__getitem__, windows):
             if metric in trial.shown and is_at(trial.ran_at, load):
                 return BaselinePart(trial.number, _began(trial), trial.shown[metric])
@@ -126,4 +127,5 @@ class BaselineCourse:
 
 
 def _began(trial: Trial) -> datetime:
+    """Return the start of a trial's window, of the trial itself if it has no window."""
     return trial.started_at if trial.measurement is None else trial.measurement.started_at

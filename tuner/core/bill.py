@@ -1,4 +1,4 @@
-"""The bill: what exploring cost, what the held setting has saved since, and when it pays."""
+"""The bill of a study: the energy used by exploring, the energy saved by holding, the break-even time."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 
 JOULES_PER_KWH = 3.6e6
 FRESH = timedelta(days=1)
-"""So long after the last control window its baseline passes for today's: our choice."""
+"""The time after the last control window for which its baseline counts as current: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodSaving:
-    """What holding has saved since a time, in joules, by the held windows that began since.
+    """The joules saved by holding since a time, by the held windows that began since then.
 
-    `windows` of them count, and represent `seconds` of the period, as in `draw_up`. `saved_j` is None where
-    none does: of that time no energy was measured, or nothing to compare it with.
+    `windows` is the number of windows that count; they represent `seconds` of the period, as in `draw_up`.
+    `saved_j` is None if no window counts: the energy of that time, or of the baseline, was not measured.
     """
 
     period: str
@@ -52,31 +52,33 @@ class PeriodSaving:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Energy in joules over the whole study; None where no meter saw it.
+    """Energy in joules over the whole study; None if it was not metered.
 
-    Trials that ended without a window (a refused setting, a crash) cost energy that was not measured:
-    they are counted in `trials` and not in `explored_j`.
+    Trials that ended without a window (a refused setting, a crash) used energy that was not measured:
+    they are counted in `trials` but not in `explored_j`.
 
-    `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
-    the baseline would not have used for the same items (negative: exploring itself saved).
-    `saving_w` is what the best setting saves while serving the baseline's rate, `break_even_s` how
-    long it must run until the whole of `explored_j` is back. `saved_j` is what holding has saved by
-    the windows that are kept, the oldest of which began at `saved_since`, and `saved_stderr_j` its
-    standard error: of `controls` windows that measured the baseline again, the last of them at
-    `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
-    measured again; None where all of it lies near a control window.
+    `explored_j` is the energy used in trial windows and between them, `overhead_j` the part of it that
+    the baseline would not have used for the same items (negative: exploring itself saved). `saving_w` is
+    the power that the best setting saves at the baseline's rate of items, `break_even_s` the time that it
+    must run to save `explored_j`.
 
-    `granted` trials came with changes of the constraints, on top of those the study was given. `periods`
-    are the requested parts of `saved_j`.
+    `saved_j` is the energy saved by holding, from the stored held windows; the oldest began at
+    `saved_since`. `saved_stderr_j` is its standard error. It rests on `controls` control windows, which
+    measure the baseline again; the last was at `measured_again_at`. `extrapolated_since` is the time of the
+    earliest baseline measurement that is extrapolated: more than `FRESH` beyond a control window, or beyond
+    the first baseline at all. It is None if every held window lies near a control window.
+
+    `granted` is the number of trials added by changes of the constraints. `periods` are the requested parts
+    of `saved_j`.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
-    `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
+    `overhead_j`, `saving_w` and `saved_j` are that part of the measured values.
 
-    Control windows are not counted in what was explored: they use what the baseline uses, and the time
-    they take saves nothing.
+    Control windows do not count in `explored_j`: they use as much as the baseline does, and their time
+    saves nothing.
 
-    `saved_cost` and `saved_co2e_g` are `saved_j` in money and in g of CO2e, each window at its own time, by
-    the series that `priced_by` names; None where one of them is not known for all of that time.
+    `saved_cost` and `saved_co2e_g` are `saved_j` in money and in g of CO2e, each window by the rate at its
+    start, from the series named in `priced_by`; None if a rate is unknown for a part of that time.
     """
 
     explored_j: float | None = None
@@ -100,7 +102,7 @@ class Bill:
     priced_by: tuple[str, ...] = ()
 
     def ascribed(self, share: float) -> Bill:
-        """Return the bill with this part of the joules that were measured."""
+        """Return the bill with this share of all measured joules, and of the costs derived from them."""
 
         def part(whole: float | None) -> float | None:
             return None if whole is None else whole * share
@@ -136,19 +138,22 @@ def draw_up(
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
-    `prices` are what a kilowatt-hour costs and emits: `cost` and `co2e_g`, as far as that is given.
-    `periods` are times by name, since each of which the saving is also given by itself.
+    `held` are the held windows' estimates of the energy per item, in order of their start. `course` is the
+    baseline by time and load; without it the baseline is the same at all times. `devices` is the number of
+    like devices of the study, `rests` the baseline's setting. `prices` are the rates per kilowatt-hour, in
+    money (`cost`) and in g of CO2e (`co2e_g`), as far as given. `periods` are start times by name; the
+    saving since each of them is also given separately.
 
-    `held` is what the held windows showed of the energy of an item, by their start. `course` reports what
-    the baseline showed when and at which load; a window at whose load it was not measured is left out of
-    what was saved and of what exploring used more. Without it the baseline is the same at all times. A
-    trial's energy is its mean power over window and overhead; what one of the given number of like
-    `devices` tried alone is scaled to all, and is billed as one's: an equal part. Windows without a power
-    reading make the whole sum unknown rather than too small; those whose numbers cannot be true are left
-    out. A held window represents the time since the one before it, at most `GAP_S`, where the study was
-    holding all that time; else for itself. Time is counted once where windows overlap, and never more of it
-    than passed on the tuner's clock since the first hold. A window beyond what the trials have shown
-    (`HeldRange`) saves nothing, nor does one at `rests`, the baseline's setting.
+    A trial's energy is its mean power times the seconds of its window and overhead. The estimates of a
+    trial that one of several like devices ran alone are scaled to all of them; the bill counts one device's
+    equal part. A window without a power reading makes the whole sum unknown, because a partial sum would be
+    too small. Windows with implausible figures are left out. A window at a load at which the baseline was
+    not measured counts neither as overhead nor as saving.
+
+    A held window represents the time since the previous one, at most `GAP_S`, if the study was holding all
+    that time, else only its own length. Overlapping time counts once, and no more time counts than has
+    passed on the tuner's clock since the first hold. A window beyond the range of the trials (`HeldRange`)
+    saves nothing, and neither does one at `rests`.
     """
     tried = [t for t in trials if not t.control]
     measured = [
@@ -214,30 +219,30 @@ def draw_up(
 
 
 def _granted(revisions: Sequence[Revision]) -> int:
-    """Return how many trials a study has been given since it was made."""
+    """Return the number of trials that revisions have added to a study since its creation."""
     if not revisions:
         return 0
     return revisions[-1].study.terms.trials - revisions[0].study.terms.trials
 
 
 def _beyond(window: MetricSample, shown: HeldRange | None) -> bool:
-    """Return whether a held window claims more than its study's trials have shown."""
+    """Return whether a held window's rate or power is outside the range of its study's trials."""
     return shown is not None and bool(shown.beyond(window.completed, window.seconds, window.mean))
 
 
 def _more_j(parts: Sequence[BaselinePart], shown: float) -> float:
-    """Return what an item took more than at the baseline; 0 where that is not known."""
+    """Return the joules per item above the baseline's; 0 if the baseline is unknown."""
     return shown - math.fsum(p.share * p.estimate.mean for p in parts) if parts else 0.0
 
 
 @dataclass(slots=True)
 class _Saved:
-    """What holding has saved, summed up window by window, in joules.
+    """The joules saved by holding, summed window by window.
 
-    Its error has three sources. Every measurement of the baseline is off by its own error in all the
-    windows that rest on it; every held window by its own; and where the baseline went from one value to
-    another between two measurements at an unknown time: a step at any moment of that time, all equally
-    likely, puts the straight line off by the step over √12.
+    The error has three sources. The error of each measurement of the baseline is common to all windows that
+    rest on it. Each held window has its own error. The baseline may step from one value to the next at an
+    unknown time between two measurements: if all times are equally likely, the error of the linear
+    interpolation is the step over √12.
     """
 
     prices: Mapping[str, TimeSeries]
@@ -257,12 +262,12 @@ class _Saved:
 
     @property
     def rests_on(self) -> frozenset[int]:
-        """The measurements of the baseline that count for it."""
+        """The numbers of the baseline measurements that the sum rests on."""
         return frozenset(self._baseline_j)
 
     @property
     def stderr_j(self) -> float:
-        """Its standard error, in joules."""
+        """The standard error of the sum, in joules."""
         steps = math.fsum(j * j for j in self._between_j.values()) / 12.0
         return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
 
@@ -280,9 +285,9 @@ class _Saved:
         *,
         rests: bool,
     ) -> None:
-        """Add a held window that represents `speaks_s` seconds, beside the baseline at its time.
+        """Add a held window that represents `speaks_s` seconds, compared with the baseline at its time.
 
-        One of the baseline's own setting (`rests`) saves nothing, whatever its noise.
+        A window at the baseline's setting (`rests`) saves exactly 0 J, so that its noise is not counted.
         """
         if not baseline:
             return
@@ -316,7 +321,7 @@ class _Saved:
 def window_energy(
     window: Measurement, declared: Quantities = UNDECLARED
 ) -> tuple[float, Origin] | None:
-    """Return the joules of a window and their origin; None where no meter saw them."""
+    """Return the joules of a window and their origin; None if they were not metered."""
     power = window.estimates.get(called(POWER, declared))
     if power is not None:
         return power.mean * window.seconds, power.origin
@@ -325,10 +330,11 @@ def window_energy(
 
 
 def _part(trial: Trial, devices: int) -> float:
-    """Return which part of the joules that a trial tells were used in it."""
+    """Return the share of a trial's reported joules that it used: one device's if one ran it alone."""
     return 1.0 / devices if trial.device else 1.0
 
 
 def _energy_j(window: Measurement, power: str) -> float | None:
+    """Return the joules of a window and its overhead by its mean power, None without a power reading."""
     estimate = window.estimates.get(power)
     return None if estimate is None else estimate.mean * (window.seconds + window.overhead_s)

@@ -1,4 +1,4 @@
-"""Groups of devices that share watts: declaration, events of the grid, and what members were sent."""
+"""Groups of devices that share watts: their declaration, grid events, and the records of their members."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tuner.errors import Conflict, InvalidInput
 __all__ = ["CEILING_MARGIN", "RESERVE", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
 
 AHEAD = timedelta(hours=6)
-"""Steps known ahead by so much are handed to agents."""
+"""Agents receive the known steps of this time ahead."""
 BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
 MOST_EVENTS = MOST_EXCEEDED = 16
 RESERVE = 0.1
-"""The share of a group's watts that devices outside it may take: our choice."""
+"""The default share of a group's watts that is reserved for devices not admitted to it: our choice."""
 ANOTHER = "give another id, or end an event: jouletune budget event end ID"
 LEAST_REBOOT_S = 30.0
 CEILING_MARGIN = 1.1
-"""What a clock ceiling counts with, over the highest power measured at or below it: our choice."""
+"""The watts of a clock ceiling over the highest power measured at or below it: our choice."""
 CLOSE_W = 1e-6
 DIGITS = 6
 """A cap of 250 W that travels as 249.99999999999997 would lose a step of the limit."""
@@ -34,12 +34,14 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEvent:
-    """A limit for some time: at most `watts`, or at most this `share` of what the group has by itself.
+    """A limit on a group for some time: at most `watts`, or at most this `share` of the group's own watts.
 
-    A group has one of each `id`; `who` is the token that sent it, and ends with it.
+    A group has at most one event of each `id`. `who` is the name of the sender's token; when that token is
+    revoked, the event ends.
 
     Raises:
-        InvalidInput: it has both or neither, a number is out of range, or it ends before it begins.
+        InvalidInput: it has both `watts` and `share` or neither, a number is out of range, or its end is
+            not after its start.
     """
 
     watts: Watts | None = None
@@ -64,7 +66,7 @@ class GridEvent:
             )
 
     def limit_w(self, at: datetime, watts: float) -> float:
-        """Return what it leaves of a group's own watts at a time."""
+        """Return the watts that the event leaves, at a time, of a group's own `watts`."""
         if not self.effective_at <= at < self.expires_at:
             return watts
         return min(watts, self.watts if self.watts is not None else (self.share or 0.0) * watts)
@@ -72,17 +74,19 @@ class GridEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGroup:
-    """Devices by what they are, and the watts that they share.
+    """A selection of devices, and the watts that they share.
 
-    `select` has patterns by field or label, as in a fleet file. The watts are those of `watts`, constant or
-    by hour; or, with `series`, of the series of that name in tuner.toml. `priorities` are by patterns of
-    device ids, 0 where none matches; the lowest give up their limits first. A member that was silent for
-    `reboot_after_s` may have rebooted: it counts with its driver's default limit. With `measure` a member
-    without a front of power has it measured by a study of its own. `declared`: a fleet file has it.
-    `reserve` is the share of its watts for devices that it selects and that nobody has let in.
+    `select` has patterns by device field or label, as in a fleet file. The group's watts are those of
+    `watts`, constant or by hour, or those of the series in tuner.toml that `series` names. `priorities` are
+    by patterns of device ids, 0 if no pattern matches; members with the lowest priority lose their limits
+    first. A member without an answer for `reboot_after_s` may have rebooted: it counts with its driver's
+    default limit. With `measure`, a separate study measures the power front of a member that lacks one.
+    `declared` is whether a fleet file declares the group. `reserve` is the share of the watts for devices
+    that the group selects but that no operator has admitted.
 
     Raises:
-        InvalidInput: nothing is selected, it has no watts or two sources of them, or a reboot is too soon.
+        InvalidInput: `select` is empty, the group has no source of watts or two, watts are negative, or
+            `reboot_after_s` is below `LEAST_REBOOT_S`.
     """
 
     name: str
@@ -116,7 +120,7 @@ class BudgetGroup:
             )
 
     def selects(self, device: Device) -> bool:
-        """Return whether a device is in the group."""
+        """Return whether the group's patterns match a device."""
         return all(
             (trait := device.trait(name)) is not None
             and any(fnmatchcase(trait, pattern) for pattern in patterns)
@@ -129,10 +133,10 @@ class BudgetGroup:
         return next(matching, 0)
 
     def with_event(self, event: GridEvent, now: datetime) -> BudgetGroup:
-        """Return it with an event in place of the one of its id; those that are over are left out.
+        """Return the group with an event in place of one of the same id, and without expired events.
 
         Raises:
-            Conflict: another sender has an event of this id, or the group has too many.
+            Conflict: another sender has an event of this id, or the group has `MOST_EVENTS`.
         """
         like = [e for e in self.events if e.id and e.id == event.id]
         left = tuple(e for e in self.events if e.expires_at > now and e not in like)
@@ -143,14 +147,15 @@ class BudgetGroup:
         return replace(self, events=(*left, event))
 
     def without_events(self, name: str) -> BudgetGroup:
-        """Return it without the event of an id, or without those of a sender."""
+        """Return the group without the events whose id or sender has this name."""
         return replace(self, events=tuple(e for e in self.events if name not in (e.id, e.who)))
 
     def steps(self, source: TimeSeries | None, now: datetime) -> list[tuple[float, float]]:
-        """Return the watts now and those known ahead, from when on, in seconds since 1970.
+        """Return the present step and the known later ones, as start in seconds since 1970 and watts.
 
-        `source` is the series it names. Where that is not known no watts are left: all go to the floor. The
-        present step began when it did, or so long ago that it counts fully.
+        `source` is the series that the group names. While its value is unknown the group has 0 W, so that
+        all members go to their floors. The present step starts at its true time, but at most `BEFORE` ago,
+        which is early enough for it to count in full.
         """
         since, steps = now - BEFORE, list[tuple[float, float]]()
         for at in sorted(self._moments(source, since, now + AHEAD)):
@@ -163,6 +168,7 @@ class BudgetGroup:
     def _moments(
         self, source: TimeSeries | None, since: datetime, until: datetime
     ) -> Iterator[datetime]:
+        """Yield `since` and the times after it at which the group's watts may change, in any order."""
         yield since
         series = self.watts or source
         if series is not None:
@@ -173,6 +179,7 @@ class BudgetGroup:
                     yield at
 
     def _watts(self, source: TimeSeries | None, at: datetime) -> float:
+        """Return the group's watts at a time, under its events."""
         series = self.watts or source
         own = max(0.0, (series.at(at) if series is not None else None) or 0.0)
         return min((event.limit_w(at, own) for event in self.events), default=own)
@@ -180,30 +187,33 @@ class BudgetGroup:
 
 @dataclass(frozen=True, slots=True)
 class CeilingPower:
-    """Clock ceilings by knob, and the watts that a device counts with under them."""
+    """Clock ceilings by knob, and the watts that a device counts with while it keeps them."""
 
     at_most: Mapping[str, float]
     watts: float
 
     def covers(self, values: Mapping[str, float]) -> bool:
-        """Return whether no value is above its ceiling here: watts at a higher clock are no fewer."""
+        """Return whether no value exceeds its ceiling, so that these values draw no more than `watts`.
+
+        This assumes that power does not fall as the clock rises.
+        """
         return all(self.at_most.get(name, math.inf) >= value for name, value in values.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """A device that can be a member, and its group (empty: none), stored before anything is sent to it.
+    """A device with power caps and its group (empty: none); stored before anything is sent to the device.
 
-    `knobs` are its caps, as its host offers them. `sent_s` is when the oldest schedule without an answer
-    was sent, in seconds since 1970. A `released` one goes back to its original setting, and has no group
-    once its host has reported that.
+    `knobs` are the cap knobs that its host offers. `sent_s` is the time when the oldest schedule without an
+    answer was sent, in seconds since 1970. A `released` device returns to its original setting; once its
+    host has reported this, it has no group.
 
-    `admitted` is the group that an operator let it into, `outside` one that selects it by what its agent
-    says of it, and that it is not let into.
+    `admitted` is the group to which an operator admitted the device, `outside` a group that selects it by
+    the fields that its agent reports but to which it is not admitted.
 
-    `ceilings` are the watts of a device whose only caps are clocks, rising from its floor to its original
-    clock; empty where they were not measured. `exceeded` are the watts that it drew above what it counted
-    with, and under which ceilings.
+    `ceilings` are the clock ceilings, with their watts, of a device whose only caps are clocks, from its
+    floor up to its original clock; empty if they were not measured. `exceeded` are ceilings under which the
+    device drew more than their watts, with the power drawn.
     """
 
     device: str
@@ -220,43 +230,47 @@ class MemberRecord:
 
     @property
     def by_clock(self) -> bool:
-        """Whether all its caps are clock ceilings: these bound power only as far as it was measured."""
+        """Whether all its caps are clock ceilings, which bound power only as far as it was measured."""
         return bool(self.knobs) and all(k.floor_w is None for k in self.knobs)
 
     @property
     def in_watts(self) -> bool:
-        """Whether it has a cap, and none of unknown watts."""
+        """Whether it has a cap knob, and the watts of all its caps are known."""
         limits = all(k.floor_w and k.default_w for k in self.knobs)
         return bool(self.knobs) and (bool(self.ceilings) if self.by_clock else limits)
 
     @property
     def floor_w(self) -> float:
-        """The watts that it counts with at its floor."""
+        """The watts that the device counts with at its floor."""
         if self.by_clock:
             return self.ceilings[0].watts if self.ceilings else 0.0
         return sum(k.floor_w or 0.0 for k in self.knobs)
 
     @property
     def default_w(self) -> float:
-        """The watts that it counts with while nothing caps it."""
+        """The watts that the device counts with while it is not capped."""
         if self.by_clock:
             return self.ceilings[-1].watts if self.ceilings else 0.0
         return sum(k.default_w or 0.0 for k in self.knobs)
 
     @property
     def active(self) -> bool:
-        """Whether it is a member, and is to stay one."""
+        """Whether the device is a member that has not been released."""
         return bool(self.group) and not self.released
 
     def let_in(self, group: BudgetGroup) -> bool:
-        """Return whether an operator let it into a group, or named it there."""
+        """Return whether the device is admitted to a group, by an operator or by its id in `select`.
+
+        A present member is, too.
+        """
         named = self.device in group.select.get("id", ())
         return named or group.name in (self.admitted, self.group if self.active else "")
 
     def at_most(self, cap_w: float) -> dict[str, float]:
-        """Return a cap as the values of its knobs: each has the same part of its range above its floor.
+        """Return the values of the cap knobs for a cap in watts.
 
-        Of clock ceilings, the highest that counts with no more.
+        Each power limit gets the same part of its range above its floor. Clock ceilings are the highest
+        whose watts are at most the cap, else the floor.
         """
         if self.by_clock:
             within = [c for c in self.ceilings if c.watts <= cap_w + CLOSE_W] or self.ceilings[:1]
@@ -272,11 +286,11 @@ class MemberRecord:
         }
 
     def with_ceilings(self, measured: Sequence[CeilingPower]) -> MemberRecord:
-        """Return it with the watts of its ceilings by measured power; what it was sent counts by them.
+        """Return the record with its ceilings by measured power, and the caps sent so far counted by them.
 
-        Each ceiling counts with the highest power at or below it, times `CEILING_MARGIN`, at most with the
-        limit that its driver keeps. Without that limit and without power at its original clock, or at or
-        above its floor, there are none.
+        A ceiling's watts are the highest power measured at or below it, times `CEILING_MARGIN`, but at most
+        the driver's limit. There are no ceilings if the driver keeps no limit and no power was measured at
+        the original clock.
         """
         ceilings = self._valued([*measured, *self.exceeded])
         if ceilings == self.ceilings:
@@ -292,6 +306,10 @@ class MemberRecord:
         return replace(after, power=power)
 
     def _valued(self, measured: Sequence[CeilingPower]) -> tuple[CeilingPower, ...]:
+        """Return the floor, the measured ceilings and the original clock with their watts, by watts.
+
+        Empty if the watts of one of them are unbounded.
+        """
         if not self.by_clock or any(k.default is None for k in self.knobs):
             return self.ceilings
         limits_w = [k.default_w for k in self.knobs if k.default_w]
@@ -309,7 +327,7 @@ class MemberRecord:
         return tuple(sorted(valued, key=lambda c: (c.watts, sum(c.at_most.values()))))
 
     def _counted(self, schedule: CapSchedule) -> CapSchedule:
-        """Return a schedule whose steps count at least with the watts of their ceilings now."""
+        """Return a schedule whose steps count with at least the present watts of their ceilings."""
         return replace(
             schedule,
             steps=tuple(
@@ -321,6 +339,7 @@ class MemberRecord:
         )
 
     def _watts(self, at_most: Mapping[str, float]) -> float:
+        """Return the least watts of a ceiling at or above these values, the uncapped watts without one."""
         return min((c.watts for c in self.ceilings if c.covers(at_most)), default=self.default_w)
 
     def exceeding(
@@ -330,14 +349,14 @@ class MemberRecord:
         measured: Sequence[CeilingPower],
         now_s: float,
     ) -> MemberRecord:
-        """Return it sent to its floor, as it drew more under some ceilings than these count with.
+        """Return the record of a device that drew more than the watts of its ceilings, sent to its floor.
 
-        Its host has gone there by itself. From now on they count with what it drew.
+        Its host has set the floor already. From now on these ceilings count with the power drawn.
         """
         at = {k.name: at_most[k.name] for k in self.knobs if k.name in at_most}
         like = [c for c in self.exceeded if c.at_most == at or len(self.exceeded) >= MOST_EXCEEDED]
         others = tuple(c for c in self.exceeded if c not in like)
-        # As one, they count from the lowest of their ceilings with the highest of their watts.
+        # Merged ceilings count with the highest of their watts from the lowest of their values on.
         lowest = {
             n: min(v, *(c.at_most.get(n, v) for c in like)) if like else v for n, v in at.items()
         }
@@ -351,7 +370,7 @@ class MemberRecord:
 
 
 def _highest_w(at: Mapping[str, float], measured: Sequence[CeilingPower]) -> float:
-    """Return what a ceiling counts with: by the next ceiling above it with power; 0 where none has."""
+    """Return a ceiling's watts by the lowest measured ceiling at or above it; 0 if none was measured."""
     above = [m for m in measured if m.covers(at)]
     if not above:
         return 0.0

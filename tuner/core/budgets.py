@@ -1,4 +1,4 @@
-"""Power caps over time, and the watts that a member of a budget may draw, whatever has failed."""
+"""Power caps over time, and the most watts that a member of a budget may draw after any failure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tuner.errors import InvalidInput
 __all__ = ["LATE_S", "NO_CAPS", "POWER_CAP", "CapKnob", "CapSchedule", "CapStep", "MemberPower"]
 
 LATE_S = 10.0
-"""How long after its time a step may take effect: delivery, the host's clock, the write."""
+"""The longest delay until a step takes effect: delivery, the host's clock, the write."""
 POWER_CAP = "power cap"
-"""The source of a window at the original setting that a budget kept lower."""
+"""The source of a window at the original setting while a budget kept the device below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapKnob:
     """A knob that caps a device's power, as its host offers it.
 
-    `floor` is the value that its host falls back to while the device is a member, `floor_w` that value in
-    watts, `default` the greater of its driver's default and its original value, `default_w` that in watts.
-    A clock ceiling has no `floor_w`: only a measurement tells its watts. Its `default_w` is the limit that
-    the driver keeps whatever the clock, None where it has none.
+    `floor` is the value that the host falls back to while the device is a member, `floor_w` its watts.
+    `default` is the greater of the driver's default and the original value, `default_w` its watts. A clock
+    ceiling has no `floor_w`: its watts must be measured. Its `default_w` is the power limit that the driver
+    keeps at any clock, None without such a limit.
     """
 
     name: str
@@ -35,10 +35,10 @@ class CapKnob:
 
 @dataclass(frozen=True, slots=True)
 class CapStep:
-    """From `at_s` on no cap knob is above `at_most`, by knob; it counts as `cap_w` watts.
+    """A cap from `at_s` on: `at_most` is the greatest value of each cap knob, `cap_w` its watts.
 
-    `at_s` is in seconds on the monotonic clock of the host that keeps the step. A value below a floor
-    counts as the floor, and so does a knob without a value.
+    `at_s` is in seconds on the monotonic clock of the host that keeps the step. A value below the floor, or
+    no value for a knob, means the floor.
     """
 
     at_s: float
@@ -48,7 +48,7 @@ class CapStep:
 
 @dataclass(frozen=True, slots=True)
 class CapSchedule:
-    """The steps of one revision, in order of time; before the first the floor is in force.
+    """The steps of one revision in order of time; before the first step the floor is in force.
 
     Raises:
         InvalidInput: the steps are not in order.
@@ -63,7 +63,7 @@ class CapSchedule:
             raise InvalidInput("the steps of a budget are not in order of time", hint="sort them")
 
     def step(self, at_s: float) -> CapStep | None:
-        """Return the step in force, None before the first."""
+        """Return the step in force at a time, None before the first."""
         return next((step for step in reversed(self.steps) if step.at_s <= at_s), None)
 
     def most_w(self, since_s: float, until_s: float) -> float:
@@ -73,22 +73,22 @@ class CapSchedule:
         return max((step.cap_w for step in (first, *later) if step is not None), default=0.0)
 
     def shifted(self, seconds: float) -> CapSchedule:
-        """Return it on a clock that is ahead by `seconds`."""
+        """Return the schedule on a clock that is ahead by `seconds`."""
         return replace(self, steps=tuple(replace(s, at_s=s.at_s + seconds) for s in self.steps))
 
 
 NO_CAPS = CapSchedule(0)
-"""There is no step: the floor is in force."""
+"""A schedule without steps: the floor is in force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPower:
-    """The watts that one member may draw, as far as its last answer and what was sent since tell.
+    """The watts that one member may draw, by its last answer and the schedules sent since.
 
-    A schedule counts from the moment that it is sent until the host has acknowledged it or a later one: the
-    message may be lost, late or obeyed without an answer. `heard_s` is when the host last answered, on the
-    same clock as the steps. `member` is false before the host has joined, and from the moment that its
-    release is sent: it may then be at its original setting, so that `default_w` counts.
+    A schedule counts from its sending until the host acknowledges it or a later one: the message may be
+    lost or late, or the host may obey without answering. `heard_s` is the time of the host's last answer,
+    on the same clock as the steps. `member` is false before the host has joined, and once its release is
+    being sent: the device may then be at its original setting, so that `default_w` counts.
     """
 
     floor_w: float
@@ -100,10 +100,10 @@ class MemberPower:
     sent: tuple[CapSchedule, ...] = ()
 
     def sending(self, schedule: CapSchedule) -> MemberPower:
-        """Return it with a schedule that is about to be sent.
+        """Return the member with a schedule that is about to be sent.
 
         Raises:
-            InvalidInput: its revision is not above those before.
+            InvalidInput: the revision is not above all earlier ones.
         """
         latest = max((s.revision for s in (self.acknowledged, *self.sent)), default=0)
         if schedule.revision <= latest:
@@ -114,17 +114,17 @@ class MemberPower:
         return replace(self, sent=(*self.sent, schedule))
 
     def releasing(self) -> MemberPower:
-        """Return it with its release about to be sent."""
+        """Return the member with its release about to be sent."""
         return replace(self, member=False)
 
     def heard(
         self, at_s: float, revision: int, most_w: float = 0.0, member: bool = True
     ) -> MemberPower:
-        """Return it with the host's answer: a member or not, and the revision in force there.
+        """Return the member with the host's answer: whether it is a member, and its revision in force.
 
-        What was sent after that revision may still arrive, so it counts on. Of a revision that is not known
-        here, as after a loss of memory, all that counts is `most_w`: the highest cap that the host still
-        has before it. Revision 0 is that of a host that knows no steps, as after a reboot.
+        Schedules sent after that revision may still arrive, so they continue to count. A revision that is
+        unknown here, as after the tuner's records were lost, counts with `most_w`: the highest cap of the
+        steps that the host keeps. A host without steps, as after a reboot, answers revision 0.
         """
         same = (s for s in (*self.sent, self.acknowledged) if s.revision == revision)
         reported = CapSchedule(revision, (CapStep(at_s, most_w),))
@@ -137,14 +137,15 @@ class MemberPower:
         )
 
     def silent(self, at_s: float) -> bool:
-        """Return whether its host may have rebooted since its last answer."""
+        """Return whether the host may have rebooted since its last answer."""
         return at_s - self.heard_s > self.reboot_after_s
 
     def watts(self, at_s: float) -> float:
-        """Return the most watts that may be in force at a time, not before its last answer.
+        """Return the highest cap in watts that may be in force at a time after the last answer.
 
-        The greater of its floor, the cap acknowledged and every cap sent since. A step that lowers counts
-        as done `LATE_S` after its time. The first step acknowledged is done: hosts answer after the write.
+        This is the greatest of the floor, the acknowledged cap and every cap sent since; and of `default_w`
+        unless the device is a member whose host cannot have rebooted. A step that lowers the cap is done
+        `LATE_S` after its time, except the first acknowledged step: hosts answer after the write.
         """
         caps = max(_most_w(schedule, at_s) for schedule in (self.acknowledged, *self.sent))
         free = not self.member or self.silent(at_s)
@@ -152,6 +153,6 @@ class MemberPower:
 
 
 def _most_w(schedule: CapSchedule, at_s: float) -> float:
-    """Return the highest cap that a schedule may have in force; its first step replaces what was before."""
+    """Return the highest cap of a schedule in the last `LATE_S`, but not before its first step."""
     first_s = schedule.steps[0].at_s if schedule.steps else at_s
     return schedule.most_w(min(at_s, max(at_s - LATE_S, first_s)), at_s)

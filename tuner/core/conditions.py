@@ -25,7 +25,7 @@ class Condition:
     """A comparison under which a knob has an effect: `knob` is the other knob, `value` is as written.
 
     Raises:
-        InvalidInput: the operator is unknown, or orders what is not a number.
+        InvalidInput: the operator is unknown, or compares the order of a text.
     """
 
     knob: str
@@ -58,7 +58,7 @@ class Condition:
         return f"{self.knob} {self.op} {self.value}"
 
     def holds(self, value: bool | float | str) -> bool:
-        """Return whether it holds at a value of the other knob. Text is below and above nothing."""
+        """Return whether the condition holds at a value of the other knob; a text has no order."""
         own, other = _number(value), _number(self.value)
         if self.op in ORDERS:
             return own is not None and other is not None and ORDERS[self.op](own, other)
@@ -69,7 +69,7 @@ class Condition:
 
 
 def _number(value: bool | float | str) -> float | None:
-    """Return a value as a number, None where it is a switch or another text."""
+    """Return a value as a number, None for a switch or a text that is not a number."""
     try:
         return None if isinstance(value, bool) else float(value)
     except ValueError:

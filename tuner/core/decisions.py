@@ -1,4 +1,4 @@
-"""What a policy sees and what it may answer."""
+"""The input of a policy, a study's past, and its possible suggestions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["Done", "Past", "Prediction", "Suggestion", "Try", "Wait"]
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """All that a decision may read; no clock, no device.
+    """All data that a decision may read; it has no access to clocks or devices.
 
-    The study, its trials that still count (running ones too, by number; none of a setting that its devices
-    offer no more), the situation now, and for how long each load of a plan's signal was seen. `withdrawn`
-    counts the tuning trials of settings no more offered: they were spent. What follows from these is worked
-    out when it is first asked for, and once.
+    `study` is the study, `trials` are those that still count, by number: also running ones, but none of a
+    setting that the devices no longer offer. `context` is the present load, `loads` how long each load of
+    the plan's signal was seen. `withdrawn` counts the spent tuning trials of settings no longer offered.
+    Derived values are computed at their first use and kept.
     """
 
     study: Study
@@ -52,11 +52,11 @@ class Past:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the trials show."""
+        """The evidence of the trials at the load of the latest baseline window."""
         return weigh(self.study, self.trials)
 
     def at(self, context: Context) -> Evidence:
-        """Return what the trials show of one load; of no load in particular, what they show."""
+        """Return the evidence of the trials at one load; `evidence` if the load is empty."""
         if not context:
             return self.evidence
         key = frozenset(context.items())
@@ -67,70 +67,71 @@ class Past:
     def ahead(self, by: str) -> tuple[float, ...]:
         """Return the loads that a window may meet if it begins now, the likeliest last.
 
-        A burst in a window of an earlier phase explains nothing, except the baseline's: a hold between
-        them may have lasted for days.
+        A burst in the last window explains the present load only if that window is of the present phase or
+        of the baseline: after any other phase, a hold may have lasted for days since.
         """
         own = self._with_load(by)[-1:]
         recent = any(t.number >= self.study.phase_since or t.phase is Phase.BASELINE for t in own)
         return loads_ahead(self.context.get(by, 0.0), by, self._windows(by), recent=recent)
 
     def moves(self, by: str) -> bool:
-        """Return whether the load goes up and down from window to window: it turned twice lately."""
+        """Return whether the load rises and falls between windows: it turned at least twice lately."""
         return load_turns(by, self._windows(by)) > 1
 
     def _windows(self, by: str) -> list[tuple[Context, float]]:
-        """Return the loads of windows and their seconds."""
+        """Return the loads of windows, with the windows' lengths in seconds."""
         return [(t.ran_at, t.measurement.seconds) for t in self._with_load(by) if t.measurement]
 
     def _with_load(self, by: str) -> list[Trial]:
-        """Return the trials that show a load; those that requested theirs say nothing."""
+        """Return the trials with a measured load, except those that requested a load."""
         shown = [t for t in self.trials if t.state.evidence and not t.context and t.measurement]
         return [t for t in shown if t.ran_at.get(by, 0.0) > 0.0]
 
     def expecting(self, by: str) -> Past:
-        """Return the past with the likeliest load of a window as the present one."""
+        """Return the past with the likeliest load of the next window as the present load."""
         ahead = self.ahead(by)
         return replace(self, context={**self.context, by: ahead[-1]}) if ahead else self
 
     def near(self, context: Context) -> Past:
-        """Return the past with the windows of one load alone; the trials of others stay spent."""
+        """Return the past with only the windows at one load; the trials at other loads remain spent."""
         mine = [t for t in self.trials if t.state is TrialState.RUNNING or is_at(t.ran_at, context)]
         return replace(self, trials=tuple(mine), withdrawn=self.spent - trials_spent(mine))
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
-        """Return the basis of a row of a plan: the evidence at its load, where the baseline is."""
+        """Return the evidence behind a row of a plan: that at its load if it has a baseline, else all."""
         at_load = self.at(plan.context(row))
         return at_load if at_load.baseline and at_load.limits is not None else self.evidence
 
     def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
-        """Return what the baseline showed at a load that may be compared with this one; nothing else."""
+        """Return the baseline's estimates at a comparable load, empty if it was not measured at one."""
         if is_at(self._present, context):
             return self.evidence.baseline
         return self.at(context).baseline
 
     @cached_property
     def _present(self) -> Context:
-        """The load of the latest baseline window that was not asked for one."""
+        """The load of the latest baseline window that did not request a load."""
         return baseline_context(self.study, self.trials)
 
     @cached_property
     def _at(self) -> dict[frozenset[tuple[str, float]], Evidence]:
+        """The evidence computed so far, by load."""
         return {}
 
     @property
     def limits(self) -> tuple[Limit, ...] | None:
-        """The limits in force; None while the baseline does not show them and the objective."""
+        """The limits in force; None until the baseline has the metrics of these and of the objective."""
         base = self.study.objective.score(self.evidence.baseline, self.context)
         return None if base is None else self.evidence.limits
 
     @cached_property
     def spent(self) -> int:
-        """How many trials were spent on tuning."""
+        """The number of trials spent on tuning."""
         return self.withdrawn + trials_spent(self.trials)
 
     @property
     def left(self) -> int:
-        """How many tuning trials may still be spent; below zero where more were than are allowed.
+        """The number of tuning trials left; negative if more were spent than allowed.
 
         A continuous study continues below zero: only its policy ends it.
         """
@@ -144,10 +145,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a surrogate expects of a metric: mean and standard deviation, in the metric's unit.
+    """A surrogate's prediction of a metric: mean and standard deviation, in the metric's unit.
 
-    `sd` is the uncertainty of the underlying value, without the noise of one window. The value is
-    normally distributed, or its logarithm where `lognormal` is set.
+    `sd` is the uncertainty of the underlying value, without the noise of a window. The value is normally
+    distributed, or its logarithm is, if `lognormal` is set.
     """
 
     mean: float
@@ -157,11 +158,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Measure this setting next. `predicted` is what the policy expects, for guard and operator.
+    """Measure this setting next. `predicted` is the policy's prediction, for the guard and the operator.
 
-    `context` asks for a load; empty: whatever runs. `plan` is a table with this setting at that load: the
-    workload follows it, so that several settings are measured at one start. Raises InvalidInput: a load
-    that is not finite.
+    `context` requests a load; empty: the load at the time. `plan` is a table with this setting at that
+    load; the workload follows it, so that several settings are measured after one start.
+
+    Raises:
+        InvalidInput: a load is not finite.
     """
 
     setting: Setting
@@ -177,14 +180,14 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to try until something changes: a running trial ends, an hour passes."""
+    """Try nothing until a change, such as the end of a running trial or a new hour."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """No more trials are needed: hold this plan once it is confirmed."""
+    """End tuning: hold this plan once it is confirmed."""
 
     plan: Plan
     why: str

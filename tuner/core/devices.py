@@ -1,4 +1,4 @@
-"""Devices and workloads as the tuner knows them: plain descriptions, no handles."""
+"""Descriptions of devices and their workloads, their settings, windows and events; no handles."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ __all__ = [
 
 
 DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
-"""What devices are selected by beside their labels."""
+"""The fields, besides labels, by which devices are selected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One device with the workload on it, as its agent registered it.
 
-    `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` what it is, `driver` and
-    `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
-    of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
-    `shared` says who else uses what its energy is counted of; empty: it is not shared. `signals` is
-    what a plan can go by. `labels` are the operator's own words for it, from agent.toml.
+    `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` its model. A change of `driver` or
+    `workload_version` discards a study's earlier evidence. `space` has the knobs of the device and the
+    workload, `metrics` the metrics that can be measured; `cannot` has the reason for each knob or metric
+    that is unavailable. `shared` describes other users of the hardware whose energy is metered; empty:
+    there are none. `signals` are the signals that a plan can follow. `labels` are the operator's, from
+    agent.toml.
     """
 
     id: str
@@ -64,26 +65,29 @@ class Device:
 
     @property
     def host(self) -> str:
-        """The host that it is on: what its id has behind the `@`."""
+        """The device's host: the part of its id after the `@`."""
         return self.id.rpartition("@")[2]
 
     def trait(self, name: str) -> str | None:
-        """Return one of `DEVICE_FIELDS` or a label by its name, None where it has no such label."""
+        """Return the value of one of `DEVICE_FIELDS` or of a label, None if it lacks the label."""
         own = getattr(self, name) if name in DEVICE_FIELDS else self.labels.get(name)
         return None if own is None else str(own)
 
     def metric(self, name: str) -> Metric | None:
-        """Return the metric of that name, None where it is not measured."""
+        """Return the metric of that name, None if it is not measured."""
         return next((m for m in self.metrics if m.name == name), None)
 
     @property
     def quantities(self) -> Quantities:
-        """What its metrics mean, by name."""
+        """The quantities of its metrics, by name."""
         return {m.name: m.quantity for m in self.metrics}
 
 
 class Level(StrEnum):
-    """By what right a device is set as it is; when one ends, the next holds."""
+    """The order from which a device has its setting.
+
+    After a trial the hold applies, and after the hold the original or the failsafe setting.
+    """
 
     TRIAL = "trial"
     HOLD = "hold"
@@ -94,9 +98,9 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What a device was last known to be set to, and by what right.
+    """The last known setting of a device, and its level.
 
-    A hold carries its study and revision.
+    A hold has its study and revision.
     """
 
     device: str
@@ -120,10 +124,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSample:
-    """What one held window showed of one metric: enough for a query over thousands of them.
+    """One metric of one held window: a short form for queries over thousands of windows.
 
-    `mean` and `stderr` are the metric's, in its unit; `at` is when the tuner heard of it, None where
-    that is not known.
+    `mean` and `stderr` are in the metric's unit. `at` is the time when the tuner received the window, None
+    if unknown.
     """
 
     started_at: datetime
@@ -138,7 +142,7 @@ class MetricSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPoint:
-    """One metric over one window or several in a row: the mean of their means, the least and the most.
+    """One metric over one window or several in a row: the mean, the least and the greatest of their means.
 
     `at` is the mean of the windows' starts. An empty `device` means every device of the study.
     """
@@ -167,7 +171,7 @@ class MetricCourse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened, for the operator's log. `id` grows as they are stored; 0: not yet."""
+    """An entry of the operator's log. Later events have greater values of `id`; 0: not stored yet."""
 
     at: datetime
     kind: str
@@ -179,10 +183,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How far a destination of notifications has received the events.
+    """The progress of a destination of notifications through the events.
 
-    `event` is the last that is done with. `attempts` of the next one have failed, the last for `why`;
-    it is tried again at `next_at`. `given_up` counts those that were never taken.
+    `event` is the id of the last event that was delivered or given up. `attempts` is the number of failed
+    attempts to deliver the next one, `why` the last failure's reason; the next attempt is at `next_at`.
+    `given_up` counts the events that were never delivered.
     """
 
     destination: str
@@ -195,12 +200,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerReplica:
-    """One tuner's process at work on a database, as it last reported.
+    """The last report of one tuner process that works on a database.
 
-    `leads` says whether it does what one alone does for all. `bus_lag_s` is how long a notice took it
-    to hear itself through the database, None where it hears nothing. `agents` counts the devices that it
-    heard last, by the protocol they speak. `token_mark` tells tuners of different token files apart. By
-    `seen_at` the process has used `cpu_s` seconds of processors, and has `memory_bytes`.
+    `leads` is whether it does the common tasks, which only one process does. `bus_lag_s` is the time that
+    its own notice took to return through the database, None if it receives no notices. `agents` counts the
+    devices whose last message went to this process, by protocol version. `token_mark` differs between
+    tuners with different token files. `cpu_s` is the CPU time used until `seen_at`, `memory_bytes` the
+    memory in use then.
     """
 
     id: str
@@ -217,21 +223,21 @@ class TunerReplica:
 
 
 class Topic(StrEnum):
-    """What a notice is about."""
+    """The subject of a notice."""
 
     ORDERS = "orders"
-    """A study moved, or a trial began or ended: its devices may have other orders."""
+    """A study changed its phase, or a trial began or ended: the orders of its devices may have changed."""
     EVENTS = "events"
-    """The operator's log has a further entry."""
+    """The operator's log has a new entry."""
     DEVICES = "devices"
-    """What a device is set to, or whether it takes orders, is stored again."""
+    """The recorded setting of a device has changed, or whether it takes orders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """That there may be something new: worth a look, and nothing more.
+    """A hint that stored data may have changed; it does not contain the change.
 
-    `devices` are those that it concerns; with a study alone all of the study's, with neither all.
+    `devices` are the devices concerned; empty: all devices of `study`, or, if that is empty, all devices.
     """
 
     topic: Topic
@@ -240,15 +246,15 @@ class Notice:
 
     @classmethod
     def of(cls, event: Event) -> Notice:
-        """Return the notice that an event was stored."""
+        """Return the notice of a stored event."""
         return cls(Topic.EVENTS, event.study, (event.device,) if event.device else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStop:
-    """The operator's order that every device be at its original setting until it is lifted.
+    """The operator's order to set every device to its original setting until the order is lifted.
 
-    `back` are the devices that have reported since that they are.
+    `back` are the devices that have since reported their original setting.
     """
 
     at: datetime
@@ -261,7 +267,7 @@ class FleetStop:
 
 
 def by_reason(cannot: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what cannot be set or measured, the names of one reason together, with the reason."""
+    """Return the names of unavailable knobs and metrics, grouped by reason, with each reason."""
     names: dict[str, list[str]] = {}
     for name, why in cannot.items():
         names.setdefault(why, []).append(name)

@@ -1,4 +1,4 @@
-"""The rest of the family of `tuner.errors`: what the root process has no use for."""
+"""The other errors of the family of `tuner.errors`, which the root process does not need."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class MetricUnavailable(InvalidInput, code="metric_unavailable"):
 
 
 class IllegalTransition(Conflict, code="illegal_transition"):
-    """A trial or a study cannot go from its state to the asked one. Leave it as it is."""
+    """A trial or a study cannot go from its state to the requested one. Leave it as it is."""
 
 
 class StaleToken(Conflict, code="stale_token"):
@@ -72,7 +72,7 @@ class StaleToken(Conflict, code="stale_token"):
 
 
 class StaleRevision(Conflict, code="stale_revision"):
-    """Another program changed the study since it was read. Read it again, then decide."""
+    """Another writer changed the study since it was read. Read it again, then decide."""
 
 
 class Unreadable(Conflict, code="unreadable"):
@@ -96,24 +96,24 @@ class Busy(TuningError, code="busy"):
     """The tuner has more to do than it can. Wait `again_s`, then ask again."""
 
     def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
-        """Say what is too much in `message`, and after how many seconds to ask again."""
+        """Name the overload in `message`, and give the seconds after which to ask again in `again_s`."""
         super().__init__(message, hint=hint)
         self.again_s = again_s
 
 
 class MeasurementError(TuningError, code="measurement"):
-    """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
+    """A meter gave no value or an implausible one. The trial is FAILED; never substitute a number."""
 
 
 class SettingContested(MeasurementError, code="contested"):
-    """Another program sets the held setting, again and again. End the hold; do not fight it."""
+    """Another program repeatedly changes the held setting. End the hold; do not set it back again."""
 
 
 class LinkError(TuningError, ConnectionError, code="link"):
-    """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
+    """The tuner cannot be reached. Back off, keep the hold, spool the data that must not be lost."""
 
     again_s = 0.0
-    """How long the tuner asked to be left alone."""
+    """The seconds for which the tuner asked not to be called again."""
 
 
 class ProtocolMismatch(LinkError, code="protocol"):

@@ -1,6 +1,6 @@
-"""What the trials of a study show, derived on every read and never stored.
+"""The evidence of a study's trials, derived on every read and never stored.
 
-A changed constraint re-judges all history: these functions are the only judges.
+After a change of the constraints these functions judge all earlier trials anew; nothing else judges.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ LOAD_BAND = 0.2
 def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return the trials that still count for the study, in order of number.
 
-    Without control windows: they are the bill's, and the held setting must not change its limits by them.
+    Control windows are left out: they serve the bill alone, and must not change the limits of a hold.
     """
     own = (t for t in trials if t.number >= study.since_trial and not t.control)
     return tuple(sorted(own, key=lambda t: t.number))
 
 
 def trials_spent(trials: Iterable[Trial]) -> int:
-    """Return how many trials were spent on tuning; those ended from outside do not count."""
+    """Return the number of trials spent on tuning; those aborted from outside do not count."""
     return sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
 
 
 def unlike(context: Context, other: Context) -> str | None:
-    """Return the first signal in which two loads differ, None where windows of them may be compared.
+    """Return the first signal in which two loads differ, None if their windows may be compared.
 
-    Of what both tell; what only one of them tells does not separate them, nor do bursts. Hours of the day
-    differ where they are of different parts of it.
+    Only signals that both loads have are compared, and bursts are ignored. Two hours of the day differ if
+    they belong to different parts of the day.
     """
     for name in sorted(context.keys() & other.keys()):
         if BURST in name:
@@ -78,21 +78,21 @@ def comparable(context: Context, other: Context) -> bool:
 
 
 def is_at(measured_at: Context, context: Context) -> bool:
-    """Return whether a window that reports its load was measured at this one: all of it is reported."""
+    """Return whether a window's load has every signal of another load and is comparable with it."""
     return context.keys() <= measured_at.keys() and comparable(measured_at, context)
 
 
 def baseline_context(study: Study, trials: Iterable[Trial]) -> Context:
-    """Return the load of the latest baseline window that was not asked for one."""
+    """Return the load of the latest baseline window that did not request one, empty without a window."""
     solid = [t for t in counted(study, trials) if _of_baseline(study, t) and not t.context]
     return solid[-1].ran_at if solid else ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One setting with everything its windows showed, pooled, and the verdict on it.
+    """One setting with the pooled estimates of its windows, and the verdict on them.
 
-    `deployable` is False while no completed window, measured to its end, speaks for it.
+    `deployable` is False while the setting has no completed window that was measured to its end.
     """
 
     setting: Setting
@@ -104,7 +104,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything derived from the trials at once: baseline, limits and the settings tried.
+    """All that is derived from the trials: the baseline, the limits and the tried settings.
 
     `limits` is None while one of them is relative to a baseline that has not been measured, or is 0.
     """
@@ -117,19 +117,22 @@ class Evidence:
 
     @property
     def broken(self) -> Limit | None:
-        """The first limit that the baseline is proven to break: what keeps it may cost more then."""
+        """The first limit that the baseline is proven to break; None if it breaks none.
+
+        A setting that keeps such a limit may have a worse objective than the baseline.
+        """
         for limit in self.limits or ():
             if limit.verdict(self.baseline.get(limit.metric)) is Verdict.INFEASIBLE:
                 return limit
         return None
 
     def of(self, setting: Setting) -> Candidate | None:
-        """Return the data on one setting, None where it was never measured."""
+        """Return the candidate of one setting, None if it was never measured."""
         key = setting_key(setting)
         return next((c for c in self.candidates if setting_key(c.setting) == key), None)
 
     def verdict(self, trial: Trial) -> Verdict | None:
-        """Return the verdict on one trial's own window; None where it is no evidence (any more)."""
+        """Return the verdict on one trial's own window; None if the trial does not count as evidence."""
         counts = trial.state.evidence and trial.number >= self.since_trial
         if not counts or trial.measurement is None or self.limits is None:
             return None
@@ -137,16 +140,16 @@ class Evidence:
 
 
 def trial_verdict(trial: Trial, in_force: Sequence[Limit]) -> Verdict:
-    """Judge one window by what it showed, against the limits of today."""
+    """Judge the estimates of one window by the limits now in force."""
     return judge(trial.shown, in_force)
 
 
 def weigh(study: Study, trials: Iterable[Trial], at: Context | None = None) -> Evidence:
     """Derive baseline, limits and candidates from the trials that still count, measured at one load.
 
-    `at` is that load. Without it only windows like the latest baseline window that was not asked for a
-    load count, and of those that were requested one what that window tells to be the same: what was
-    fast by night says nothing of the day.
+    `at` is that load; without it, the load of the latest baseline window that did not request one. A window
+    that requested a load counts for the latter only if the baseline window shows the requested load, too:
+    a setting that is fast at night may be slow by day.
     """
     useful = [t for t in counted(study, trials) if t.state.evidence]
     if at:
@@ -173,25 +176,26 @@ def ranked(study: Study, evidence: Evidence) -> tuple[Candidate, ...]:
 
 
 def incumbent(study: Study, evidence: Evidence) -> Candidate | None:
-    """Return the best feasible setting measured so far, None where there is none."""
+    """Return the best feasible, deployable candidate, None if no candidate is."""
     return next(iter(ranked(study, evidence)), None)
 
 
 def pool_windows(
     windows: Sequence[Mapping[str, Estimate]], declared: Quantities = UNDECLARED
 ) -> dict[str, Estimate]:
-    """Return one estimate per metric over several windows of one setting."""
+    """Return one pooled estimate per metric over several windows of one setting."""
     names = dict.fromkeys(name for window in windows for name in window)
     pools = {name: pooled_tail if quantity_of(name, declared).tail else pooled for name in names}
     return {name: pool([w[name] for w in windows if name in w]) for name, pool in pools.items()}
 
 
 def _of_baseline(study: Study, trial: Trial) -> bool:
+    """Return whether a trial measured the baseline to the end of its window."""
     return trial.solid and trial.tries(study.baseline)
 
 
 def _candidate(study: Study, group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:
-    """Pool a setting's completed windows, cut-short ones as bounds; inconclusive ones only alone."""
+    """Pool a setting's completed windows, those cut short as bounds; others only if none was completed."""
     completed = [t for t in group if t.state is TrialState.COMPLETED]
     estimates = pool_windows([t.shown for t in completed or group], study.quantities)
     verdict = Verdict.UNSURE if in_force is None else judge(estimates, in_force)

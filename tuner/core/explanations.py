@@ -1,4 +1,4 @@
-"""What a policy believes, for people: what each knob does, and what was refused."""
+"""Explanations of a policy for people: the predicted effect of each knob, and the refused settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["BelievedSetting", "Explains", "Explanation", "KnobSlice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedSetting:
-    """A setting with what is expected of it, by metric and in its unit.
+    """A setting with its prediction, by metric and in the metric's unit.
 
-    `chance` is how likely it is thought to keep every limit; `refused` why it would not be tried,
-    empty where it would.
+    `chance` is the predicted probability that it keeps every limit. `refused` is why the policy would not
+    try it; empty if it would.
     """
 
     setting: Setting
@@ -29,7 +29,7 @@ class BelievedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSlice:
-    """What one knob does while all others stay as they are; `values` and `points` belong together."""
+    """The predicted effect of one knob with all others fixed: `points` has the setting of each value."""
 
     knob: str
     values: tuple[Value, ...]
@@ -38,10 +38,10 @@ class KnobSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a policy believes at the moment. `through` is the setting that the slices go through.
+    """The present predictions of a policy. `through` is the setting that all slices contain.
 
-    `refused` are the most promising settings that would not be tried, best first; `text` what would be
-    done next, or why nothing can be reported.
+    `refused` are the settings with the best predictions that the policy would not try, best first. `text`
+    is the policy's next step, or the reason why it cannot explain anything yet.
     """
 
     text: str
@@ -52,8 +52,8 @@ class Explanation:
 
 @runtime_checkable
 class Explains(Protocol):
-    """A policy that can say what it believes."""
+    """A policy that can explain its predictions."""
 
     def explain(self, past: Past) -> Explanation:
-        """Return what is believed of a study by its trials; pure, as `suggest` is."""
+        """Return the policy's explanation of a study; a pure function of the past, like `suggest`."""
         ...

@@ -1,4 +1,4 @@
-"""When and how much a study may explore: its windows, freezes and budgets. Holding is never limited."""
+"""Limits on a study's exploring: maintenance windows, freezes and budgets. Holding is never limited."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class MaintenanceWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
-    """What limits the exploring of a study; by default nothing does.
+    """The limits on a study's exploring; by default it is not limited.
 
-    Trials run in `windows` only (none: at any time), whose cron is in `time_zone`. `frozen` is the
-    reason of a freeze: nothing is tried, a hold stays; empty: not frozen. Tuning trials use at most
-    `max_time_share` of the time since the study was created, and at most `max_energy_share` of the
-    energy that the baseline would have used in it. A plan whose confirmed gain is below `min_saving`,
-    a share of the baseline's objective, is not held.
+    Trials run only in `windows` (empty: at any time), whose cron is in `time_zone`. `frozen` is the reason
+    of a freeze, during which a hold continues but no trial begins; empty: not frozen. Tuning trials use at
+    most `max_time_share` of the time since the study was created, and at most `max_energy_share` of the
+    energy that the baseline would have used in that time. A plan whose confirmed gain is below
+    `min_saving`, a share of the baseline's objective, is not held.
 
     Raises:
         InvalidInput: a share is not above 0 and at most 1, or the least saving is not 0 … 1.
@@ -56,7 +56,7 @@ class Exploration:
     def __post_init__(self) -> None:
         for name in ("max_time_share", "max_energy_share"):
             share = getattr(self, name)
-            if not 0.0 < share <= 1.0:  # nor is NaN
+            if not 0.0 < share <= 1.0:  # refuses NaN, too
                 raise InvalidInput(
                     f"{name} cannot be {share:g}", hint="give more than 0, and at most 1 (no limit)"
                 )

@@ -1,4 +1,4 @@
-"""What meters report beside their figures, the second witnesses, and what a rule concludes of them."""
+"""Facts that meters report beside their figures, as second witnesses, and the findings of rules on them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that a rule takes. `why` gives the reason where its second witness is missing."""
+    """The input of a rule. Its `why`, if it has one, is the reason for a missing second witness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterAndPower(Fact):
-    """The energy counter of a device, and its power × time in J; None where that is unknown.
+    """A device's energy by its counter, and by power × time; the latter is None if unknown. Both in J.
 
-    `most_w` is the greatest power of its samples, `spread_w` that less the least, `gap_s` the longest time
-    between two, `rest_j` what was drawn without work. `still_s` is the longest time for which the counter
-    stood while the device worked.
+    `most_w` is the greatest power of the samples, `spread_w` its difference to the least, `gap_s` the
+    longest time between two samples, `rest_j` the energy drawn while idle. `still_s` is the longest time
+    during which the counter did not change although the device worked.
     """
 
     meter: str
@@ -50,9 +50,9 @@ class CounterAndPower(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneReads(Fact):
-    """Two energy counters of one package, in µJ: each read is of the first, the second, the first again.
+    """Two energy counters of one package, in µJ. Each entry of `reads` is first, second, first again.
 
-    Both start again after `range_uj`.
+    Both counters wrap at `range_uj`.
     """
 
     first: str
@@ -65,8 +65,9 @@ class ZoneReads(Fact):
 class DeviceUse(Fact):
     """Whether the workload's processes compute on a device, and on which others of the host.
 
-    `device` is what `--device` takes, `name` how it is shown; `elsewhere` gives the name of each other
-    device with processes of the workload. `looks` counts the looks at it, `busy` whether it worked in any.
+    `device` is the value for `--device` and `name` the displayed name. `ours` is whether processes of the
+    workload run on it; `elsewhere` has the other devices on which they do, as `--device` value and name.
+    `looks` is the number of observations, `busy` whether the device worked in any of them.
     """
 
     device: str
@@ -80,9 +81,9 @@ class DeviceUse(Fact):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlace(Fact):
-    """Where a workload computes, and the items that it served.
+    """The devices on which a workload computes, and the items that it served.
 
-    `whole` is whether the target has no other device.
+    `whole` is whether `uses` covers all devices of the target.
     """
 
     uses: tuple[DeviceUse, ...]
@@ -92,10 +93,10 @@ class WorkloadPlace(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRequests(Fact):
-    """A service's counter beside the requests of our own load that were completed in `seconds`.
+    """A service's counter beside the requests that our own load completed in `seconds`.
 
-    `in_flight` is how many of them may be under way. `counts` is False for a counter of anything but
-    requests.
+    `in_flight` is the greatest number of its requests at once. `counts` is False if the counter does not
+    count requests.
     """
 
     counter: str
@@ -108,9 +109,10 @@ class OwnRequests(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrapes(Fact):
-    """The counters that each of several connections to one address showed, in rounds.
+    """The counters read over each of several connections to one address, in rounds.
 
-    A round begins when all of the one before was answered. `started` has the start times among them.
+    A round begins once every connection of the previous round has answered. `started` has the programs'
+    start times among the answers.
     """
 
     url: str
@@ -121,7 +123,7 @@ class Scrapes(Fact):
 
 @dataclass(frozen=True, slots=True)
 class CounterStep(Fact):
-    """A counter, or a part of one, at two readings, with the start times of its program where known."""
+    """A counter, or a part of one, at two readings, with the program's start time at each if known."""
 
     what: str
     before: float
@@ -134,8 +136,8 @@ class CounterStep(Fact):
 class PrintedNumber(Fact):
     """A number that a pattern matched, between the texts `before` and `after` of its line.
 
-    `delimited` is whether the pattern itself matches what comes after. `later` is a later line, or the end
-    of the output, that begins like the match and has no number there.
+    `delimited` is whether the pattern itself also matches the text after the number. `later` is a later
+    line, or the end of the output, that begins like the match but has no number in its place.
     """
 
     text: str
@@ -147,7 +149,7 @@ class PrintedNumber(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LastObject(Fact):
-    """The last line of an output that begins a JSON object, and why it cannot be read; empty if it can."""
+    """The last line of an output that begins a JSON object; `broken` is why it cannot be read, if so."""
 
     line: str
     broken: str
@@ -157,7 +159,7 @@ AGAIN = "measure again; if it repeats, run `jouletune doctor`"
 
 
 class RuleResult(StrEnum):
-    """What a rule concludes of a window."""
+    """The conclusion of a rule on a window."""
 
     AGREES = "agrees"
     CONTRADICTED = "contradicted"
@@ -167,7 +169,7 @@ class RuleResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """What a rule concludes, in words; the next step where the figures contradict each other."""
+    """The conclusion of a rule, its reason `why`, and the next step `hint` if the figures disagree."""
 
     result: RuleResult = RuleResult.AGREES
     why: str = ""
@@ -176,9 +178,10 @@ class RuleFinding:
 
 
 def contradiction(why: str, hint: str = AGAIN) -> RuleFinding:
-    """Return a contradiction; agreement where there is no reason for one."""
+    """Return a contradiction with its reason; agreement if `why` is empty."""
     return RuleFinding(RuleResult.CONTRADICTED, why, hint) if why else RuleFinding()
 
 
 def unjudged(why: str) -> RuleFinding:
+    """Return the finding that a window cannot be judged, with the reason."""
     return RuleFinding(RuleResult.UNKNOWN, why)

@@ -1,4 +1,4 @@
-"""Objectives, constraints and verdicts: what the operator asks for and what the evidence says."""
+"""Objectives and constraints of the operator, and verdicts of the evidence on them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ GOALS: Mapping[str, str] = {
     "maximize": "maximize",
     "maximise": "maximize",
 }
-"""Each spelling of a goal, and the one that is kept."""
+"""Each spelling of a goal, and the stored spelling."""
 BETTER: Mapping[Better, str] = {Better.LESS: "minimize", Better.MORE: "maximize"}
 EXAMPLES = 'write it like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline"'
 
 
 class Verdict(StrEnum):
-    """What the evidence says about a limit. Only what is feasible is ever held."""
+    """The conclusion of the evidence on a limit. Only feasible settings are ever held."""
 
     FEASIBLE = "feasible"
     UNSURE = "unsure"
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the least favourable of several verdicts; feasible where there are none."""
+    """Return the least favourable of several verdicts, feasible for an empty series."""
     order = [Verdict.FEASIBLE, Verdict.UNSURE, Verdict.INFEASIBLE]
     return max(verdicts, key=order.index, default=Verdict.FEASIBLE)
 
@@ -76,8 +76,8 @@ class Objective:
         """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`, in either spelling.
 
         Raises:
-            ConstraintSyntax: the text is anything else, does not say which way an unknown metric is
-                better, or asks for the worse way of a known one.
+            ConstraintSyntax: the text is anything else, gives no direction for a metric that declares
+                none, or gives the worse direction for one that does.
         """
         direction, _, metric = text.strip().rpartition(" ")
         goal = GOALS.get(direction.strip(), direction.strip())
@@ -110,13 +110,13 @@ class Objective:
 
     @property
     def sign(self) -> float:
-        """+1 where less is better, -1 where more is: `sign * value` is always to be minimised."""
+        """+1 if less is better, -1 if more is: `sign * value` is always minimised."""
         return 1.0 if self.goal == "minimize" else -1.0
 
     def score(self, shown: Mapping[str, ShownT], context: Context = ANYWHERE) -> ShownT | None:
-        """Return what is to be made least (or most), estimated or true, of what was shown.
+        """Return the value to optimise from a window's estimates, or from true values; None if missing.
 
-        None where it was not shown. Of one metric it is the same in every context.
+        The context does not matter to an objective of a single metric.
         """
         return shown.get(self.metric)
 
@@ -127,7 +127,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A limit on a metric, absolute or as a multiple of what the baseline shows.
+    """A limit on a metric, absolute or as a multiple of the baseline's mean.
 
     `str()` of a constraint parses back to the same constraint.
     """
@@ -142,8 +142,8 @@ class Constraint:
         """Read `metric <= number` or `metric <= number x baseline` (likewise `>=`).
 
         Raises:
-            ConstraintSyntax: the text is anything else, or no value of the metric could keep it, or
-                break it.
+            ConstraintSyntax: the text is anything else, or the limit is one that no value of the metric
+                could keep, or break.
         """
         match = GRAMMAR.fullmatch(text)
         if match is None:
@@ -174,9 +174,9 @@ class Constraint:
         return f"{self.metric} {self.op} {self.bound!r}{'x baseline' if self.relative else ''}"
 
     def limit(self, baseline: Mapping[str, Estimate]) -> float | None:
-        """Return the limit in the metric's unit; None where it is relative to a missing baseline.
+        """Return the limit in the metric's unit; None if it is relative to a missing baseline.
 
-        Or to one of 0: no multiple of it is a limit.
+        Also None for a baseline of 0, because no multiple of 0 is a limit.
         """
         if not self.relative:
             return self.bound
@@ -184,20 +184,20 @@ class Constraint:
         if estimate is None or estimate.mean == 0.0:
             return None
         value = self.multiple(estimate.mean) * estimate.mean
-        return max(-ABSURD, min(value, ABSURD))  # no estimate is beyond that
+        return max(-ABSURD, min(value, ABSURD))  # the range of all estimates
 
     def multiple(self, baseline: float) -> float:
-        """Return what a baseline is multiplied by; its bound where that is not negative.
+        """Return the factor for a baseline: the bound, or 2 minus the bound for a negative baseline.
 
-        A bound of 1.05 means a twentieth of the baseline's size above it, on either side of zero:
-        -0.95 where the baseline is -1.
+        A bound of 1.05 means 5 % of the baseline's size above it, on either side of zero: -0.95 for a
+        baseline of -1.
         """
         return self.bound if baseline >= 0.0 else 2.0 - self.bound
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A constraint with its number worked out: it can be sent to a device without history."""
+    """A constraint with its absolute value, so that a device needs no baseline to check it."""
 
     metric: str
     op: str
@@ -213,7 +213,7 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """Read what `str()` of a limit writes. Raises ConstraintSyntax."""
+        """Read the text of a limit as written by `str()`. Raises ConstraintSyntax."""
         constraint = Constraint.parse(text)
         return cls(constraint.metric, constraint.op, constraint.bound)
 
@@ -222,11 +222,11 @@ class Limit:
 
     @property
     def in_short(self) -> str:
-        """The limit as a sentence has it, its number rounded."""
+        """The limit for a sentence, its value rounded to 4 digits."""
         return f"{self.metric} {self.op} {self.value:.4g}"
 
     def bounded(self, estimate: Estimate) -> Estimate:
-        """Return the estimate of a window cut short for this limit: open towards the worse side."""
+        """Return the estimate of a window that this limit cut short: unbounded towards the worse side."""
         if self.op == "<=":
             return replace(estimate, high=math.inf)
         return replace(estimate, low=-math.inf)
@@ -237,11 +237,11 @@ class Limit:
         return 1.0 if self.op == "<=" else -1.0
 
     def holds(self, value: float) -> bool:
-        """Return whether an exactly known value keeps the limit."""
+        """Return whether an exact value keeps the limit."""
         return self.sign * (value - self.value) <= 0.0
 
     def verdict(self, estimate: Estimate | None) -> Verdict:
-        """Judge an estimate by its bounds: the whole interval inside, outside, or neither."""
+        """Judge an estimate by its interval: feasible inside the limit, infeasible outside, else unsure."""
         if estimate is None:
             return Verdict.UNSURE
         inner, outer = (
@@ -253,12 +253,12 @@ class Limit:
 
 
 def refuse_contradiction(constraints: Sequence[Constraint]) -> None:
-    """Return quietly unless two constraints leave no value of their metric.
+    """Check that no two constraints contradict each other.
 
-    One relative to the baseline and one that is not can only be distinguished once there is a baseline.
+    A relative and an absolute constraint are not compared: that would need a measured baseline.
 
     Raises:
-        InvalidInput: two do; the message names them.
+        InvalidInput: no value of a metric keeps both of two constraints; the message names them.
     """
     for floor in (c for c in constraints if c.op == ">="):
         for cap in (c for c in constraints if c.op == "<="):

@@ -1,4 +1,4 @@
-"""Which time the windows of a hold represent, and since when a study has been holding."""
+"""The time that the windows of a hold represent, and the time since which a study has been holding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tuner.core.trials import Phase, Trial
 __all__ = ["GAP_S", "held_since", "spoken_for"]
 
 GAP_S = 300.0
-"""The longest time that one held window may speak for."""
+"""The longest time that one held window may represent."""
 
 
 def held_since(revisions: Sequence[Revision]) -> datetime | None:
-    """Return since when a study has been holding; None where it does not hold."""
+    """Return the time since which a study has been holding; None if it does not hold."""
     return _runs(revisions)[-1] if revisions else None
 
 
@@ -50,16 +50,16 @@ def spoken_for(
 
 
 class _Budget:
-    """The time that passed on the tuner's clock since the first hold: no more of it can be held.
+    """Limits the represented time to the time on the tuner's clock since the first hold.
 
-    And the first window, which may be of a device with a time of its own.
+    The first window's length is allowed in addition, because a simulated device may have another clock.
     """
 
     def __init__(self, since: datetime | None, first_s: float) -> None:
         self._since, self._spent_s = since, -first_s
 
     def spend(self, seconds: float, at: datetime | None) -> float:
-        """Return how much of a window's time there was until the tuner heard of it, and count it."""
+        """Return the part of a window's time that had passed when the tuner received it, and count it."""
         if self._since is not None and at is not None:
             passed_s = (at - self._since).total_seconds()
             seconds = min(seconds, max(0.0, passed_s - self._spent_s))
@@ -68,20 +68,23 @@ class _Budget:
 
 
 class _Away:
-    """When a study that holds was not at what it holds: in its control windows."""
+    """The times when a holding study was not at its held setting: its control windows."""
 
     def __init__(self, controls: Sequence[Trial]) -> None:
         self._spans = sorted((t.started_at, t.ended_at) for t in controls if t.ended_at is not None)
 
     def seconds(self, since: datetime, until: datetime) -> float:
-        """Return how long it was away between two times; a window is not measured within another."""
+        """Return the seconds of the control windows that began between two times.
+
+        A held window never overlaps a control window, so no control window is cut.
+        """
         first = bisect_right(self._spans, (since, since))
         last = bisect_right(self._spans, (until, until))
         return math.fsum((end - start).total_seconds() for start, end in self._spans[first:last])
 
 
 def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:
-    """Return since when the study had been holding at each revision, None where it was not."""
+    """Return, for each revision, the time since which the study was holding; None if it was not."""
     runs: list[datetime | None] = []
     since = None
     for revision in revisions:

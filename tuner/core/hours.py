@@ -1,4 +1,4 @@
-"""Hours of the day: those in which something may be done (`22-6`), and those that a plan goes by."""
+"""Hours of the day: allowed hours (`22-6`), and the hour as the signal of a plan."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ HOUR = "hour"
 """The signal of the hour of the day, in UTC: no host needs a list of time zones."""
 
 DAY_PARTS, PART_HOURS = 6, 4
-"""The parts of the day with a row each, and their hours: as many parts as a study has loads. Ours."""
+"""The number of parts of the day, each with a row of a plan, and the hours of each: our choice.
+
+A plan by load has at most as many rows.
+"""
 
 
 def parse_hours(text: str, of: str = "hours") -> tuple[int, int]:
-    """Read `HH-HH`: from the first full hour until the last. `of` names in an error what they are.
+    """Read `HH-HH` as its first and last hour. `of` is the name of the hours in an error.
 
     Raises:
-        InvalidInput: it is anything else.
+        InvalidInput: the text is anything else.
     """
     first, dash, last = text.partition("-")
     refused = InvalidInput(f"{of} cannot be {text!r}", hint='write it like "22-6"')
@@ -44,7 +47,7 @@ def parse_hours(text: str, of: str = "hours") -> tuple[int, int]:
 
 
 def within_hours(text: str, at: datetime) -> bool:
-    """Return whether a time, in the machine's own zone, lies in the hours."""
+    """Return whether a time lies in the hours, by this machine's time zone."""
     start, end = parse_hours(text)
     hour = at.astimezone().hour
     return start <= hour < end if start < end else hour >= start or hour < end
@@ -62,5 +65,5 @@ def hour_context(signal: str, at: datetime) -> dict[str, float]:
 
 
 def part_of_day(hour: float) -> int:
-    """Return the part of the day of an hour."""
+    """Return the index, from 0, of the part of the day that an hour belongs to."""
     return int(hour // PART_HOURS)
