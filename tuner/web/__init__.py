@@ -1,1 +1,1 @@
-"""What browsers are shown: pages made on the server, live by the stream of events."""
+"""The web pages of the tuner, rendered on the server and kept current by the stream of events."""

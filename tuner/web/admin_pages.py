@@ -1,4 +1,4 @@
-"""Who may do what, what was done, and what runs here."""
+"""The pages for admins: tokens, the audit log, and versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLES = (
 
 
 def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version: str) -> APIRouter:
-    """Return the routes of tokens, audit and versions."""
+    """Return the routes of the pages for tokens, the audit log and versions."""
     router = APIRouter()
     access = sessions.access
 
@@ -46,7 +46,7 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
 
     @router.post("/access")
     def create(request: Request, fields: Posted) -> Response:
-        """Make a token, and show it this once."""
+        """Create a token, and show it once."""
         form = read_form(request, fields, sessions, AccessRole.ADMIN)
         days = form.text("days") or str(TOKEN_DAYS)
         if (
@@ -68,14 +68,14 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
 
     @router.get("/about")
     def about(request: Request) -> Response:
-        """Show what runs here, and whether it is well."""
+        """Show the versions of the tuner's software and the state of its database and agents."""
         return pages.page(request, "about", facts=facts(fleet, version))
 
     return router
 
 
 def facts(fleet: FleetOverview, version: str) -> dict[str, str]:
-    """Return what runs here, and whether it is well, by name."""
+    """Return the versions of the tuner's software and the state of its database and agents, by name."""
     store = fleet.operations.loop.store
     store.ping()
     view = fleet.view()

@@ -1,4 +1,4 @@
-"""The pages of the tuner, as an application beside the API."""
+"""The web pages of the tuner, as an ASGI application beside the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tuner.wire import Problem
 def create_pages(
     fleet: FleetOverview, sessions: Sessions, version: str, *, secure: bool
 ) -> ASGIApp:
-    """Return the pages. `secure` says that browsers reach them by TLS only."""
+    """Return the application; `secure` is whether browsers reach the pages only by TLS."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     pages, looks = Pages(sessions, version, fleet.operations.loop.now), Looks(fleet.operations)
     for router in (

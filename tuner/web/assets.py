@@ -1,4 +1,4 @@
-"""Style, script, and the charts' library from its own package: nothing comes from elsewhere."""
+"""Style sheets, scripts, and plotly.js from its Python package; nothing is loaded from other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 def file_of(name: str) -> Path:
-    """Return where an asset is. Raises NotFound."""
+    """Return the path of an asset's file. Raises NotFound: there is no such asset."""
     served = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
     if name == PLOTLY:
         served[PLOTLY] = plotly_file()
@@ -28,8 +28,8 @@ def file_of(name: str) -> Path:
 
 
 def plotly_file() -> Path:
-    """Return plotly.js, of its Python package. Raises ConfigError where that is not installed."""
-    # Not imported: that takes a second, and all we want of it is one file.
+    """Return the path of plotly.js in its Python package. Raises ConfigError: it is not installed."""
+    # The package is not imported, because the import takes a second and only one file is needed.
     spec = find_spec("plotly")
     folders = spec.submodule_search_locations if spec is not None else None
     file = Path(next(iter(folders or ["."]))) / "package_data" / "plotly.min.js"
@@ -40,17 +40,17 @@ def plotly_file() -> Path:
 
 @cache
 def tag(name: str) -> str:
-    """Return a text that changes with an asset's content, so that browsers may keep it permanently."""
+    """Return a hash of an asset's content for its URL, so that browsers may cache the asset permanently."""
     return hashlib.sha256(file_of(name).read_bytes()).hexdigest()[:12]
 
 
 def assets() -> APIRouter:
-    """Return the routes of what pages are made of."""
+    """Return the route of the assets."""
     router = APIRouter()
 
     @router.get("/assets/{name}")
     def asset(name: str, request: Request) -> Response:
-        """Give one file."""
+        """Return one file."""
         file = file_of(name)
         cache_control = (
             "public, max-age=31536000, immutable" if request.query_params else "no-cache"

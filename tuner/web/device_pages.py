@@ -1,4 +1,4 @@
-"""One device: what was applied when and by whom, with its latency and power over the same time."""
+"""The page of one device: its applied settings with their orders, and its latency and power over time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHOWN = 50
 
 
 def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
-    """Return the route that shows a device."""
+    """Return the route of a device's page."""
     router, operations = APIRouter(), fleet.operations
 
     @router.get("/devices/{device:path}")
     def show(request: Request, device: str, range: str = "24h") -> Response:
-        """Show a device over a range of time."""
+        """Show a device over one of `RANGES`, by default the last 24 hours."""
         row = next((row for row in fleet.view().rows if row.device == device), None)
         if row is None:
             raise NotFound(f"no device {device!r} is registered", hint="see the fleet")
@@ -56,7 +56,7 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
 
 
 def applied_spans(course: DeviceCourse) -> list[AppliedSpan]:
-    """Return what was applied, each with its end and whose order it was; oldest first."""
+    """Return the applied settings, each with its end and the source of its order; oldest first."""
     ends = [entry.at for entry in course.applied[1:]] + [course.until]
     spans = []
     for entry, end in zip(course.applied, ends, strict=True):
@@ -74,5 +74,5 @@ def applied_spans(course: DeviceCourse) -> list[AppliedSpan]:
 
 
 def _now(row: FleetRow, spans: Sequence[AppliedSpan]) -> AppliedSpan | None:
-    """Return what is applied now; None of a device that does not respond."""
+    """Return the setting that is applied now; None if the device is offline or nothing was applied."""
     return spans[-1] if spans and row.health != "offline" else None

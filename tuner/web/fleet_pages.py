@@ -1,4 +1,4 @@
-"""All devices and studies at a glance, and the order to stop them all."""
+"""The pages of all devices, budgets and studies, and the order to stop all devices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tuner.wire import Change, FleetRow, Health, StopView
 
 PAGE = 100
 CONFIRMED = "stop"
-"""The word to type before every device is stopped."""
+"""The word that an operator must type to stop all devices."""
 ORDER = (
     Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
     Health.TRYING, Health.HOLDING, Health.SAFE,
 )  # fmt: skip
-"""Devices that need an operator come first."""
+"""The order of devices by health; those that need an operator come first."""
 GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
     "workload": lambda row: row.workload,
     "board": lambda row: row.board,
@@ -32,7 +32,7 @@ GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
 
 
 def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRouter:
-    """Return the routes of the fleet."""
+    """Return the routes of the fleet's pages."""
     router = APIRouter()
     operations = fleet.operations
 
@@ -45,7 +45,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         label: str = "",
         page: int = 1,
     ) -> Response:
-        """Show every device; `label` is `NAME=VALUE`."""
+        """Show all devices that pass the filters, in pages; `label` is `NAME=VALUE`."""
         view = fleet.view()
         groups = _groups(view.rows)
         key = groups.get(group)
@@ -65,7 +65,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.get("/budgets")
     def budgets(request: Request) -> Response:
-        """Show the groups that share watts."""
+        """Show the groups of devices that share a power budget."""
         return pages.page(request, "budgets", views=operations.budgets())
 
     @router.get("/studies")
@@ -83,7 +83,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:
-        """Stop everything, once the word is typed."""
+        """Stop all devices. Raises InvalidInput: the word `CONFIRMED` was not typed."""
         form = read_form(request, fields, sessions)
         if form.text("confirm").lower() != CONFIRMED:
             raise InvalidInput(
@@ -95,7 +95,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/lift")
     def lift(request: Request, fields: Posted) -> Response:
-        """Lift the stop: the studies continue."""
+        """Lift the stop of all devices, after which the studies continue."""
         form = read_form(request, fields, sessions)
         operations.lift(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
@@ -106,7 +106,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 def in_order(
     rows: Sequence[FleetRow], key: Callable[[FleetRow], str] | None = None
 ) -> list[FleetRow]:
-    """Return devices by group, then those that need an operator first, then by name."""
+    """Sort devices by group, then by their need for an operator, then by name."""
 
     def place(row: FleetRow) -> tuple[str, bool, int, str]:
         wrong = bool(row.error or row.unable)
@@ -116,7 +116,7 @@ def in_order(
 
 
 def _groups(rows: Sequence[FleetRow]) -> dict[str, Callable[[FleetRow], str]]:
-    """Return what devices can be grouped by: their own fields, then the labels that any of them has."""
+    """Return the keys by which devices can be grouped: the fields in `GROUPS`, then all labels."""
     labels = sorted({name for row in rows for name in row.labels} - GROUPS.keys())
     return {**GROUPS, **{name: partial(_label, name) for name in labels}}
 
@@ -126,7 +126,7 @@ def _label(name: str, row: FleetRow) -> str:
 
 
 def _fits(row: FleetRow, health: str, find: str) -> bool:
-    """Return whether a device fits the filter; every searched word is in its row."""
+    """Return whether a device passes the filters: its health, and each searched word in its row."""
     labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
     text = f"{row.device} {row.board} {row.workload} {row.host} {labels}".lower()
     return health in ("", row.health) and all(word in text for word in find.lower().split())

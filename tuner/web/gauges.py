@@ -1,4 +1,4 @@
-"""A limit as a gauge in SVG: the held value with its 95 % bound on a scale that ends past the limit."""
+"""Gauges of limits in SVG: the held value with its 95 % bound on a scale that extends beyond the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 220.0, 18.0
 
 
 def gauge(view: StudyView, limit: Limit) -> Markup:
-    """Return the distance of the held setting from a limit; only text before it was measured."""
+    """Return a gauge of the held setting's value against a limit; only text if it was not measured yet."""
     held = view.best or view.baseline
     value = held.metrics.get(limit.metric)
     required = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
@@ -35,6 +35,7 @@ def gauge(view: StudyView, limit: Limit) -> Markup:
 
 
 def _drawn(value: Estimate, bound: float, limit: Limit) -> Markup:
+    """Return the SVG of a gauge, on a scale from 0 to 1.2 times the largest number."""
     most = 1.2 * max(abs(limit.value), abs(value.mean), abs(bound)) or 1.0
 
     def at(number: float) -> str:

@@ -1,4 +1,4 @@
-"""Everything that was tried: filtered, sorted, compared, taken along as a file; and the log."""
+"""The pages of the history: trials of all studies with filters, comparison and export; and the events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.wire import StudyView, TrialView
 
 PAGE = 50
 JUDGING_S = 0.15
-"""A page waits no longer for the verdicts of studies that no page has shown since the start."""
+"""The longest wait of a page in seconds for verdicts of studies that no page has shown since the start."""
 EVENTS, MOST_EVENT_PAGES = 100, 20
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
@@ -43,14 +43,14 @@ OWN: dict[str, Callable[[HistoryRow], str]] = {
     "state": lambda row: f"{row.state}, cut short" if row.censored else str(row.state),
     "reason": lambda row: row.reason or "–",
 }
-"""Columns that are no metric, and what they show of a trial."""
+"""The columns other than metrics, with the text that they show of a trial."""
 FIRST = ("device",)
-"""Those shown where none were chosen."""
+"""The columns beside the metrics if none were chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilters:
-    """The filter of the history, as it is in the address."""
+    """The filters of the history, as in the URL."""
 
     device: str = ""
     workload: str = ""
@@ -62,12 +62,12 @@ class HistoryFilters:
     state: str = ""
 
     def question(self) -> HistoryQuestion:
-        """Return it as a question. Raises InvalidInput."""
+        """Return the filters as a query of the history. Raises InvalidInput: one is not valid."""
         return narrowed(None, {name: text for name, text in asdict(self).items() if text})
 
 
 def history_pages(pages: Pages, operations: Operations) -> APIRouter:
-    """Return the routes of the history."""
+    """Return the routes of the history's pages."""
     router, judges = APIRouter(), Judges(operations)
 
     @router.get("/history")
@@ -77,7 +77,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         sort: str = "start",
         page: int = 1,
     ) -> Response:
-        """Show trials across studies, latest first; the rows of a page in another order, if asked."""
+        """Show trials of all studies, latest first; `sort` orders only the rows within a page."""
         at = max(page, 1)
         store, question, pending = operations.loop.store, filters.question(), set[str]()
         past = judges.past if question.verdict else judges.within(JUDGING_S, pending)
@@ -99,7 +99,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
 
     @router.get("/history/export")
     def export(filters: Annotated[HistoryFilters, Depends()], format: str = "csv") -> Response:
-        """Return all requested trials as a file."""
+        """Return all trials that pass the filters as a file."""
         rows = operations.history(filters.question())
         if format not in EXPORTS:
             raise InvalidInput(f"no history is written as {format!r}", hint="csv, json or parquet")
@@ -109,14 +109,14 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
 
     @router.get("/compare")
     def compare(request: Request, trial: str = "") -> Response:
-        """Show trials side by side: `trial=STUDY:NUMBER,STUDY:NUMBER`, or one `trial` each."""
+        """Show up to 4 trials side by side: `trial=STUDY:NUMBER,STUDY:NUMBER`, or one `trial` each."""
         names = [n for text in request.query_params.getlist("trial") for n in text.split(",") if n]
         compared = [_trial(operations, name) for name in names[:4]]
         return side_by_side(pages, request, compared)
 
     @router.get("/events")
     def events(request: Request, study: str = "", device: str = "", page: int = 1) -> Response:
-        """Show the log, latest first; its last pages only, as all of it is for `GET /v1/events`."""
+        """Show the latest events, newest first, in 20 pages at most; `GET /v1/events` returns all."""
         at = min(max(page, 1), MOST_EVENT_PAGES)
         logged = operations.events(study or None, device or None, at * EVENTS)[::-1]
         last = at + 1 if len(logged) == at * EVENTS and at < MOST_EVENT_PAGES else at
@@ -129,7 +129,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
 
 
 def _studies(store: Store, rows: Sequence[HistoryRow]) -> list[Study]:
-    """Return the studies of some trials, without those that cannot be read."""
+    """Return the studies of some trials, without studies that cannot be read."""
     stored = store.studies.stored(among={row.study for row in rows})
     return [study for study in stored if isinstance(study, Study)]
 
@@ -137,7 +137,7 @@ def _studies(store: Store, rows: Sequence[HistoryRow]) -> list[Study]:
 def side_by_side(
     pages: Pages, request: Request, trials: Sequence[tuple[StudyView, TrialView]]
 ) -> Response:
-    """Return a page with trials in columns: each knob's values, then what was measured."""
+    """Return a page with the trials as columns: rows of knobs, then rows of metrics."""
     settings = [trial.setting for _, trial in trials]
     knobs = {name: [s.get(name, "–") for s in settings] for s in settings for name in s}
     metrics = dict.fromkeys(metric for _, trial in trials for metric in trial.metrics)
@@ -148,6 +148,7 @@ def side_by_side(
 
 
 def _trial(operations: Operations, name: str) -> tuple[StudyView, TrialView]:
+    """Return a trial by its name `STUDY:NUMBER`, with its study. Raises InvalidInput."""
     study, _, number = name.partition(":")
     look = operations.look(study)
     trial = next((t for t in look.trials if str(t.number) == number), None)
@@ -157,6 +158,7 @@ def _trial(operations: Operations, name: str) -> tuple[StudyView, TrialView]:
 
 
 def _parquet(rows: Sequence[HistoryRow]) -> bytes:
+    """Return trials as the bytes of a Parquet file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trials.parquet"
         as_parquet(rows, file)
@@ -171,5 +173,6 @@ EXPORTS: dict[str, tuple[str, Callable[[Sequence[HistoryRow]], str | bytes]]] = 
 
 
 def _query(request: Request, *without: str) -> str:
+    """Return the URL's non-empty parameters, except for some, as a query string."""
     parameters = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
     return urlencode(parameters)

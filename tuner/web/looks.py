@@ -1,4 +1,4 @@
-"""What pages show of studies, kept while nothing has happened: many may watch one."""
+"""Caches of the data that pages show of studies, because many viewers may watch the same study."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuner.wire import ExplanationView
 
 KEPT = 64
 TRUSTED_S = 30.0
-"""Held windows come without any news of them."""
+"""The longest age of a cached study in seconds, because windows of a hold cause no notice."""
 
 
 class Looks:
-    """The latest looks at studies. Safe from many threads."""
+    """A cache of the latest data of studies; thread-safe."""
 
     def __init__(
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
@@ -31,7 +31,7 @@ class Looks:
         operations.loop.store.bus.subscribe(self._on_notice)
 
     def at(self, study: str) -> StudyLook:
-        """Return a study as it stands. Raises NotFound."""
+        """Return a study's current data, at most `TRUSTED_S` seconds old. Raises NotFound."""
         with self._lock:
             changes = self._changes
             cached = self._cached.get(study)
@@ -47,7 +47,7 @@ class Looks:
         return look
 
     def _on_notice(self, notice: Notice) -> None:
-        """Forget the study; a notice that names none may be of all, as a stop of all devices is."""
+        """Drop the notice's study; drop all studies if it names none, as with a stop of all devices."""
         with self._lock:
             self._changes += 1
             if notice.study:
@@ -57,7 +57,10 @@ class Looks:
 
 
 class Explanations:
-    """Predictions of studies, kept until a trial ends: a fit takes seconds. Safe from many threads."""
+    """A cache of the predictions of studies, because a fit of the model takes seconds; thread-safe.
+
+    A prediction is valid until the study's revision or its number of trials changes.
+    """
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
@@ -65,7 +68,7 @@ class Explanations:
         self._lock = threading.Lock()
 
     def of(self, study: str) -> ExplanationView:
-        """Return what a study's policy predicts, worked out once however many wait. Raises NotFound."""
+        """Return the predictions of a study's policy; callers wait for one computation. Raises NotFound."""
         store, study = self._operations.loop.store, self._operations.full_id(study)
         with self._lock:
             stamp = store.studies.get(study).revision, store.trials.count(study)
@@ -78,7 +81,7 @@ class Explanations:
 
 
 class Judges:
-    """What the verdicts of studies are derived from, kept until a study changes. Safe from many threads."""
+    """A cache of the baselines by which trials are judged, each until its study changes; thread-safe."""
 
     def __init__(
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
@@ -91,19 +94,23 @@ class Judges:
         self._cached.pop(notice.study, None)
 
     def kept(self, study: Study) -> Past | None:
-        """Return a study's baseline where it was read before, None else."""
+        """Return a study's baseline from the cache; None if it is not there or the study has changed."""
         cached = self._cached.get(study.id)
         return cached if cached is not None and cached.study == study else None
 
     def past(self, study: Study) -> Past:
-        """Return a study's baseline, as its trials are judged by it."""
+        """Return a study's baseline, by which its trials are judged."""
         cached = self.kept(study)
         if cached is None:
             cached = self._cached[study.id] = judging(self._store, study)
         return cached
 
     def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
-        """Return `past`, which after that time reads no further study but adds the study to `pending`."""
+        """Return a version of `past` with a time limit.
+
+        After `seconds` it reads no further study. For a study that is not cached it then returns None
+        and adds the study to `pending`.
+        """
         until = self._monotonic() + seconds
 
         def past(study: Study) -> Past | None:

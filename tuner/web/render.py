@@ -1,4 +1,4 @@
-"""Templates, and what they may call: numbers and states are written as everywhere else."""
+"""The templates of the pages, and the functions that they call for numbers and states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.web.requests import MAY_CHANGE
 from tuner.web.sparklines import sparkline
 
 HEADERS = {
-    # The one hash is that of an empty text: plotly.js makes an empty style sheet and adds rules to it.
+    # The hash is that of an empty text: plotly.js creates an empty style sheet and adds rules to it.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
     "style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -33,7 +33,7 @@ HEADERS = {
 
 
 class Pages:
-    """Renders the templates of this room."""
+    """Renders the templates of `tuner.web`."""
 
     def __init__(self, sessions: Sessions, version: str, now: Callable[[], datetime]) -> None:
         self._sessions, self._now = sessions, now
@@ -56,7 +56,7 @@ class Pages:
     def page(
         self, request: Request, name: str, status: int = 200, **values: object
     ) -> HTMLResponse:
-        """Return a page; `values` are what its template shows."""
+        """Return a page; `values` are the variables of its template."""
         caller: Caller | None = getattr(request.state, "caller", None)
         cookie = request.cookies.get(COOKIE, "")
         shown = {
@@ -71,7 +71,7 @@ class Pages:
         return HTMLResponse(text, status, HEADERS)
 
     def _moment(self, at: datetime) -> Markup:
-        """Return a time as its distance from now; the absolute time, in UTC, is its title."""
+        """Return a time relative to now, with the absolute time in UTC as its title."""
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             at.isoformat(),
             when(at),
@@ -80,7 +80,7 @@ class Pages:
 
 
 def data(value: Mapping[str, Any] | None) -> Markup:
-    """Return a value as JSON for a script to read, none of which can end the element it is in."""
+    """Return a value as JSON for a script, escaped so that it cannot end the enclosing element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -14,7 +14,7 @@ from tuner.core import AccessRole, Caller, Forbidden, InvalidInput
 from tuner.service.http.sessions import COOKIE, Sessions
 
 MOST_FIELDS_OF_STRANGERS, MOST_FIELDS = 32, 4096
-"""A new study's form has a field for each of its devices."""
+"""The most fields of a form: without and with a session. The form of a new study has one per device."""
 MAY_CHANGE = (AccessRole.OPERATOR, AccessRole.ADMIN)
 
 
@@ -22,11 +22,12 @@ Fields = Mapping[str, tuple[str, ...]]
 
 
 async def _body(request: Request) -> bytes:
+    """Return the request's body, read in the event loop."""
     return await request.body()
 
 
 def posted(request: Request, body: Annotated[bytes, Depends(_body)]) -> Fields:
-    """Return the fields of a form, as browsers encode them; in a worker thread. Raises InvalidInput."""
+    """Return the fields of a URL-encoded form, parsed in a worker thread. Raises InvalidInput: too many."""
     stranger = getattr(request.state, "caller", None) is None
     most = MOST_FIELDS_OF_STRANGERS if stranger else MOST_FIELDS
     try:
@@ -39,33 +40,33 @@ def posted(request: Request, body: Annotated[bytes, Depends(_body)]) -> Fields:
 
 
 Posted = Annotated[Fields, Depends(posted)]
-"""The fields of the form that a request brings. Its size is the gate's to bound."""
+"""The fields of a request's form. The gate bounds the size of its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of a form that its own page has sent, and who sent it."""
+    """The fields of a form that one of our pages has sent, and its caller."""
 
     caller: Caller
     fields: Fields
 
     def text(self, name: str) -> str:
-        """Return a field, empty where it is missing."""
+        """Return a field without surrounding blanks; empty if it is missing."""
         return next(iter(self.fields.get(name, ())), "").strip()
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Return the lines of a field that say something."""
+        """Return the non-empty lines of a field."""
         return tuple(line for line in map(str.strip, self.text(name).splitlines()) if line)
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the caller that the gate admitted."""
+    """Return the caller, as authenticated by the gate."""
     caller: Caller = request.state.caller
     return caller
 
 
 def require_role(request: Request, *roles: AccessRole) -> Caller:
-    """Return the caller. Raises Forbidden unless they have one of the roles."""
+    """Return the caller. Raises Forbidden: the caller has none of the roles."""
     caller = caller_of(request)
     if caller.role not in roles:
         raise Forbidden(
@@ -76,10 +77,11 @@ def require_role(request: Request, *roles: AccessRole) -> Caller:
 
 
 def read_form(request: Request, fields: Fields, sessions: Sessions, *roles: AccessRole) -> Form:
-    """Return a form of ours.
+    """Return a form of one of our pages, after the check of its caller and its form key.
 
     Raises:
-        Forbidden: the caller may not, or another site made the form.
+        Forbidden: the caller has none of the roles, or the form is not from the caller's session, as
+            with a form of another site.
     """
     caller = require_role(request, *(roles or MAY_CHANGE))
     key = next(iter(fields.get("form_key", ())), "")

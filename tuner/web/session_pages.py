@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""The pages for signing in and out."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tuner.web.requests import Fields, Posted, read_form
 
 
 def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRouter:
-    """Return the routes by which a browser's session begins and ends."""
+    """Return the routes that start and end a browser's session."""
     router = APIRouter()
 
     @router.get("/login")
     def ask(request: Request) -> Response:
-        """Ask for a token."""
+        """Show the form for a token."""
         back = request.query_params.get("next", "/")
         return pages.page(request, "login", back=_ours(back), error=None)
 
     async def opened(request: Request, fields: Posted) -> str | TuningError:
-        """Return the cookie of a person who signs in, or why there is none."""
+        """Return the cookie of a new session, or the error with which it was refused."""
         address = request.client.host if request.client else ""
         try:
             return await sessions.lookups.run(
@@ -34,7 +34,7 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
 
     @router.post("/login")
     def sign_in(request: Request, fields: Posted, cookie: object = Depends(opened)) -> Response:
-        """Begin a session."""
+        """Start a session in this browser and return to the requested page."""
         back = _ours(_first(fields, "next") or "/")
         if isinstance(cookie, TuningError):
             return pages.page(request, "login", status_of(cookie), back=back, error=cookie)
@@ -51,7 +51,7 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
 
     @router.post("/logout")
     def sign_out(request: Request, fields: Posted) -> Response:
-        """End a session in this browser."""
+        """End the session in this browser."""
         read_form(request, fields, sessions, *AccessRole)
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE)
@@ -61,9 +61,10 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
 
 
 def _first(fields: Fields, name: str) -> str:
+    """Return the first value of a field; empty if it is missing."""
     return next(iter(fields.get(name, ())), "")
 
 
 def _ours(back: str) -> str:
-    """Return a path of ours, whatever a link says."""
+    """Return a link's target if it is a path on this site, else `/`, to prevent open redirects."""
     return back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"

@@ -1,4 +1,4 @@
-"""Small charts as SVG: they need no script, and the pages' policy allows no inline style."""
+"""Small charts as SVG, without scripts and inline styles, which the pages' policy forbids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 def sparkline(
     metric: str, points: Sequence[tuple[float, float]], limit: Limit | None = None
 ) -> Markup:
-    """Return a metric's course with its limit as a dashed line; empty where nothing was measured.
+    """Return a chart of a metric over time with its limit as a dashed line; empty without points.
 
     A point is a time in seconds and a value.
     """
@@ -23,7 +23,7 @@ def sparkline(
         return Markup("")
     values = [value for _, value in points]
     around = [*values, limit.value] if limit else values
-    # Noise of a percent is no mountain: the height is at least a fifth of the value.
+    # The height spans at least a fifth of the value, so that noise of one percent does not fill it.
     middle = (min(around) + max(around)) / 2.0
     span = max(max(around) - min(around), 0.2 * abs(middle)) or 1.0
     least = middle - span / 2.0

@@ -1,4 +1,4 @@
-"""What operators change of a study, by forms."""
+"""The forms with which operators create and change studies."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Number = TypeVar("Number", int, float)
 
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
-    """Return the routes by which a study is made and changed."""
+    """Return the routes that create and change a study."""
     router = APIRouter(prefix="/studies")
 
     @router.post("/new")
     def create(request: Request, fields: Posted) -> Response:
-        """Create a study."""
+        """Create a study from a form, and show its page."""
         created = operations.create(_draft(read_form(request, fields, sessions)))
         return RedirectResponse(f"/studies/{created.id}", status_code=303)
 
@@ -48,7 +48,10 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
 
     @router.get("/{study}/constraints")
     def ask(request: Request, study: str, revision: int = 0, add: str = "") -> Response:
-        """Show a study's constraints and who changed them; or those of a revision, or with one more."""
+        """Show a form with a study's constraints, and their changes.
+
+        The form has the current constraints or those of `revision`, with the constraint `add` appended.
+        """
         view = operations.study(study)
         earlier = [r for r in operations.revisions(study) if r.revision == revision]
         constraints = earlier[0].constraints if earlier else view.constraints
@@ -60,7 +63,7 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
 
     @router.post("/{study}/constraints")
     def change(request: Request, study: str, fields: Posted) -> Response:
-        """Show what other constraints would change; and, once that was seen, change them."""
+        """Preview the effect of other constraints; set them if the form's field `do` is `set`."""
         form = read_form(request, fields, sessions)
         requested = ConstraintChange(
             who=form.caller.name, why=form.text("why"), constraints=form.lines("constraints")
@@ -94,6 +97,8 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:
+    """Return a route's function that applies a verb to a study and then shows the study's page."""
+
     def act(request: Request, study: str, fields: Posted) -> Response:
         verb(study, read_form(request, fields, sessions))
         return RedirectResponse(f"/studies/{study}", status_code=303)
@@ -112,7 +117,7 @@ def _decision(form: Form) -> Decision:
 
 
 def _draft(form: Form) -> StudyDraft:
-    """Return the study that a form asks for. Raises InvalidInput."""
+    """Return the study that a form requests. Raises InvalidInput: a field is not valid."""
     free = Terms()
     trials, window_s = _number(form, "trials", int), _number(form, "window_s", float)
     safety = form.text("safety")
@@ -139,6 +144,7 @@ def _draft(form: Form) -> StudyDraft:
 
 
 def _number(form: Form, name: str, kind: Callable[[str], Number]) -> Number | None:
+    """Return a field as a number; None if it is empty. Raises InvalidInput: it is not a number."""
     text = form.text(name)
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""One study: its status and next step, its trials, its saving, and its changes."""
+"""The pages of one study: its status and next step, its trials, its saving, and its changes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tuner.wire import DeviceView, StudyView, TrialView
 
 PAGE = 50
 SUGGESTED = re.compile(r'[:;,]? add (?:the |--)constraint "([^"]+)" to keep it')
-"""How a saving that costs capacity names the constraint that would prevent it."""
+"""The advice in a text to add a constraint that would keep the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedRow:
-    """A row of a plan: its range, what it sets, and which devices are set so now."""
+    """A row of a plan: its range, its setting, and the devices that have this setting now."""
 
     span: str
     setting: str
@@ -46,7 +46,7 @@ class FollowedRow:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A plan of several rows by a quantity, with the devices that reported theirs."""
+    """A plan of several rows by a quantity, with the devices that report the quantity."""
 
     by: str
     reported: Sequence[DeviceView]
@@ -56,7 +56,10 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class TrialTable:
-    """A page of a study's trials: its columns with their units, and its rows in the order asked for."""
+    """A page of a study's trials: its columns with their units, and its rows in the requested order.
+
+    `groups` are the numbers of trials by verdict or state.
+    """
 
     knobs: Sequence[str]
     metrics: Sequence[str]
@@ -68,13 +71,13 @@ class TrialTable:
 
 
 def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter:
-    """Return the routes that show a study."""
+    """Return the routes of a study's pages."""
     router = APIRouter(prefix="/studies")
     explanations = Explanations(operations)
 
     @router.get("/new")
     def new(request: Request, device: str = "") -> Response:
-        """Ask what a new study is to do."""
+        """Show the form for a new study of devices without a study."""
         free = [d for d in operations.devices() if not d.study]
         return pages.page(request, "study_new", devices=free, chosen=device)
 
@@ -82,7 +85,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
     def show(
         request: Request, study: str, sort: str = "-trial", only: str = "", page: int = 1
     ) -> Response:
-        """Show a study."""
+        """Show a study, with a page of its trials in the order `sort`."""
         look = looks.at(study)
         report, view = look.report, look.report.study
         revisions = operations.revisions(study)
@@ -103,7 +106,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
 
     @router.get("/{study}/importance")
     def knob_importance(request: Request, study: str) -> Response:
-        """Give the part of a study's page that takes the model a while."""
+        """Return the part of a study's page that is loaded later, because the model takes seconds."""
         model = explanations.of(study)
         shares = importance(model.explanation, model.metrics[0])
         return pages.page(
@@ -112,7 +115,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
 
     @router.get("/{study}/explain")
     def explain(request: Request, study: str) -> Response:
-        """Show what the model of a study's policy predicts."""
+        """Show the predictions of the model of a study's policy."""
         view, model = operations.study(study), explanations.of(study)
         held = view.best.setting if view.best else None
         charts = knob_slices(model, held)
@@ -120,7 +123,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
 
     @router.get("/{study}/trials/{number}")
     def trial(request: Request, study: str, number: int) -> Response:
-        """Show one trial with everything it measured."""
+        """Show one trial with all its metrics."""
         look = looks.at(study)
         shown = [t for t in look.trials if t.number == number]
         return side_by_side(pages, request, [(look.report.study, t) for t in shown])
@@ -129,9 +132,10 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
 
 
 def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
-    """Return a page of a study's trials; `sort` is a column, with a minus the largest first.
+    """Return a page of a study's trials.
 
-    `only` is a verdict or a state. Trials without a value in that column come last.
+    `sort` is a column; with a leading minus the largest value comes first. Trials without a value in
+    the column come last. `only` is the verdict or state of the trials; empty for all trials.
     """
     metrics = requested_metrics(look.report.study)
     groups: dict[str, int] = {}
@@ -158,12 +162,15 @@ def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
 
 
 def _group(trial: TrialView) -> str:
+    """Return a trial's verdict, or its state without a verdict."""
     return str(trial.verdict or trial.state)
 
 
 def _sort_key(
     name: str, metrics: Sequence[str]
 ) -> Callable[[TrialView], tuple[int, float, str] | None]:
+    """Return the function that gives a trial's sort key for a column, or None without a value."""
+
     def key(trial: TrialView) -> tuple[int, float, str] | None:
         if name in metrics:
             shown = trial.metrics.get(name)
@@ -178,11 +185,12 @@ def _sort_key(
 
 
 def _ordered(value: Value) -> tuple[int, float, str]:
+    """Return the sort key of a knob's value: numbers by size, then other values as text."""
     return (1, 0.0, str(value)) if isinstance(value, bool | str) else (0, float(value), "")
 
 
 def _followed(view: StudyView, operations: Operations) -> Followed | None:
-    """Return the plan that is followed now; None where one setting is held at every load, or nothing."""
+    """Return the plan that is followed now; None without a plan, or if it has one setting for all loads."""
     plan = view.plan
     if plan is None or len(plan.rows) == 1:
         return None
