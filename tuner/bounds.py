@@ -1,9 +1,9 @@
-"""How large numbers, texts, lists and mappings may be that come from another machine.
+"""Limits on the size of numbers, texts, lists and mappings that come from another machine.
 
-`bounded` checks plain data before anything is made of it: a description of a million knobs costs no more
-than counting them. Nothing is looked up by a field's name but the sentences, which people read: they are
-shortened, as an agent must not lose a trial for a long error message. `tightened` gives every field of a
-message or a table its bound, also those that declare none: no schema can be without.
+`bounded` checks plain data before it is converted: a description of a million knobs costs no more than
+counting them. It does not look at the names of fields, except those of sentences for people. Sentences are
+shortened, because an agent must not lose a trial for a long error message. `tightened` gives every field of
+a message or a table a bound, also a field that declares none.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ MOST_SENTENCE = 2_000
 MOST_KEYS = 256
 MOST_ITEMS = 256
 MOST_SCALARS = 10_000
-"""Values of a knob, devices of a study."""
+"""The most plain values in a list, such as a knob's values or a study's devices."""
 MOST_SETTINGS = 20_000
-"""Combinations that a measured table has."""
+"""The most settings in a measured table."""
 MOST_DEPTH = 16
 SETTINGS = "only"
 SENTENCES = frozenset({"ended", "hint", "message", "reason", "unable", "why"})
 CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]")
-"""What a terminal may obey: C0, C1, line ends of Unicode, and what turns the direction of text."""
+"""Characters that can control a terminal: C0, C1, Unicode's line ends, and changes of text direction."""
 
 
 DATABASE = re.compile(r"\b(sqlite|postgres(ql)?)(\+\w+)?://[^\s'`\",;]*")
 
 
 def redacted(text: str) -> str:
-    """Return a text that leaves this host: where the database is concerns those alone who run it."""
+    """Return a text that may leave this host: only its operators may read the database's address."""
     return DATABASE.sub("\u2026", text)
 
 
 def visible(text: str) -> str:
-    """Return a text without control characters, as it can be written to a terminal."""
+    """Return a text that is safe for a terminal: each control character becomes U+FFFD."""
     return CONTROL.sub("\ufffd", text)
 
 
 def bounded(data: object, where: str = "", depth: int = 0) -> object:
-    """Return data as it may be used, sentences shortened.
+    """Return data that is safe to convert, with long sentences shortened.
 
     Raises:
         ValueError: a text, list or mapping is too long, a text has control characters or is not
@@ -76,6 +76,7 @@ def bounded(data: object, where: str = "", depth: int = 0) -> object:
 
 
 def _most_items(data: Sequence[object], where: str) -> int:
+    """Return the limit on the length of a list: highest for settings, then for plain values."""
     if where == SETTINGS and all(map(_is_setting, data[: MOST_SETTINGS + 1])):
         return MOST_SETTINGS
     scalars = all(isinstance(value, str | int | float) for value in data[: MOST_SCALARS + 1])
@@ -83,12 +84,14 @@ def _most_items(data: Sequence[object], where: str) -> int:
 
 
 def _is_setting(value: object) -> bool:
+    """Return whether a value is a mapping of plain values."""
     return isinstance(value, Mapping) and all(
         isinstance(one, str | int | float) for one in value.values()
     )
 
 
 def _text(text: str, where: str) -> str:
+    """Return a text within bounds. Raises ValueError: too long, not Unicode, or with control characters."""
     if len(text) > MOST_TEXT:
         raise ValueError(f"{where}: more than {MOST_TEXT} characters")
     _encodable(text)
@@ -98,13 +101,14 @@ def _text(text: str, where: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a sentence within bounds, its lines kept."""
+    """Return a sentence cut to its limit, its lines kept, its control characters replaced."""
     cut = text if len(text) <= MOST_SENTENCE else f"{text[: MOST_SENTENCE - 1]}\u2026"
     _encodable(cut)
     return "\n".join(map(visible, cut.splitlines()))
 
 
 def _encodable(text: str) -> None:
+    """Raise ValueError if a text cannot be encoded, as with half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -113,7 +117,7 @@ def _encodable(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a field may have that declares no bound; with `once` no list has the same text twice."""
+    """The limits for a field that declares none; `once` refuses lists that have a text twice."""
 
     text: int = MOST_SENTENCE
     items: int = MOST_SETTINGS
@@ -123,9 +127,9 @@ class Sizes:
 
 
 RECEIVED = Sizes()
-"""Of what another machine or an operator sends."""
+"""The limits for data from another machine or an operator."""
 ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e300, once=False)
-"""Of what the tuner answers: as long as the fleet is large, with sums of what was received."""
+"""The limits for the tuner's answers, which grow with the fleet and have sums of received numbers."""
 MOST_INTEGER = 2**63 - 1
 UNSEEN = frozenset(
     {"cls", "config", "default", "expected", "function", "metadata", "serialization"}
@@ -133,10 +137,10 @@ UNSEEN = frozenset(
 
 
 def tightened(schema: Any, resolve: Callable[[Any], Any], sizes: Sizes = RECEIVED) -> Any:  # noqa: ANN401  a core schema of pydantic
-    """Return a core schema after each number, text, list and mapping in it has got a finite bound.
+    """Return a core schema in which each number, text, list and mapping has a finite bound.
 
-    A `Range` that a type of `tuner.core.units` has left in its metadata counts, then what the field
-    declares, then `sizes`. `resolve` returns what a reference is to.
+    The bound is the `Range` in the metadata of a type of `tuner.core.units`, else the field's declared
+    bound, else that in `sizes`. `resolve` returns the schema to which a reference points.
     """
     node = resolve(schema)
     marks = node.setdefault("metadata", {})
@@ -150,6 +154,7 @@ def tightened(schema: Any, resolve: Callable[[Any], Any], sizes: Sizes = RECEIVE
 
 
 def _each(inner: object, resolve: Callable[[Any], Any], sizes: Sizes) -> None:
+    """Tighten every schema in a part of a schema."""
     if isinstance(inner, dict) and isinstance(inner.get("type"), str):
         tightened(inner, resolve, sizes)
     elif isinstance(inner, dict | list | tuple):
@@ -158,6 +163,7 @@ def _each(inner: object, resolve: Callable[[Any], Any], sizes: Sizes) -> None:
 
 
 def _tighten(node: dict[str, Any], marks: dict[str, Any], sizes: Sizes) -> None:
+    """Give one node its bound; `marks` is its metadata."""
     kind = node["type"]
     if kind in ("float", "int"):
         _tighten_number(node, marks.get("range"), sizes)
@@ -196,7 +202,7 @@ def _tighten_number(node: dict[str, Any], given: Any, sizes: Sizes) -> None:  # 
 def _checked(
     node: dict[str, Any], check: Callable[..., object], shown: Mapping[str, object]
 ) -> None:
-    """Make a node one whose value is checked; `shown` is that in the words of JSON Schema."""
+    """Wrap a node in a check of its value; `shown` is the check as JSON Schema keywords."""
     inner = {**node}
     node.clear()
     node["type"], node["schema"] = "function-after", inner
@@ -205,7 +211,7 @@ def _checked(
 
 
 def _within(low: float, high: float, value: float) -> float:
-    """Return the end of an interval, infinite or in its range."""
+    """Return the end of an interval. Raises PydanticCustomError: it is finite and out of its range."""
     if not (math.isinf(value) or low <= value <= high):
         raise PydanticCustomError(
             "out_of_range", "Input should be infinite or at most {high}", {"high": high}
@@ -214,7 +220,7 @@ def _within(low: float, high: float, value: float) -> float:
 
 
 def _once(values: Sequence[str]) -> Sequence[str]:
-    """Return texts of which none comes twice."""
+    """Return texts. Raises PydanticCustomError: one of them is listed twice."""
     if len(set(values)) < len(values):
         twice = next(v for v in values if values.count(v) > 1)
         raise PydanticCustomError("listed_twice", "{twice} is listed twice", {"twice": repr(twice)})

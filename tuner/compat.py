@@ -1,4 +1,4 @@
-"""What Python 3.11 has and Python 3.10, JetPack 6's, has not: agents and the actuator run on both."""
+"""Python 3.11's `StrEnum` for Python 3.10, which JetPack 6 has: agents and the actuator run on both."""
 
 import sys
 
@@ -8,7 +8,7 @@ else:
     from enum import Enum
 
     class StrEnum(str, Enum):
-        """A word of a fixed set; it is its own text."""
+        """A word of a fixed set, whose `str()` is the word itself."""
 
         __str__ = str.__str__
 

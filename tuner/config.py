@@ -19,14 +19,14 @@ from tuner.toml import parsed
 from tuner.typed_toml import Table, TomlText
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
-"""A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
+"""A password in a URL, as SQLAlchemy reads it (it may have `/` and `?`), or in libpq's options."""
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:]+", re.ASCII | re.IGNORECASE)
 METRIC_LABEL = re.compile(r"[a-z_][a-z0-9_]*")
 MOST_METRIC_LABELS = 5
 OWN_METRIC_LABELS = DEVICE_FIELDS | {
     "device", "health", "instance", "job", "knob", "level", "metric", "origin", "study", "value",
 }  # fmt: skip
-"""Labels that series of a device have already."""
+"""Labels that the series of a device have already."""
 SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
@@ -34,17 +34,18 @@ SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 class TunerConfig(Table):
     """The tuner's configuration, with defaults.
 
-    `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
-    never limited, but its control windows are. `keep_days` is how long observations and events are kept;
-    trials are never pruned. `names` are the host names it answers to, besides this machine's own ones for
-    loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority of agents'
-    certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
-    notifications, with links below `base_url`, the address of its pages. `price_per_kwh` and
-    `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits, constant or over time:
-    savings are also reported in them. `series` are others by name, such as watts that budgets go by.
-    `metric_labels` are labels of agent.toml that the series of a device carry on /metrics.
-    `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
-    `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`, on a Ray cluster.
+    `tuning_hours` are the hours in which trials may run, local time, as `HH-HH` (22-6 goes over midnight).
+    They limit control windows of a hold, too, but not the hold. `keep_days` is the time in days for which
+    observations and events are kept; trials are never pruned. `names` are the host names to which the tuner
+    answers, besides this machine's names for loopback. `tls_cert`, `tls_key` and `client_ca` are its
+    certificate, its key, and the authority of agents' certificates. `behind_proxy` is true if a proxy in
+    front of it speaks TLS. `webhooks` and `email` receive notifications, with links below `base_url`, the
+    address of the tuner's pages. `price_per_kwh`, in `currency`, and `co2e_g_per_kwh` are the price and the
+    emissions of a kilowatt-hour, constant or over time; savings are also reported in them. `series` are
+    other values over time by name, such as the watts of a budget. `metric_labels` are labels of agent.toml
+    that are added to a device's series on /metrics. `suggest` is the place where suggestions are computed:
+    `local` in a few processes of this machine, `local:N` in N of them, `here` in the tuner's process, or
+    `ray://HOST:PORT` on a Ray cluster.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -112,14 +113,14 @@ class TunerConfig(Table):
 
     @property
     def tls(self) -> ServerTls:
-        """The certificates it shows and asks for."""
+        """The tuner's certificate, and the authority of its clients' certificates."""
         return ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
 
     def check_reach(self) -> None:
-        """Return quietly unless tokens would travel in the clear, or the certificates are no use.
+        """Return quietly if tokens are sent over TLS or loopback, and the certificates can be used.
 
         Raises:
-            ConfigError: it says which, and what to do.
+            ConfigError: tokens would be sent in clear text, or a certificate cannot be used.
         """
         self.tls.check()
         if not (self.loopback or self.tls.spoken or self.behind_proxy):
@@ -141,7 +142,7 @@ class TunerConfig(Table):
 
 
 def holds_password(url: str) -> bool:
-    """Return whether a database's URL has a password in it."""
+    """Return whether the URL of a database contains a password."""
     return PASSWORD.search(url) is not None
 
 
@@ -149,8 +150,8 @@ def load_tuner_config(path: Path) -> TunerConfig:
     """Read tuner.toml.
 
     Raises:
-        ConfigError: the file cannot be read, does not parse, has a key that does not exist, or has a
-            password in it and can be read by others.
+        ConfigError: the file cannot be read or parsed, has an unknown key, or has a password in it although
+            other users can read it.
     """
     file = TomlText(str(path), *parsed(path))
     given = tables(file.table, ("price_per_kwh", "co2e_g_per_kwh"))

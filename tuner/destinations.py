@@ -16,24 +16,24 @@ from tuner.typed_toml import Filled, Table
 
 
 class Subject(StrEnum):
-    """What a notification is about; `on` in tuner.toml chooses among these."""
+    """The subject of a notification; `on` in tuner.toml selects among these."""
 
     VIOLATION = "violation"
     """A hold was ended because it broke a limit."""
     DRIFT = "drift"
-    """The held setting has drifted from what it showed when it was chosen."""
+    """The metrics of the held setting have drifted from their values when it was chosen."""
     RESTORE = "restore"
     """A device was restored to its original setting for another reason."""
     OFFLINE = "offline"
-    """A device is not heard of, or is heard of again."""
+    """A device's agent no longer polls the tuner, or polls again."""
     PROPOSED = "proposed"
-    """A study waits for an operator's yes, or what it proposed is withdrawn."""
+    """A study waits for an operator's approval, or its proposal is withdrawn."""
     FINISHED = "finished"
     """A study holds its result, or was stopped."""
     LIMIT_NOT_MET = "limit-not-met"
     """No setting keeps the limits, not even the baseline."""
     STOP = "stop"
-    """Every device was stopped, or that was lifted."""
+    """All devices were stopped, or the stop was lifted."""
 
 
 NAMES = "use lower-case letters, digits and '-', and each name once"
@@ -41,6 +41,7 @@ PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
 def _address(url: str) -> str:
+    """Return the URL of a webhook. Raises ConfigError: it is not https, or http to this machine."""
     parts = urlsplit(url)
     local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if not parts.hostname or parts.scheme not in ("http", "https"):
@@ -51,18 +52,21 @@ def _address(url: str) -> str:
 
 
 def _name(name: str) -> str:
+    """Return the name of a webhook. Raises ConfigError: it has other characters, or is `email`."""
     if not re.fullmatch(r"[a-z0-9-]{1,50}", name) or name == "email":
         raise ConfigError(f"name cannot be {name!r}", hint=NAMES)
     return name
 
 
 def _any(on: frozenset[Subject]) -> frozenset[Subject]:
+    """Return the subjects of a destination. Raises ConfigError: there are none."""
     if not on:
         raise ConfigError("on is empty", hint=f"choose from {', '.join(Subject)}")
     return on
 
 
 def _named_once(webhooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+    """Return the webhooks. Raises ConfigError: two have the same name."""
     names = [one.name for one in webhooks]
     for n, name in enumerate(names):
         if name in names[:n]:
@@ -76,7 +80,7 @@ PathOrNone = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Table):
-    """An address that takes Slack-compatible JSON. `on` are the subjects it receives."""
+    """An address that accepts Slack-compatible JSON. `on` are the subjects that it receives."""
 
     name: Annotated[Filled, AfterValidator(_name)]
     url: Annotated[Filled, AfterValidator(_address)]
@@ -85,7 +89,7 @@ class Webhook(Table):
 
     @property
     def shown(self) -> str:
-        """The address without its path, which often is the secret."""
+        """The name and the address without its path, which often is a secret."""
         parts = urlsplit(self.url)
         return f"webhook {self.name} ({parts.scheme}://{parts.hostname})"
 
@@ -95,7 +99,7 @@ Webhooks = Annotated[tuple[Webhook, ...], AfterValidator(_named_once)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Email(Table):
-    """A mail server and who gets the mail. `tls` is `starttls`, `tls` or `none`."""
+    """A mail server and the recipients of the mail. `tls` is `starttls`, `tls` or `none`."""
 
     host: Filled
     port: int = 0
@@ -125,5 +129,5 @@ class Email(Table):
 
     @property
     def shown(self) -> str:
-        """The server's name."""
+        """The server's host and port."""
         return f"mail server {self.host}:{self.port}"

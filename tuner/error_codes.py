@@ -1,10 +1,10 @@
-"""The errors of the family by their codes, which are what a wire carries."""
+"""The errors of the family by their codes, which are sent between machines."""
 
 from tuner.errors import TuningError
 
 
 def error_of(code: str) -> type[TuningError] | None:
-    """Return the error that has a code on the wire, the widest of those; None for a foreign code."""
+    """Return the most general error with a code; None for a code that is not ours."""
     family: list[type[TuningError]] = [TuningError]
     for kind in family:
         if kind.code == code:

@@ -1,6 +1,6 @@
-"""The one family of errors. Each docstring says what the caller does next.
+"""The family of errors. Each docstring gives the caller's next step.
 
-Here are those that the root process knows; `tuner.core.errors` has the others.
+This module has the errors that the root process uses; `tuner.core.errors` has the others.
 
 TuningError
 ├─ InvalidInput (ValueError)        the operator's or the peer's input is wrong: say so, change nothing
@@ -33,7 +33,7 @@ TuningError
 class TuningError(Exception):
     """Base of the family. `code` is its machine-readable name on the wire and in `--json` output.
 
-    `key` is the key of a draft or a file that it is about; empty: none in particular.
+    `key` is the key of a draft or a file that the error is about; empty if it is about no single key.
     """
 
     code, key = "error", ""
@@ -42,7 +42,7 @@ class TuningError(Exception):
         cls.code = code or cls.code
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        """Say what is wrong and where in `message`, and the next step in `hint`."""
+        """Make an error: `message` has the fault and its place, `hint` the next step."""
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -52,11 +52,11 @@ class TuningError(Exception):
 
 
 class InvalidInput(TuningError, ValueError, code="invalid_input"):
-    """Input that cannot be used. Tell who gave it; nothing has been changed."""
+    """Input that cannot be used. Report it to its sender; nothing has been changed."""
 
 
 class UnknownKnob(InvalidInput, code="unknown_knob"):
-    """A setting names a knob the space does not have. Correct the name."""
+    """A setting names a knob that the space does not have. Correct the name."""
 
 
 class OutOfRange(InvalidInput, code="out_of_range"):
@@ -68,7 +68,7 @@ class ConfigError(InvalidInput, code="config"):
 
 
 class NotFound(TuningError, LookupError, code="not_found"):
-    """There is no such thing. List what there is; do not retry."""
+    """The named thing does not exist. List the existing ones; do not retry."""
 
 
 class Conflict(TuningError, code="conflict"):
@@ -84,11 +84,11 @@ class Unauthorised(TuningError, PermissionError, code="unauthorised"):
 
 
 class ActuationError(TuningError, code="actuation"):
-    """The setting is not in force. Undo what was applied; the trial is FAILED."""
+    """The setting is not in force. Undo the applied part; the trial is FAILED."""
 
 
 class KnobRefused(ActuationError, code="knob_refused"):
-    """The hardware refuses a knob whatever its value. Nothing was changed; leave `knob` out from now on."""
+    """The hardware refuses a knob at every value. Nothing was changed; leave `knob` out from now on."""
 
     def __init__(self, message: str, *, hint: str = "", knob: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -100,4 +100,4 @@ class DeviceLost(ActuationError, code="device_lost"):
 
 
 class StoreError(TuningError, code="store"):
-    """The database does not answer or refuses. Nothing is half-written; stop and say which one."""
+    """The database does not answer or refuses. Nothing is half-written; stop, and name the database."""

@@ -1,4 +1,4 @@
-"""Files that a crash leaves whole, either the old content or the new, and folders for one process."""
+"""Files that a crash leaves whole, with the old content or the new, and folders locked by one process."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tuner.errors import Conflict, StoreError
 
 
 def file_name(device: str, suffix: str) -> str:
-    """Return the name of a device's file: its id with anything unusual replaced."""
+    """Return the name of a device's file: its id, with `-` for any unusual character, and the suffix."""
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
 
 
 def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) -> None:
-    """Replace a file's content; once this returns, it is on the disk.
+    """Replace a file's content; after the return it is on the disk.
 
-    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask; with
-    `keep_mode` one that is there keeps its own. Of two processes that write at the same time, one's content
-    stands, whole.
+    The steps are a temporary file, fsync, rename, and fsync of the folder. `mode` is the file's mode, less
+    the umask; with `keep_mode` an existing file keeps its mode. If two processes write at the same time,
+    the content of one of them is kept, whole.
 
     Raises:
-        StoreError: the disk refuses; the old content is still there, or the new one, but whole.
+        StoreError: the disk refuses. The file has its old content or the new one, whole.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -41,7 +41,7 @@ def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) 
         temporary.replace(path)
         _sync(path.parent)
     except OSError as error:
-        with suppress(OSError):  # what was half written would fill the disk still more
+        with suppress(OSError):  # a half-written file would fill the disk still more
             temporary.unlink()
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="free space, or make it writable"
@@ -49,13 +49,13 @@ def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) 
 
 
 def make_private(path: Path) -> None:
-    """Make a file that only its owner reads, whatever the umask, where there is none. Raises OSError."""
+    """Make an empty file that only its owner can read, for any umask, unless it exists. Raises OSError."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def rename(path: Path, to: Path) -> None:
-    """Give a file another name, in place of what has it.
+    """Rename a file; an existing file of the new name is replaced.
 
     Raises:
         StoreError: the disk refuses.
@@ -70,7 +70,7 @@ def rename(path: Path, to: Path) -> None:
 
 
 def touch(path: Path) -> None:
-    """Make an empty file, permanently: it needs no room but its name. Raises StoreError."""
+    """Make an empty file that survives a crash; it needs no disk space but its name. Raises StoreError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -82,7 +82,7 @@ def touch(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file permanently; quietly nothing where there is none.
+    """Remove a file so that it stays removed after a crash; do nothing if it does not exist.
 
     Raises:
         StoreError: the disk refuses.
@@ -99,15 +99,15 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def lock(folder: Path, user: str, mode: int = 0o777) -> Iterator[None]:
-    """Have a folder to oneself, made with `mode` where it is missing; `user` is the kind of process.
+    """Lock a folder for one process of a kind, `user`; make it with `mode` if it is missing.
 
     Raises:
-        Conflict: another process of this kind has it.
-        StoreError: it cannot be made, or used.
+        Conflict: another process of this kind has the lock.
+        StoreError: the folder cannot be made or used.
     """
     try:
         folder.mkdir(mode, parents=True, exist_ok=True)
-        # Not to be written: who only puts devices back needs a lock also where nothing can be.
+        # Opened read-only: a process that only restores devices must lock a read-only folder, too.
         handle = os.open(folder / f"{user}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise StoreError(
@@ -128,6 +128,7 @@ def lock(folder: Path, user: str, mode: int = 0o777) -> Iterator[None]:
 
 
 def _sync(folder: Path) -> None:
+    """Write a folder's changed names to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

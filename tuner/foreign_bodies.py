@@ -1,7 +1,7 @@
-"""The one reader of bodies from elsewhere: answers to our requests, and requests to our own servers.
+"""The only reader of HTTP bodies from elsewhere: answers to our requests, and requests to our servers.
 
-Whoever sends one, it has a limit of bytes after decompression, of nesting, and of seconds to its end; a
-redirect stays within its host. `tuner.http_clients` reads answers by it. A test refuses any other reader.
+Every body has a limit of bytes after decompression, of nesting, and of seconds to its end; a redirect stays
+on its host. `tuner.http_clients` uses it for answers. A test refuses any other reader.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from tuner.toml import depth_of
 
 MOST_DEPTH = 64
-"""Lists and mappings within each other; our own messages have a dozen."""
+"""The deepest nesting of lists and mappings; our own messages nest a dozen deep."""
 PART_BYTES = 65_536
 CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
-"""What can be unpacked piece by piece, within a limit."""
+"""The codings that can be decompressed in parts, within a limit."""
 
 
 class BodyRefused(OSError):
-    """A body is too large, late or damaged, or elsewhere. Give it up."""
+    """A body is too large, late or damaged, or is redirected to another host. Give it up."""
 
 
 class BodyLate(BodyRefused):
@@ -35,7 +35,7 @@ class BodyLate(BodyRefused):
 
 
 def parsed(body: bytes | str, most_depth: int = MOST_DEPTH) -> Any:  # noqa: ANN401  JSON
-    """Return the JSON of a body. Raises ValueError: it is none, or is nested too deeply."""
+    """Return the value of a JSON body. Raises ValueError: it is not JSON, or is nested too deeply."""
     try:
         value = json.loads(body)
     except RecursionError:
@@ -46,7 +46,7 @@ def parsed(body: bytes | str, most_depth: int = MOST_DEPTH) -> Any:  # noqa: ANN
 
 
 def same_place(here: str, there: str) -> str:
-    """Return where a redirect leads. Raises BodyRefused: to another scheme, host or port."""
+    """Return the target of a redirect. Raises BodyRefused: its scheme, host or port is another one."""
     target = urljoin(here, there)
     if urlsplit(target)[:2] != urlsplit(here)[:2]:
         raise BodyRefused(f"{here} is redirected to {target}")
@@ -54,9 +54,9 @@ def same_place(here: str, there: str) -> str:
 
 
 class Body:
-    """A body while it arrives, unpacked; `coding` is that of its bytes.
+    """A body that is decompressed while it arrives; `coding` is its content coding.
 
-    Raises BodyRefused from its making: a coding that cannot be unpacked; and from `add`.
+    Raises BodyRefused: the coding cannot be decompressed.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Body:
             raise BodyRefused(f"the body is packed as {coding[:40]}")
         self._most, self._monotonic = most_bytes, monotonic
         self._until = monotonic() + within_s
-        # 32 + 15: gzip and zlib, told apart by their heads.
+        # 32 + 15: zlib detects gzip or zlib by the header.
         self._unpacker = zlib.decompressobj(47) if CODINGS.index(coding) > 1 else None
         self._size = 0
 
     def add(self, part: bytes) -> bytes:
-        """Return a part unpacked. Raises BodyRefused: the body is too long, late or damaged."""
+        """Return a part, decompressed. Raises BodyRefused: the body is too long, late or damaged."""
         if self._unpacker is not None:
             try:
                 part = self._unpacker.decompress(part, self._most - self._size + 1)
@@ -90,7 +90,7 @@ class Body:
 
 
 async def received(parts: AsyncIterator[bytes], most_bytes: int, within_s: float) -> bytes:
-    """Return the body of a request to a server of ours. Raises BodyRefused, BodyLate."""
+    """Return the body of a request to one of our servers. Raises BodyRefused, BodyLate."""
     body, whole = Body(most_bytes), bytearray()
 
     async def read() -> None:
@@ -105,6 +105,8 @@ async def received(parts: AsyncIterator[bytes], most_bytes: int, within_s: float
 
 
 class _Stay(HTTPRedirectHandler):
+    """A handler that refuses redirects to another scheme, host or port."""
+
     def redirect_request(
         self,
         req: Request,
@@ -125,7 +127,7 @@ def fetched(
     within_s: float,
     tls: ssl.SSLContext | None,
 ) -> Any:  # noqa: ANN401  JSON
-    """Return the JSON at a URL, by the standard library alone.
+    """Return the JSON at a URL, with the standard library only.
 
     Raises OSError, ValueError, HTTPException.
     """
@@ -134,6 +136,6 @@ def fetched(
     with build_opener(*handlers).open(
         Request(url, headers=dict(headers)), timeout=within_s
     ) as answer:
-        while part := answer.read1(PART_BYTES):  # what is there, so that a drip meets its deadline
+        while part := answer.read1(PART_BYTES):  # without a wait: a slow body meets its deadline
             whole += body.add(part)
     return parsed(bytes(whole))

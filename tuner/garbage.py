@@ -1,4 +1,4 @@
-"""Keeps the garbage collector off what was loaded: modules and their like, which stay anyway."""
+"""Exclude loaded modules and other permanent objects from garbage collection."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 100
-"""How many times more seldom than usual all that was made since is looked through: among the requests of
-10,000 waiting agents that stops every thread for 2 s. What is young is collected as ever."""
+"""The factor by which collections of the oldest generation become rarer: with the requests of 10,000
+waiting agents one stops every thread for 2 s. Young objects are collected as usual."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector off all that is in memory by now, within the block.
+    """Exclude all present objects from garbage collection, within the block.
 
-    To look through modules and their like stops every thread for 20 ms in a small server, for 65 ms in a
-    tuner and for 100 ms in an agent: at 400 requests a second that alone breaks a p99. What is made later
-    is still collected.
+    A scan of modules and the like stops every thread for 20 ms in a small server, for 65 ms in a tuner and
+    for 100 ms in an agent: at 400 requests a second this alone breaks a limit on a p99. Objects made later
+    are still collected.
     """
     young, middle, old = gc.get_threshold()
     gc.collect()
@@ -31,7 +31,7 @@ def uncollected() -> Iterator[None]:
 
 
 def leave_alone_too() -> None:
-    """Keep it off what was loaded since, within an `uncollected` block; elsewhere do nothing."""
+    """Exclude objects loaded since, too, within an `uncollected` block; do nothing outside of one."""
     if gc.get_freeze_count():
         gc.collect()
         gc.freeze()

@@ -1,6 +1,7 @@
-"""The one owner of "safe to try", "safe to hold" and "abort now". Pure: numbers in, answer out.
+"""The only rules for "safe to try", "safe to hold" and "abort now", as pure functions.
 
-The optimiser masks with it, the loop vets every policy's answer with it, the agent aborts by it.
+The optimiser excludes candidates by them, the loop checks every policy's suggestion, and the agent cuts
+windows short.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from tuner.core import (
 )
 
 ABORT_MARGIN = 0.1
-"""A window is cut short only when its proven value is this share beyond the limit: our choice."""
+"""A window is cut short only if its value is proven to be this share of the limit beyond it: our choice."""
 
 LEAST_CHANCE = 0.02
-"""What is less likely to keep a limit is refused even where the baseline itself breaks one (not `off`)."""
+"""If the baseline itself breaks a limit, this chance to keep it suffices for a trial; `off` needs none."""
 
 MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
@@ -45,11 +46,11 @@ REFUSED: Mapping[Safety, float] = {
     Safety.ADVISE: LEAST_CHANCE,
     Safety.OFF: 0.0,
 }
-"""What a policy itself expects to keep a limit less likely than this is refused: our choice."""
+"""The least chance to keep a limit, as the policy predicts it, that a trial needs: our choice."""
 
 
 def chance(predicted: Prediction, limit: Limit) -> float:
-    """Return how likely a predicted value keeps a limit, as its distribution has it."""
+    """Return the probability that a predicted value keeps a limit, by the prediction's distribution."""
     mean, sd, bound = predicted.mean, predicted.sd, limit.value
     if sd > 0.0 and predicted.lognormal and bound > 0.0:
         variance = math.log1p((sd / mean) ** 2)
@@ -61,10 +62,10 @@ def chance(predicted: Prediction, limit: Limit) -> float:
 
 
 def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) -> str | None:
-    """Return why what a policy predicts is too risky to try, None where it is not.
+    """Return why a setting with these predictions is too risky to try; None if it is not.
 
-    A policy that predicts nothing is not refused: what it tries is cut short when it goes wrong. To end
-    a study whose baseline breaks a limit would be to hold that, so there every fair chance is taken.
+    A setting without predictions is not refused: its window is cut short if it breaks a limit. If the
+    baseline breaks a limit, any fair chance is taken, because a study that ends would hold the baseline.
     """
     least = REFUSED[study.terms.safety]
     least = least if evidence.broken is None else min(least, LEAST_CHANCE)
@@ -75,10 +76,10 @@ def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) 
 
 
 def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> Limit | None:
-    """Return the limit that a running window has broken beyond doubt, None while there is none.
+    """Return the limit that a running window has broken beyond doubt; None if it has broken none.
 
-    Beyond doubt: the near 95 % bound lies outside the limit and the estimate itself is at least a
-    tenth beyond it, so that a window at the very edge is measured to its end.
+    Beyond doubt means that the nearer 95 % bound is outside the limit, and the estimate itself is at least
+    a tenth beyond it. So a window close to the limit is measured to its end.
     """
     for limit in limits:
         estimate = estimates.get(limit.metric)
@@ -90,7 +91,7 @@ def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -
 
 
 def may_hold(estimates: Mapping[str, Estimate], limits: Sequence[Limit] | None) -> bool:
-    """Return whether a setting that showed these numbers may be deployed: only what is feasible."""
+    """Return whether a setting with these estimates may be held: only if it is proven feasible."""
     return limits is not None and judge(estimates, limits) is Verdict.FEASIBLE
 
 
@@ -99,10 +100,10 @@ def may_be_shown(
     limits: Sequence[Limit],
     declared: Quantities = UNDECLARED,
 ) -> bool:
-    """Return whether further windows can still show what these leave unsure.
+    """Return whether further windows can still prove the limits that these estimates leave unsure.
 
-    They narrow the bound of a mean, and from the third on that of a tail, but cannot bound a tail of
-    which too few requests were seen, nor clear a proven violation.
+    They narrow the bound of a mean and, from the third window on, that of a tail. They cannot bound a tail
+    of too few requests, nor clear a proven violation.
     """
     doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
     return all(
@@ -118,17 +119,17 @@ def may_be_shown(
 
 
 def _bound(estimate: Estimate, limit: Limit) -> float:
-    """Return the bound that a limit is judged by."""
+    """Return the bound of an estimate that decides whether a limit is kept."""
     return estimate.high if limit.sign > 0.0 else estimate.low
 
 
 def objection(
     study: Study, evidence: Evidence, trials: Sequence[Trial], setting: Setting
 ) -> str | None:
-    """Return why a setting must not be tried, None where nothing speaks against it.
+    """Return why a setting must not be tried; None if it may be.
 
-    It must be a point of the space, must not have failed twice, nor have a value with which the workload
-    did not start, and must not be one whose windows have proven a limit broken.
+    It must be a point of the space. It must not have failed twice, have a value with which the workload did
+    not start, or have windows that prove a limit broken.
     """
     try:
         study.space.check(setting)
@@ -146,10 +147,11 @@ def objection(
 
 
 def silencing(study: Study, trials: Sequence[Trial]) -> frozenset[tuple[str, Value]]:
-    """Return the values of knobs with which the workload did not answer after its restart.
+    """Return the knobs and values with which the workload did not answer after its restart.
 
-    A value that restarts it is suspect if no window was measured with it and it is not the baseline's. At
-    fault is the only suspect of a trial, else the only one that several failed trials have in common.
+    A value of a knob that restarts the workload is suspect if no window was measured with it and it is not
+    the baseline's. A value is at fault if it is the only suspect of a failed trial, or else the only
+    suspect that several failed trials share.
     """
     failed = [t for t in trials if t.state is TrialState.FAILED and NO_ANSWER in t.reason]
     if not failed:

@@ -1,6 +1,6 @@
-"""Clients of HTTP whose answers are read within limits: `tuner.foreign_bodies` by way of httpx.
+"""HTTP clients that read answers within limits: `tuner.foreign_bodies` for httpx.
 
-httpx unpacks what it is sent, in memory, and follows whatever drips in for as long as it drips.
+httpx by itself decompresses a body of any size in memory, and reads a slow one without an end.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import httpx
 from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
 
 PASSED = "passed"
-"""An extension of a request whose answer is passed on piece by piece: nothing keeps it."""
+"""The extension of a request whose answer is passed on in parts and not kept: it has no limits."""
 
 
 class BoundedResponse(httpx.Response):
-    """An answer whose JSON is bounded in depth."""
+    """An answer whose JSON has a limit of nesting."""
 
     def json(self, **_: Any) -> Any:  # noqa: ANN401  httpx's own
-        """Return the JSON of the body. Raises ValueError."""
+        """Return the value of the JSON body. Raises ValueError."""
         return parsed(self.content)
 
 
 class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Asks for answers as they are, and gives up those that are too long or too slow, awaited or not.
+    """A transport, sync and async, that requests uncompressed answers and gives up long or slow ones.
 
-    `body_s` is counted from the head to the end of the body. Reading an answer raises httpx.ReadError or
-    httpx.ReadTimeout.
+    `body_s` is the limit in seconds from the head to the end of the body. Reading an answer raises
+    httpx.ReadError or httpx.ReadTimeout.
     """
 
     def __init__(
@@ -46,24 +46,25 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._monotonic = monotonic
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return an answer whose body is bounded as it is read."""
+        """Return an answer whose body is checked against the limits while it is read."""
         return self._bounded(request, self._inner.handle_request(_uncompressed(request)))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Return an answer whose body is bounded as it is read."""
+        """Return an answer whose body is checked against the limits while it is read."""
         return self._bounded(
             request, await self._inner.handle_async_request(_uncompressed(request))
         )
 
     def close(self) -> None:
-        """Release connections."""
+        """Close the connections."""
         self._inner.close()
 
     async def aclose(self) -> None:
-        """Release connections."""
+        """Close the connections."""
         await self._inner.aclose()
 
     def _bounded(self, request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        """Return a response with a bounded stream, or as it is if it is passed on."""
         if PASSED in request.extensions:
             return response
         kept = [(k, v) for k, v in response.headers.raw if k.lower() != b"content-encoding"]
@@ -73,6 +74,7 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         )
 
     def _body(self, request: httpx.Request, response: httpx.Response) -> Body:
+        """Return the reader of a response's body. Raises BodyRefused: a redirect, or its coding."""
         if response.has_redirect_location:
             same_place(str(request.url), response.headers["location"])
         coding = response.headers.get("content-encoding", "").strip().lower()
@@ -80,12 +82,15 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
 
 def _uncompressed(request: httpx.Request) -> httpx.Request:
+    """Return a request for an uncompressed answer, or as it is if the answer is passed on."""
     if PASSED not in request.extensions:
         request.headers["Accept-Encoding"] = "identity"
     return request
 
 
 class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A stream that raises httpx's errors once a limit is passed."""
+
     def __init__(self, inner: Any, body: Callable[[], Body]) -> None:  # noqa: ANN401  either kind
         self._inner = inner
         self._add: Callable[[bytes], bytes]
@@ -120,7 +125,7 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def _refusing(error: BodyRefused) -> Callable[[bytes], bytes]:
-    """Return what refuses every part, so that httpx closes the connection."""
+    """Return a function that raises this error for every part, so that httpx closes the connection."""
 
     def refuse(part: bytes) -> bytes:
         raise error
@@ -134,7 +139,7 @@ def client(
     inner: httpx.BaseTransport | None = None,
     **options: Any,  # noqa: ANN401  httpx's own
 ) -> httpx.Client:
-    """Return a client within these limits; no proxy but that of `inner`."""
+    """Return a client with these limits. It uses no proxy unless `inner` has one."""
     verify = options.pop("verify", True)
     inner = inner or httpx.HTTPTransport(verify=verify, trust_env=False)
     transport = BoundedTransport(inner, most_bytes, body_s)
@@ -147,7 +152,7 @@ def async_client(
     inner: httpx.AsyncBaseTransport | None = None,
     **options: Any,  # noqa: ANN401  httpx's own
 ) -> httpx.AsyncClient:
-    """Return an awaited client within these limits."""
+    """Return an async client with these limits."""
     given = {name: options.pop(name) for name in ("verify", "limits") if name in options}
     inner = inner or httpx.AsyncHTTPTransport(trust_env=False, **given)
     transport = BoundedTransport(inner, most_bytes, body_s)
@@ -155,7 +160,7 @@ def async_client(
 
 
 def outward(url: str) -> httpx.HTTPTransport:
-    """Return a transport to a URL beyond this host, by the proxy that the environment names."""
+    """Return a transport to a URL beyond this host, through the environment's proxy, if it names one."""
     parts, proxies = urlsplit(url), getproxies()
     named = proxies.get(parts.scheme) or proxies.get("all")
     return httpx.HTTPTransport(proxy=None if proxy_bypass(parts.hostname or "") else named)

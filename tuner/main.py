@@ -1,4 +1,4 @@
-"""Composition root of the tuner process: the only place that names concrete classes."""
+"""Composition root of the tuner process: the only module that names concrete classes."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 GRACE_S = 2
 SEND_BYTES = 128 * 1024
 MOST_LOCAL = 4
-"""Default number of processes for suggestions: each takes some 350 MB."""
+"""The greatest default number of processes for suggestions: each takes about 350 MB."""
 MOST_IN_CLUSTER = 64
 LEAST_TOKEN = 22
-"""As many characters of base64 hold 128 random bits."""
+"""The least length of a token: 22 characters of base64 hold 128 random bits."""
 ALIVE_S = 5
-"""How often the tuner tells systemd that it works, in seconds."""
+"""The interval, in seconds, of the tuner's watchdog messages to systemd."""
 
 
 def utc_now() -> datetime:
@@ -54,7 +54,7 @@ def utc_now() -> datetime:
 def build_operations(
     store: Store, config: TunerConfig, telemetry: Telemetry | None = None
 ) -> Operations:
-    """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
+    """Return the operator's verbs over a store, for the tuner and for commands with `--db`."""
     from policies import load_policy
     from tuner.service.energy_price import SERIES, EnergyPrice
     from tuner.service.operations import Operations
@@ -80,10 +80,10 @@ def build_operations(
 
 @contextmanager
 def local_operations(db: str) -> Iterator[Operations]:
-    """Open a database without a tuner, for as long as the context lasts.
+    """Open a database without a tuner, while the context lasts.
 
     Raises:
-        ConfigError, StoreError: the URL is wrong, or nothing answers there.
+        ConfigError, StoreError: the URL is wrong, or the database does not answer.
     """
     from db import open_store
 
@@ -95,11 +95,11 @@ def local_operations(db: str) -> Iterator[Operations]:
 
 
 def serve(config: TunerConfig) -> None:
-    """Run the tuner until it is instructed to end (SIGTERM, SIGINT).
+    """Run the tuner until a signal ends it (SIGTERM, SIGINT).
 
     Raises:
-        ConfigError: the port is taken, the token file or a certificate cannot be used, or tokens would
-            travel in the clear.
+        ConfigError: the port is taken, the token file or a certificate cannot be used, or tokens would be
+            sent in clear text.
         StoreError: the database does not answer.
     """
     limit_threads()
@@ -168,7 +168,7 @@ def serve(config: TunerConfig) -> None:
             ssl_keyfile=config.tls_key,
             ssl_ca_certs=None if config.client_ca is None else str(config.client_ca),
             ssl_cert_reqs=ssl.CERT_NONE if config.client_ca is None else ssl.CERT_OPTIONAL,
-            # uvicorn asks for it from its loop, first once it listens.
+            # uvicorn calls it from its event loop, the first time when it listens.
             callback_notify=Watchdog(store.ping).tell,
             timeout_notify=ALIVE_S,
         )
@@ -183,8 +183,8 @@ def serve(config: TunerConfig) -> None:
             log.info("event=store trials are kept in %s", shown(config.db))
             log.info("event=token the admin's token is in %s", config.token_file)
             _tell_reach(config, port)
-            # uvicorn supports both and raises them once more at its end: ignored, so that the store is
-            # closed.
+            # uvicorn handles both signals, and raises them again at its end. They are ignored then, so
+            # that the store is closed.
             for ending in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(ending, signal.SIG_IGN)
             server.run(sockets=[listener])
@@ -196,10 +196,10 @@ def serve(config: TunerConfig) -> None:
 
 
 def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Callable[[], None]:
-    """Have suggestions worked out where the configuration says; return what ends that.
+    """Start the workers for suggestions at the configured place; return the function that ends them.
 
     Raises:
-        ConfigError: there is no such place, or what it needs is not installed.
+        ConfigError: the Ray cluster cannot be reached, or Ray is not installed.
     """
     from tuner.suggesting.suggestions import Suggestions
     from tuner.suggesting.workers import LocalWorker, SuggestionWorker
@@ -241,7 +241,7 @@ def ray_cluster(address: str) -> RayCluster:
 
 
 def couriers(store: Store, config: TunerConfig) -> list[Courier]:
-    """Return who carries events to each destination; destinations there are no more are forgotten."""
+    """Return a courier of events for each destination; forget destinations no longer configured."""
     from tuner.service.notices.courier import Courier
     from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
 
@@ -270,14 +270,14 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
 
 
 def name_of(config: TunerConfig) -> str:
-    """Return what this tuner is called to people."""
+    """Return the tuner's name for people: the alphabetically first of its names, else the host's name."""
     return min(config.names, default=socket.gethostname())
 
 
 def limit_threads() -> None:
-    """Give BLAS and torch one thread: pools fighting for the cores make a fit many times slower.
+    """Limit BLAS and torch to one thread: pools that compete for the cores make a fit many times slower.
 
-    To be called before torch or numpy are imported; what the operator has set stays.
+    To be called before torch or numpy is imported. A value that the operator has set stays.
     """
     for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(pool, "1")
@@ -287,13 +287,13 @@ def bind(config: TunerConfig) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigError: the address is taken or not ours.
+        ConfigError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Named TCP, or asyncio does not see that it is: a body waits 40 ms for its head's acknowledgement.
+    # Without IPPROTO_TCP asyncio does not set TCP_NODELAY: a body waits 40 ms for the acknowledged head.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Every connection inherits it; the kernel by itself keeps up to 4 MB for a caller that does not read.
+    # Each connection inherits it. By default the kernel buffers up to 4 MB for a client that does not read.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
     try:
         listener.bind((config.host, config.port))
@@ -308,7 +308,7 @@ def bind(config: TunerConfig) -> socket.socket:
 
 
 def names(config: TunerConfig) -> frozenset[str]:
-    """Return the host names requests may be addressed to: the given ones, else this machine's."""
+    """Return the host names that requests may be addressed to: the configured ones, else this machine's."""
     local = {"localhost", "127.0.0.1", "::1", config.host, *config.names}
     if not config.loopback and not config.names:
         local |= {socket.gethostname(), socket.getfqdn()}
@@ -316,7 +316,7 @@ def names(config: TunerConfig) -> frozenset[str]:
 
 
 def _tell_reach(config: TunerConfig, port: int) -> None:
-    """Log where the tuner listens, and beyond loopback what it answers to."""
+    """Log the tuner's address and, beyond loopback, the host names that it allows."""
     log.info(
         "event=serving %s://%s:%d", "https" if config.tls.spoken else "http", config.host, port
     )
@@ -338,10 +338,10 @@ def _tell_reach(config: TunerConfig, port: int) -> None:
 
 
 def ensure_token(path: Path) -> str:
-    """Return the token in a file that only its owner reads; make one where there is none.
+    """Return the token in a file that only its owner can read; make the file if it is missing.
 
     Raises:
-        ConfigError: the file is readable by others, its token is too short, or it cannot be used.
+        ConfigError: other users can read the file, its token is too short, or it cannot be used.
     """
     try:
         if not path.exists():

@@ -1,22 +1,22 @@
-"""What becomes of freed memory in a process: shared by few heaps, kept for the next pass, or given back.
+"""Control freed memory of a process: share few heaps, keep it for the next pass, or give it back.
 
-A forward pass frees its activations, and the next one wants as much again. glibc gives large pieces back
-to the system at once and takes them again, zeroed page by page: on two cores that was a third to a half
-of the time of a batch (docs/figures.md). Packrat's authors measured with tcmalloc for that reason.
+A forward pass frees its activations, and the next pass needs as much again. glibc returns large blocks to
+the system at once and requests them again, zeroed page by page. On two cores this took a third to a half of
+the time of a batch (docs/figures.md). Packrat's authors measured with tcmalloc for this reason.
 """
 
 import ctypes
 
 ARENAS = 2
-"""How many heaps share the threads. glibc's default is eight a core, and each keeps what its threads
-have freed: nine studies at once took 2.7 GB, and 1.8 with two heaps, at the same speed."""
+"""The number of heaps that all threads share. glibc's default is eight per core, and each keeps the memory
+that its threads freed: nine studies at once took 2.7 GB, and 1.8 GB with two heaps, at the same speed."""
 MOST_KEPT_BYTES = 1 << 30
-"""Freed memory at the end of the heap beyond this goes back at once. The largest batch of our models
-frees half as much."""
+"""The most freed memory that is kept at the end of the heap; the rest goes back at once. The largest batch
+of our models frees half as much."""
 STEP_BYTES = 64 << 20
-"""The heap grows by this much beyond a request, so that a pass that needs a little more is no fault."""
+"""The heap grows by this much beyond a request, so that a slightly larger pass causes no page faults."""
 LARGEST_PIECE_BYTES = 1 << 30
-"""Larger pieces are mapped by themselves, as all above 128 KiB are at first by default."""
+"""Larger blocks are mapped separately. By default this applies at first to all blocks above 128 KiB."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -3, -4, -8
 """Source: malloc.h of glibc."""
 EVERY_ARENA = 4096
@@ -24,7 +24,7 @@ EVERY_ARENA = 4096
 
 
 def share() -> None:
-    """Have threads share a few heaps, where the C library is glibc. To be called before they start.
+    """Let all threads share a few heaps, if the C library is glibc. To be called before they start.
 
     Source: mallopt(3).
     """
@@ -33,10 +33,10 @@ def share() -> None:
 
 
 def keep() -> bool:
-    """Keep freed memory for the next pass, up to a bound, and return whether that is in force.
+    """Keep freed memory for the next pass, up to a bound, and return whether this is in force.
 
-    To be called before the first tensor. False where the C library is not glibc. A glibc that refuses so
-    large a threshold (2.34 and older take 32 MiB at most) maps no piece by itself instead.
+    To be called before the first tensor is made. False if the C library is not glibc. glibc 2.34 and older
+    refuse a threshold above 32 MiB; then no block is mapped separately instead.
 
     Source: mallopt(3).
     """
@@ -51,7 +51,7 @@ def keep() -> bool:
 
 
 def trim() -> None:
-    """Give freed memory back to the system: glibc's, and that of a preloaded tcmalloc or jemalloc.
+    """Return freed memory of glibc, and of a preloaded tcmalloc or jemalloc, to the system.
 
     Source: malloc_trim(3); malloc_extension_c.h of gperftools; jemalloc(3), `arena.<i>.purge`.
     """
@@ -64,5 +64,5 @@ def trim() -> None:
 
 
 def _function(name: str) -> "ctypes._NamedFuncPointer | None":
-    """Return a function of the libraries that this process has loaded, None where there is none."""
+    """Return a function of the libraries that this process has loaded; None if none has it."""
     return getattr(ctypes.CDLL(None), name, None)

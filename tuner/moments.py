@@ -9,28 +9,28 @@ from datetime import datetime, timedelta, timezone
 from tuner.errors import InvalidInput
 
 FORMS = "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z"
-"""What is accepted, by example, for help texts and errors."""
+"""Examples of the accepted forms, for help texts and errors."""
 
 AGO = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw]|min|days?)(?: ago)?")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LENGTHS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
-"""Seconds of each unit in which an age is shown."""
+"""The length, in seconds, of each unit in which an age is shown."""
 
 
 def moment(name: str, text: str, now: datetime) -> datetime | None:
-    """Return the time that a text names, None for an empty text; a time without a zone is UTC.
+    """Return the time that a text names; None for an empty text. A time without a zone is UTC.
 
     `name` is the option or field of the text, for the error.
 
     Raises:
-        InvalidInput: the text has none of the accepted forms, or is not in the calendar.
+        InvalidInput: the text has another form, or its time is not in the calendar.
     """
     if not text:
         return None
     try:
         if ago := AGO.fullmatch(text):
             return now - timedelta(**{UNITS[ago[2][0]]: float(ago[1])})
-        # Python 3.10 does not read the Z.
+        # Python 3.10 cannot read the Z.
         at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
         return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     except (ValueError, OverflowError):
@@ -52,7 +52,7 @@ def seconds(name: str, text: str) -> float:
 
 
 def when(at: datetime) -> str:
-    """Return a time as every door shows it, in UTC: `2026-11-21 13:25:34Z`."""
+    """Return a time as every interface shows it, in UTC: `2026-11-21 13:25:34Z`."""
     return f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
 
 
@@ -67,7 +67,7 @@ def when_in_zone(at: datetime) -> str:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """Return how long ago a time is, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for one ahead."""
+    """Return the age of a time, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for a time in the future."""
     seconds = (now - at).total_seconds()
     size, unit = next((size, unit) for size, unit in LENGTHS if abs(seconds) >= size or size == 1)
     count = int(abs(seconds) / size)

@@ -1,4 +1,4 @@
-"""What a service tells systemd. Standard library only: the root process loads it, too."""
+"""Messages of a service to systemd. Standard library only: the root process loads it, too."""
 
 import os
 import socket
@@ -6,9 +6,9 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Tell systemd how we are (`READY=1`, `WATCHDOG=1`, `STATUS=…`), where it wants to know.
+    """Send a state of this service to systemd: `READY=1`, `WATCHDOG=1`, `STATUS=…`.
 
-    Source: sd_notify(3). Without $NOTIFY_SOCKET nothing is sent; what cannot be sent is dropped.
+    Without $NOTIFY_SOCKET nothing is sent; a message that cannot be sent is dropped. Source: sd_notify(3).
     """
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:

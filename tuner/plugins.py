@@ -1,4 +1,4 @@
-"""What can be chosen by name: built in, or offered by another installed package as an entry point.
+"""Objects that are selected by name: built in, or an entry point of another installed package.
 
 Source: the Python Packaging User Guide, "Entry points specification".
 """
@@ -11,21 +11,21 @@ from typing import Any
 from tuner.errors import InvalidInput
 
 BENCH = "jouletune_bench"
-"""The distribution of a checkout that has the devices of its benches: `tests/bench`."""
+"""The distribution with the devices of a checkout's benches: `tests/bench`."""
 
 
 def names(group: str, builtin: Mapping[str, str]) -> list[str]:
-    """Return what there is to choose from, what is built in first."""
+    """Return the names that can be selected in a group, built-in ones first."""
     return [*builtin, *sorted({entry.name for entry in entry_points(group=group)} - {*builtin})]
 
 
 def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
-    """Return the object that a name represents, None where nothing has that name.
+    """Return the object with a name; None if no object has it.
 
-    `builtin` gives `module:attribute` by name. Only the chosen module is imported.
+    `builtin` gives `module:attribute` by name. Only the selected module is imported.
 
     Raises:
-        InvalidInput: two offer the name, or the package that does cannot be imported.
+        InvalidInput: the name is provided twice, or its package cannot be imported.
     """
     entries = list(entry_points(group=group, name=name))
     offered = [f"{name} = {builtin[name]}, which is built in"] if name in builtin else []
@@ -44,7 +44,7 @@ def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN
 
 
 def only_in_a_checkout(name: str) -> InvalidInput:
-    """Return the refusal of a name that only the checkout's `BENCH` offers."""
+    """Return the error for a name that only the distribution `BENCH` of a checkout provides."""
     return InvalidInput(
         f"{name!r} needs the package {BENCH}, which is not installed",
         hint="it is in a checkout of jouletune, below tests/bench, and not in the wheel or the Debian "
@@ -53,6 +53,7 @@ def only_in_a_checkout(name: str) -> InvalidInput:
 
 
 def _imported(entry: EntryPoint) -> Any:  # noqa: ANN401
+    """Return the object of an entry point. Raises InvalidInput: its package cannot be imported."""
     try:
         return entry.load()
     except Exception as error:
@@ -63,6 +64,6 @@ def _imported(entry: EntryPoint) -> Any:  # noqa: ANN401
 
 
 def _described(entry: EntryPoint) -> str:
-    """Return an entry point and whose it is, in words."""
+    """Return an entry point and its package, in words."""
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
     return f"{entry.name} = {entry.value}, of the package {package}"

@@ -1,4 +1,4 @@
-"""The release that runs: its version, its commit, and whether its packages are its own."""
+"""The running release: its version, its commit, and whether another distribution has its packages."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ from tuner.errors import ConfigError
 DISTRIBUTION = "jouletune"
 PACKAGES = ("agents", "db", "policies", "tuner")
 COMMIT = Path(__file__).with_name("commit.txt")
-"""Written by `make wheel` and by install.sh; a checkout has none."""
+"""A file that `make wheel` and install.sh write; a checkout does not have it."""
 
 
 def check_names() -> None:
-    """Raise ConfigError where another installed distribution brings a package of one of our names.
+    """Raise ConfigError if another installed distribution has a package with one of our names.
 
-    Both install into one folder, file over file: what is imported would be a mixture of the two.
+    Both install into one folder, file over file, so an import would load a mixture of the two.
     """
     owners = packages_distributions()
     for package in PACKAGES:
@@ -33,14 +33,14 @@ def version() -> str:
 
 
 def commit() -> str:
-    """Return the commit that this is built from, empty where nothing says so."""
+    """Return the commit from which this release was built; empty if it is unknown."""
     if COMMIT.is_file():
         return COMMIT.read_text(encoding="utf-8").strip()
     return _of_checkout(Path(__file__).parents[1]) or _of_install()
 
 
 def _of_checkout(top: Path) -> str:
-    """Return the commit of a checkout, with `-dirty` where files differ from it."""
+    """Return the commit of a checkout, with `-dirty` if files differ from it; empty if git fails."""
     if not (top / ".git").exists():
         return ""
     command = [
@@ -61,7 +61,7 @@ def _of_checkout(top: Path) -> str:
 
 
 def _of_install() -> str:
-    """Return the commit that pip notes where it installs from a repository (PEP 610)."""
+    """Return the commit that pip records when it installs from a repository (PEP 610); empty if none."""
     try:
         noted = distribution(DISTRIBUTION).read_text("direct_url.json") or "{}"
     except PackageNotFoundError:

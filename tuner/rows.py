@@ -1,4 +1,4 @@
-"""Each row by itself: what goes wrong with one is that row's content, and an event once per state."""
+"""Work on each row separately: an error becomes the row's content, and an event when it starts or ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 MOST_TEXT = 300
-"""Of an error's own words, which may hold all of what was wrong."""
+"""The most characters of an error's text, which may contain the whole faulty input."""
 
 
 @dataclass
@@ -29,10 +29,10 @@ class EachRow:
     _wrong: dict[str, str] = field(default_factory=dict)
 
     def each(self, row: str, work: Callable[[], R], otherwise: Callable[[str], R]) -> R:
-        """Return what the work of a row comes to, or `otherwise` by what went wrong with it.
+        """Return the result of a row's work, or `otherwise` of the error's text if it fails.
 
         Raises:
-            StoreError: the database does not answer, which is no row's fault.
+            StoreError: the database does not answer, which is not the fault of a row.
         """
         try:
             done = work()
@@ -55,6 +55,6 @@ class EachRow:
 
 
 def in_words(error: Exception) -> str:
-    """Return an error as a row shows it: its text, or its kind where it is not one of ours."""
+    """Return an error as a row shows it: its text, with the class before it if it is not one of ours."""
     text = str(error) if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
     return redacted(text)[:MOST_TEXT]

@@ -1,4 +1,4 @@
-"""Series over time as tuner.toml declares them: a number, hours of the week, a CSV, or an HTTP source."""
+"""Series over time in tuner.toml: a number, hours of the week, a CSV file, or an HTTP source."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ HOW = 'write a number, or a table with one of rows, csv, url: { rows = [{ hours 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesTable(Table):
-    """Where a value over time comes from: one of `constant`, `rows`, `csv` or `url`.
+    """The source of a value over time: one of `constant`, `rows`, `csv` or `url`.
 
-    A CSV has a line for each value. Of a JSON answer of `url`, `items` is the path of the list, as in a
+    A CSV file has a line for each value. `items` is the path of the list in a JSON answer of `url`, as in a
     service's file. `time` and `value` are columns, or paths in each item; a time is ISO 8601 or seconds
-    since 1970. Each value is multiplied by `scale`; `every_s` is how often it is read, in seconds.
+    since 1970. Each value is multiplied by `scale`. `every_s` is the interval of reading, in seconds.
     `token_file` has a bearer token.
 
     Raises:
-        ConfigError: it has none of them or several, or a key does not fit.
+        ConfigError: the table has none or several of the sources, or a value does not fit.
     """
 
     constant: float | None = None
@@ -67,7 +67,7 @@ class SeriesTable(Table):
             raise ConfigError(error.message, hint=error.hint) from None
 
     def series(self, name: str) -> TimeSeries:
-        """Return what it says by itself; a CSV or a URL has nothing before it was read."""
+        """Return the series of the table alone; that of a CSV file or a URL is empty until it is read."""
         source = str(self.csv or self.url)
         shown = f"{name} by hour" if self.rows else f"{name} of {source}" if source else name
         return TimeSeries(
@@ -75,7 +75,7 @@ class SeriesTable(Table):
         )
 
     def from_csv(self, name: str) -> TimeSeries:
-        """Return the series of its CSV. Raises ConfigError: the file, a column or a value is wrong."""
+        """Return the series of its CSV file. Raises ConfigError: the file, a column or a value is wrong."""
         assert self.csv is not None
         try:
             with self.csv.open(newline="", encoding="utf-8") as file:
@@ -85,7 +85,7 @@ class SeriesTable(Table):
         return self._of_items(name, rows, str(self.csv))
 
     def from_json(self, name: str, text: str) -> TimeSeries:
-        """Return the series of an answer of its URL. Raises ConfigError: it does not fit the mapping."""
+        """Return the series in an answer of its URL. Raises ConfigError: the answer has another form."""
         try:
             listed = _at(parsed(text), self.items)
         except (ValueError, LookupError, TypeError) as error:
@@ -98,6 +98,7 @@ class SeriesTable(Table):
         return self._of_items(name, listed, self.url)
 
     def _of_items(self, name: str, items: Sequence[Any], source: str) -> TimeSeries:
+        """Return the series of items from a source, in order of time. Raises ConfigError."""
         if not 0 < len(items) <= MOST_POINTS:
             raise ConfigError(
                 f"{source} has {len(items)} values", hint=f"give 1 to {MOST_POINTS} of them"
@@ -109,6 +110,7 @@ class SeriesTable(Table):
             raise ConfigError(f"{source}: {error.message}", hint=error.hint) from None
 
     def _points(self, items: Sequence[Any], source: str) -> Iterator[tuple[float, float]]:
+        """Yield time, in seconds since 1970, and scaled value of each item. Raises ConfigError."""
         for number, item in enumerate(items, 1):
             try:
                 at, value = _at(item, self.time), float(_at(item, self.value)) * self.scale
@@ -122,7 +124,7 @@ class SeriesTable(Table):
 
 
 def tables(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a table in which plain numbers at these keys are the series that say the same."""
+    """Return a table in which each plain number at these keys is replaced by a constant series."""
 
     def table(value: object) -> object:
         plain = isinstance(value, int | float) and not isinstance(value, bool)
@@ -141,6 +143,7 @@ def _at(node: Any, path: str) -> Any:  # noqa: ANN401  JSON
 
 
 def _seconds(at: object) -> float:
+    """Return a time, as a number or ISO 8601, in seconds since 1970. Raises InvalidInput."""
     if isinstance(at, int | float) and not isinstance(at, bool):
         return float(at)
     parsed = moment("time", str(at), datetime(1970, 1, 1, tzinfo=timezone.utc))

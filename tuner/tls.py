@@ -1,4 +1,4 @@
-"""TLS as both sides speak it: certificates from files, none checked less than the system would."""
+"""TLS of server and client: certificates from files, with at least the checks of the system's default."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tuner.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """What the tuner shows: its certificate with its chain, its key, and whose clients it knows.
+    """The tuner's certificate with its chain, its key, and the authority of its clients' certificates.
 
-    With `client_ca` an agent has to show a certificate that this authority signed.
+    With `client_ca` an agent must have a certificate that this authority signed.
 
     Raises:
-        ConfigError: a file is missing or cannot be read, or one is named without the other.
+        ConfigError: a file is named without the one that belongs to it.
     """
 
     cert: Path | None = None
@@ -35,7 +35,7 @@ class ServerTls:
         return self.cert is not None
 
     def check(self) -> None:
-        """Return quietly where the files can be used. Raises ConfigError."""
+        """Return quietly if the files can be used. Raises ConfigError."""
         if self.cert is None:
             return
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -46,14 +46,14 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """Whom a client believes (the system's authorities, or those of a file), and what it shows itself."""
+    """The authorities that a client trusts (the system's, or those in `ca`), and its own certificate."""
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return what a connection is checked by. Raises ConfigError: a file cannot be used."""
+        """Return the SSL context of a connection. Raises ConfigError: a file cannot be used."""
         context = ssl.create_default_context()
         if self.ca is not None:
             _trust("ca_file", context, self.ca)
@@ -63,10 +63,11 @@ class ClientTls:
 
 
 SYSTEM = ClientTls()
-"""The system's authorities, and nothing of one's own."""
+"""The system's authorities, and no client certificate."""
 
 
 def _load(names: str, context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
+    """Load a certificate and its key into a context; `names` are their keys, for the error."""
     try:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
@@ -77,6 +78,7 @@ def _load(names: str, context: ssl.SSLContext, cert: Path, key: Path | None) -> 
 
 
 def _trust(name: str, context: ssl.SSLContext, file: Path) -> None:
+    """Let a context trust the authorities in a file; `name` is its key, for the error."""
     try:
         context.load_verify_locations(file)
     except (OSError, ssl.SSLError) as error:

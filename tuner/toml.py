@@ -1,4 +1,4 @@
-"""TOML, read strictly: every key must exist, and every value must have its type."""
+"""A strict reader of TOML: every key must be known, and every value must have its type."""
 
 import sys
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ else:
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
-"""What a kind is called; any other is a table."""
+"""The name of each kind in an error; any other kind is a table."""
 
 
 MOST_DEPTH = 32
-"""Tables and lists within each other; our own files have half a dozen."""
+"""The deepest nesting of tables and lists; our own files nest half a dozen deep."""
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Return the table of a text. Raises ValueError: it is not TOML, or is nested too deeply."""
+    """Return the table of a TOML text. Raises ValueError: it is not TOML, or is nested too deeply."""
     table: dict[str, Any] | None
     try:
         table = tomllib.loads(text)
@@ -35,7 +35,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def depth_of(value: object, most: int) -> int:
-    """Return how deeply lists and mappings are within each other, counted up to one more than `most`."""
+    """Return the depth to which lists and mappings are nested, counted up to `most` + 1."""
     level = [value]
     for depth in range(most + 1):
         level = [
@@ -50,11 +50,11 @@ def depth_of(value: object, most: int) -> int:
 
 
 def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file's table; `kinds` are the keys it may have, and the type or types of each.
+    """Return a file's table; `kinds` are the keys that it may have, with the type or types of each.
 
     Raises:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
-            names the file, the key, and the nearest key there is.
+            names the file, the key, and the nearest known key.
     """
     return checked(str(path), parsed(path)[1], kinds)
 
@@ -73,7 +73,7 @@ def parsed(path: Path) -> tuple[str, dict[str, Any]]:
 def checked(
     where: str, table: object, kinds: Mapping[str, Any], error: type[InvalidInput] = ConfigError
 ) -> dict[str, Any]:
-    """Return a table whose keys are all known and whose values are of their kind. Raises `error`."""
+    """Return a table. Raises `error`: a key is unknown, or a value is not of the key's kind."""
     if not isinstance(table, dict):
         raise error(f"{where} must be a table, not {table!r}")
     for key, value in table.items():

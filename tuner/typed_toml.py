@@ -1,4 +1,4 @@
-"""TOML files as dataclasses, read strictly: errors name file, line and key."""
+"""A strict reader of TOML files into dataclasses: errors name file, line and key."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tuner.toml import loads, parsed
 
 T = TypeVar("T")
 Way = Sequence[str | int]
-"""Keys, and places in lists, from the whole file to a value."""
+"""The path from the whole file to a value: keys of tables and indices of lists."""
 Filled = Annotated[str, StringConstraints(min_length=1)]
-"""A string that counts as missing where it is empty."""
+"""A string that counts as missing if it is empty."""
 TOKEN = re.compile(
     r'(?s)"{3}(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|'
     r"#[^\n]*|[][{}\n]"
 )
-"""What TOML may have brackets and line ends in, and these themselves."""
+"""The tokens of TOML that may contain brackets or line ends, and brackets and line ends themselves."""
 MUST = {"string": "a string", "int": "an integer", "float": "a number", "bool": "a boolean"}
 MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
 MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
@@ -41,19 +41,19 @@ BOUNDS |= {f"{kind}_type": phrase for kind, phrase in MUST.items()}
 
 
 def to_toml(value: object) -> str:
-    """Return a text, a number or a list as TOML, which writes them as JSON does, but for DEL."""
+    """Return a text, a number or a list as TOML, which writes them as JSON does, except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class Table:
-    """A dataclass that a table is read into: its fields are the keys there are."""
+    """The base of a dataclass into which a table is read: its fields are the known keys."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> Any:  # noqa: ANN401
-        """Return its schema with a bound for every key."""
+        """Return the schema of the dataclass, with a bound for every key."""
         return tightened(handler(source), handler.resolve_ref_schema)
 
 
@@ -62,14 +62,14 @@ def load(path: Path, kind: type[T]) -> T:
 
     Raises:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
-            names the file, the line, the key, and the nearest key there is.
+            names the file, the line, the key, and the nearest known key.
     """
     return TomlText(str(path), *parsed(path)).into(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class TomlText:
-    """A text of TOML, by its name, and the table that it is."""
+    """A TOML text with its name, for errors, and its table."""
 
     name: str
     text: str
@@ -77,7 +77,7 @@ class TomlText:
 
     @classmethod
     def parse(cls, name: str, text: str) -> TomlText:
-        """Read a text that is not in a file here. Raises ConfigError: it is not TOML."""
+        """Parse a text that is not from a local file. Raises ConfigError: it is not TOML."""
         try:
             return cls(name, text, loads(text))
         except ValueError as error:
@@ -93,10 +93,10 @@ class TomlText:
                 raise self.refuses(way, f"{way[-1]} cannot be a date or a time", hint)
         adapter = TypeAdapter(kind)
         try:
-            # From JSON a list becomes a tuple and a string a path, and nothing else becomes another kind.
+            # From JSON, pydantic's strict mode converts lists to tuples and strings to paths, nothing else.
             return adapter.validate_json(json.dumps(self.table))
         except ValidationError as caught:
-            # A misspelt key may be another that is missing.
+            # A misspelt key also makes the right key missing: report the unknown key first.
             first = min(
                 caught.errors(), key=lambda error: error["type"] != "unexpected_keyword_argument"
             )
@@ -105,7 +105,7 @@ class TomlText:
     def refuses(
         self, way: Way, message: str, hint: str = "", kind: type[ConfigError] = ConfigError
     ) -> ConfigError:
-        """Return what is reported of the end of a way: `FILE, line 7: device 2: …`."""
+        """Return the error for the value at a path, with its place: `FILE, line 7: device 2: …`."""
         line, last = line_of(self.text, way), -2 if isinstance(way[-1], int) else -1
         steps = [f" {at + 1}" if isinstance(at, int) else f": {at}" for at in way[:last]]
         where = f"{self.name}{f', line {line}' if line else ''}{''.join(steps)}"
@@ -113,6 +113,7 @@ class TomlText:
 
 
 def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[Any]) -> ConfigError:
+    """Return pydantic's error as one of ours, with the file, the line and the key."""
     kind, way, given = error["type"], error["loc"], error["input"]
     way, about = way[: _depth(file.table, way) + (kind == "missing")], error.get("ctx", {})
     key = next((step for step in reversed(way) if isinstance(step, str)), "")
@@ -124,7 +125,7 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
     if kind in ("missing", "string_too_short"):
         return file.refuses(way, f" has no {key}", f"add {key} = …")
     if isinstance(own := about.get("error"), InvalidInput):
-        # What is wrong with a table as a whole begins with the key that it is about.
+        # The message of an error about a whole table begins with the key at fault.
         whole = (own.message.partition(" ")[0],) if isinstance(given, dict) else ()
         kinds = type(own) if isinstance(own, ConfigError) else ConfigError
         return file.refuses((*way, *whole), own.message, own.hint, kinds)
@@ -137,7 +138,7 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
 
 
 def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
-    """Return the keys of the table that a way leads to."""
+    """Return the known keys of the table at a path."""
     node = schema
     for step in (*way, None):
         node = next((one for one in node.get("anyOf", ()) if "$ref" in one or "items" in one), node)
@@ -149,9 +150,10 @@ def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
 
 
 def line_of(text: str, way: Way) -> int:
-    """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
+    """Return the line of the first statement that has a path, or as much of the path as the text has.
 
-    By halves of the lines that begin a statement: the text before one is TOML by itself.
+    It is 0 if the text has no part of the path. The line is found by bisection over the lines that begin a
+    statement, since the text before each of them is valid TOML.
     """
     whole = _depth(loads(text), way)
     if whole == 0:
@@ -168,7 +170,7 @@ def line_of(text: str, way: Way) -> int:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Yield where lines begin that are in no list, table or text of several lines. Of valid TOML only."""
+    """Yield the offset of each line of valid TOML that is not inside a list, a table or a text."""
     yield 0
     depth = 0
     for token in TOKEN.finditer(text):
@@ -179,7 +181,7 @@ def _starts(text: str) -> Iterator[int]:
 
 
 def _depth(table: Any, way: Way) -> int:  # noqa: ANN401 - whatever a file holds
-    """Return how many steps of a way there are in a table."""
+    """Return the number of steps of a path that a table has, from the first one on."""
     for depth, step in enumerate(way):
         try:
             table = table[step]
@@ -189,7 +191,7 @@ def _depth(table: Any, way: Way) -> int:  # noqa: ANN401 - whatever a file holds
 
 
 def _leaves(value: Any, way: Way = ()) -> Iterator[tuple[Way, Any]]:  # noqa: ANN401
-    """Yield whatever is neither table nor list, with the way to it."""
+    """Yield each value that is neither a table nor a list, after its path."""
     if not isinstance(value, dict | list):
         yield way, value
         return
