@@ -63,10 +63,10 @@ class Bill:
     must run to save `explored_j`.
 
     `saved_j` is the energy saved by holding, from the stored held windows; the oldest began at
-    `saved_since`. `saved_stderr_j` is its standard error. It rests on `controls` control windows, which
-    measure the baseline again; the last was at `measured_again_at`. `extrapolated_since` is the time of the
-    earliest baseline measurement that is extrapolated: more than `FRESH` beyond a control window, or beyond
-    the first baseline at all. It is None if every held window lies near a control window.
+    `saved_since`. `saved_stderr_j` is its standard error. `saved_j` rests on `controls` control windows,
+    which measure the baseline again; the last was at `measured_again_at`. `extrapolated_since` is the time
+    of the earliest baseline measurement that is applied to held windows long after it: more than `FRESH`
+    after a control window, or at any time after the first baseline. It is None without such a window.
 
     `granted` is the number of trials added by changes of the constraints. `periods` are the requested parts
     of `saved_j`.

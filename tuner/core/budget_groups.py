@@ -26,7 +26,7 @@ RESERVE = 0.1
 ANOTHER = "give another id, or end an event: jouletune budget event end ID"
 LEAST_REBOOT_S = 30.0
 CEILING_MARGIN = 1.1
-"""The watts of a clock ceiling over the highest power measured at or below it: our choice."""
+"""The ratio of a clock ceiling's watts to the highest power measured at or below it: our choice."""
 CLOSE_W = 1e-6
 DIGITS = 6
 """A cap of 250 W that travels as 249.99999999999997 would lose a step of the limit."""
@@ -259,9 +259,9 @@ class MemberRecord:
         return bool(self.group) and not self.released
 
     def let_in(self, group: BudgetGroup) -> bool:
-        """Return whether the device is admitted to a group, by an operator or by its id in `select`.
+        """Return whether the device is a member of a group, or admitted to it by an operator.
 
-        A present member is, too.
+        A device whose id is in `select` without patterns counts as admitted.
         """
         named = self.device in group.select.get("id", ())
         return named or group.name in (self.admitted, self.group if self.active else "")

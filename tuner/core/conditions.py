@@ -25,7 +25,7 @@ class Condition:
     """A comparison under which a knob has an effect: `knob` is the other knob, `value` is as written.
 
     Raises:
-        InvalidInput: the operator is unknown, or compares the order of a text.
+        InvalidInput: the operator is unknown, or orders by a text, as `mode < fast` does.
     """
 
     knob: str

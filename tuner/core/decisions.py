@@ -98,7 +98,7 @@ class Past:
         return replace(self, trials=tuple(mine), withdrawn=self.spent - trials_spent(mine))
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
-        """Return the evidence behind a row of a plan: that at its load if it has a baseline, else all."""
+        """Return the evidence for a row of a plan: at its load if that has a baseline, else `evidence`."""
         at_load = self.at(plan.context(row))
         return at_load if at_load.baseline and at_load.limits is not None else self.evidence
 
@@ -120,7 +120,10 @@ class Past:
 
     @property
     def limits(self) -> tuple[Limit, ...] | None:
-        """The limits in force; None until the baseline has the metrics of these and of the objective."""
+        """The limits in force.
+
+        None until the baseline has the metrics of all relative limits and of the objective.
+        """
         base = self.study.objective.score(self.evidence.baseline, self.context)
         return None if base is None else self.evidence.limits
 

@@ -39,12 +39,12 @@ DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
 class Device:
     """One device with the workload on it, as its agent registered it.
 
-    `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` its model. A change of `driver` or
-    `workload_version` discards a study's earlier evidence. `space` has the knobs of the device and the
-    workload, `metrics` the metrics that can be measured; `cannot` has the reason for each knob or metric
-    that is unavailable. `shared` describes other users of the hardware whose energy is metered; empty:
-    there are none. `signals` are the signals that a plan can follow. `labels` are the operator's, from
-    agent.toml.
+    `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` its model. After a change of
+    `driver` or `workload_version` a study's earlier trials no longer count. `space` has the knobs of the
+    device and the workload, `metrics` the metrics that can be measured; `cannot` has the reason for each
+    knob or metric that is unavailable. `shared` describes other users of the hardware whose energy is
+    metered; empty: the device is not shared. `signals` are the signals that a plan can follow. `labels` are
+    the operator's, from agent.toml.
     """
 
     id: str

@@ -106,7 +106,7 @@ class MeasurementError(TuningError, code="measurement"):
 
 
 class SettingContested(MeasurementError, code="contested"):
-    """Another program repeatedly changes the held setting. End the hold; do not set it back again."""
+    """Another program repeatedly changes the held setting. End the hold; do not compete with it."""
 
 
 class LinkError(TuningError, ConnectionError, code="link"):

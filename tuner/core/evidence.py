@@ -83,7 +83,7 @@ def is_at(measured_at: Context, context: Context) -> bool:
 
 
 def baseline_context(study: Study, trials: Iterable[Trial]) -> Context:
-    """Return the load of the latest baseline window that did not request one, empty without a window."""
+    """Return the load of the latest baseline window without a requested load; empty if not measured."""
     solid = [t for t in counted(study, trials) if _of_baseline(study, t) and not t.context]
     return solid[-1].ran_at if solid else ANYWHERE
 
@@ -132,7 +132,7 @@ class Evidence:
         return next((c for c in self.candidates if setting_key(c.setting) == key), None)
 
     def verdict(self, trial: Trial) -> Verdict | None:
-        """Return the verdict on one trial's own window; None if the trial does not count as evidence."""
+        """Return the verdict on one trial's own window; None if it is no evidence or a limit is unknown."""
         counts = trial.state.evidence and trial.number >= self.since_trial
         if not counts or trial.measurement is None or self.limits is None:
             return None

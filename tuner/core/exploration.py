@@ -43,7 +43,7 @@ class Exploration:
     `min_saving`, a share of the baseline's objective, is not held.
 
     Raises:
-        InvalidInput: a share is not above 0 and at most 1, or the least saving is not 0 … 1.
+        InvalidInput: a share is not above 0 and at most 1, or `min_saving` is not from 0 to below 1.
     """
 
     windows: tuple[MaintenanceWindow, ...] = ()
