@@ -78,6 +78,7 @@ class MlflowExport:
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:
+        """Write the study's run and the runs of its ended trials; return the number of changes."""
         experiment = self._experiment()
         runs = {
             run.data.tags.get(TRIAL, ""): run
@@ -99,6 +100,7 @@ class MlflowExport:
         return count
 
     def _experiment(self) -> str:
+        """Return the id of the experiment; create it, or restore it if it was deleted."""
         experiment = self._client.get_experiment_by_name(self._name)
         if experiment is None:
             return self._client.create_experiment(self._name)
@@ -107,6 +109,7 @@ class MlflowExport:
         return experiment.experiment_id
 
     def _runs(self, experiment: str, study: str) -> Iterator[Run]:
+        """Yield all runs of a study in the experiment, page by page."""
         token = None
         while True:
             page = self._client.search_runs(
@@ -217,10 +220,12 @@ def _summary(report: StudyReport) -> dict[str, float]:
 
 
 def _short(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags with their texts cut to MLflow's limit."""
     return {name: text[:LONGEST_TAG] for name, text in tags.items()}
 
 
 def _ms(at: datetime) -> int:
+    """Return a time in milliseconds since 1970, as MLflow stores it."""
     return int(at.timestamp() * 1000)
 
 

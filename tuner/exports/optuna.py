@@ -92,6 +92,7 @@ class OptunaExport:
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:
+        """Write a study with its attributes and new trials; delete a former export if it is outdated."""
         import optuna
 
         goal, metric = study.objective
@@ -148,6 +149,7 @@ class OptunaExport:
 
 
 def _ids(optuna_study: Any) -> set[object]:  # noqa: ANN401  a study of Optuna's
+    """Return our ids of the trials that an Optuna study has."""
     return {trial.user_attrs.get(TRIAL) for trial in optuna_study.get_trials(deepcopy=False)}
 
 
@@ -227,6 +229,7 @@ def _local(at: datetime) -> datetime:
 
 
 def _first(error: Exception) -> str:
+    """Return the first line of an error's text, or its type without a text."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
