@@ -136,6 +136,7 @@ def read(answers: bytes, count: int) -> list[Decided]:
 
 
 def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
+    """Return a policy's answer for one past, which is its error if it raises one."""
     try:
         return _answer_of(policy.suggest(past))
     except Exception as error:  # noqa: BLE001  an error of a plug-in is reported to its study
@@ -143,6 +144,7 @@ def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided
 
 
 def _answer_of(suggestion: Suggestion) -> Tried | Waited | Finished:
+    """Return a suggestion as an answer, its numbers as plain floats that JSON can hold."""
     if isinstance(suggestion, Try):
         plain = {
             n: Prediction(float(p.mean), float(p.sd), p.lognormal)
@@ -156,6 +158,7 @@ def _answer_of(suggestion: Suggestion) -> Tried | Waited | Finished:
 
 
 def _failed(error: Exception) -> NotDecided:
+    """Return an error of a policy as an answer."""
     if isinstance(error, TuningError):
         return NotDecided(code=error.code, message=error.message, hint=error.hint)
     return NotDecided(code="", message=f"{type(error).__name__}: {error}")

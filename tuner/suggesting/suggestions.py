@@ -123,6 +123,7 @@ class Suggestions:
         return decided[1].suggestion
 
     def _work(self, worker: SuggestionWorker) -> None:
+        """Give batches to a worker and keep its answers until the end; the body of its thread."""
         while batch := self._taken():
             began = time.monotonic()
             try:
@@ -171,6 +172,7 @@ class Suggestions:
     def _answered(
         self, worker: SuggestionWorker, batch: Sequence[SuggestionRequest]
     ) -> list[Decided]:
+        """Return a worker's decisions on a batch. Raises WorkerLost."""
         within_s = self.within_s * (1.0 + (len(batch) - 1) / 10.0)
         question = ask(batch[0].policy, [w.past for w in batch])
         try:
@@ -194,6 +196,7 @@ class Suggestions:
                 self._lock.notify()
 
     def _keep(self, request: SuggestionRequest, answer: Decided) -> None:
+        """Keep the decision on a request and wake its study, unless the study has changed since."""
         study = request.past.study
         with self._lock:
             if self._requested.get(study.id) != request.at:  # it has changed since
