@@ -118,6 +118,7 @@ class ServerBench:
                 )
 
     def _measured(self, before: Setting, setting: Setting, load: Context) -> Outcome:
+        """Measure one window at a setting, with all other knobs as before, under a load."""
         ask = Ask(
             metrics=(RATE,),
             window_s=self._window_s,

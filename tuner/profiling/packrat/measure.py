@@ -145,6 +145,7 @@ def draw_models(path: Path, results: Sequence[ModelResult]) -> None:
 
 
 def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:
+    """Yield a model's points, then its plans measured side by side, as values of `COLUMNS`."""
     last = result.memory_bytes
     for (threads, items), point in sorted(result.bench.points.items()):
         yield (result.model, 1, threads, items, point.latency_s, point.stderr_s, last)
