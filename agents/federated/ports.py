@@ -27,7 +27,7 @@ class RoundOutcome:
 
 
 class RoundTuner(Protocol):
-    """Decides a federation's rounds, one after the other."""
+    """Chooses the setting of each round of a federation."""
 
     @property
     def space(self) -> Space:

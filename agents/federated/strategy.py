@@ -113,6 +113,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         """
 
         def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            """Evaluate on the server, and record the metrics for the result."""
             assert evaluate_fn is not None
             metrics = evaluate_fn(number, arrays)
             self._see(metrics)

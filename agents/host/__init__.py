@@ -1,1 +1,1 @@
-"""The machine around an agent."""
+"""The host of an agent: its hardware, processes, HTTP servers and operators' files."""

@@ -29,7 +29,7 @@ def suspended_s() -> float:
         awake_s = time.monotonic()
         return time.clock_gettime(time.CLOCK_BOOTTIME) - awake_s
 
-    return min(apart() for _ in range(3))  # least: the process may be preempted between both reads
+    return min(apart() for _ in range(3))  # the process may be preempted between the two reads
 
 
 @dataclass(frozen=True, slots=True)

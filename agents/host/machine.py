@@ -37,6 +37,6 @@ def arm(root: Path) -> bool:
 
 
 def masked(folder: Path) -> bool:
-    """Return whether all links in a folder of /sys/class are broken, as a container's mask leaves them."""
+    """Return whether all links in a folder of /sys/class are broken, as under a container runtime."""
     links = list(folder.iterdir()) if folder.is_dir() else []
     return bool(links) and not any(link.exists() for link in links)

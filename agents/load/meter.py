@@ -89,6 +89,7 @@ class LoadWindow:
         return self._final
 
     def _reading(self, tally: Tally) -> Reading:
+        """Return a reading from the callers' tally and the service's totals."""
         counts = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
         totals = {**counts, **self._totals()}
         batches = totals.pop("batches", 0.0)

@@ -86,6 +86,7 @@ class PrometheusWindow:
         return self._final
 
     def _look(self) -> Reading:
+        """Read the service's metrics and return the window's reading."""
         now, now_s = self._figures(), self._clock.monotonic()
         good = now.good.since(self._before.good)
         failed = now.failed - self._before.failed

@@ -145,4 +145,5 @@ def _applied(spans: Sequence[AppliedSpan], default: Setting) -> list[Chart]:
 
 
 def _utc(at: datetime) -> str:
+    """Return a time in UTC as ISO 8601 with a resolution of 1 s."""
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")

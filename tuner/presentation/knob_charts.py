@@ -135,11 +135,13 @@ class _Column:
         self.least, self.most = min(sizes), max(sizes)
 
     def place(self, value: Value) -> float:
+        """Return a value's position on the axis, from 0 to 1."""
         if not self.numbers:
             return self.values.index(value) / max(1, len(self.values) - 1)
         return (float(value) - self.least) / ((self.most - self.least) or 1.0)
 
     def ends(self, report: StudyReport, metric: str) -> tuple[str, str]:
+        """Return the labels of the smallest and the largest value, with the unit of a metric."""
         if not self.numbers:
             return str(self.values[0]), str(self.values[-1])
         if not metric:

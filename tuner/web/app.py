@@ -48,11 +48,13 @@ def create_pages(
 
     @app.exception_handler(TuningError)
     def family(request: Request, error: TuningError) -> Response:
+        """Show one of our errors as a page."""
         shown = Problem(code=error.code, message=error.message, hint=error.hint)
         return pages.page(request, "error", status_of(error), error=shown)
 
     @app.exception_handler(ValidationError)
     def malformed(request: Request, error: ValidationError) -> Response:
+        """Show the first error of a form's validation as a page."""
         first = error.errors(include_url=False, include_input=False)[0]["msg"]
         refused = InvalidInput(
             first.removeprefix("Value error, "), hint="go back and shorten the text"
@@ -61,6 +63,7 @@ def create_pages(
 
     @app.exception_handler(HTTPException)
     def unroutable(request: Request, error: HTTPException) -> Response:
+        """Show an error of HTTP, like a missing page, as a page."""
         missing = NotFound(
             f"there is no page {request.scope['path']}", hint="start from the fleet page"
         )

@@ -91,6 +91,7 @@ class Judges:
         operations.loop.store.bus.subscribe(self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
+        """Drop the notice's study from the cache."""
         self._cached.pop(notice.study, None)
 
     def kept(self, study: Study) -> Past | None:

@@ -88,6 +88,7 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         error: TuningError | None = None,
         preview: ConstraintPreview | None = None,
     ) -> Response:
+        """Return the page with the form of constraints; `text` is the content of its field."""
         return pages.page(
             request, "constraints", status, view=view, text=text, why=why, error=error,
             preview=preview, changes=operations.constraint_changes(view.id)[::-1],
@@ -107,10 +108,12 @@ def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callab
 
 
 def _change(form: Form) -> Change:
+    """Return the caller and the reason of a change."""
     return Change(who=form.caller.name, why=form.text("why"))
 
 
 def _decision(form: Form) -> Decision:
+    """Return a decision on the proposal that the caller saw, by its revision."""
     return Decision(
         who=form.caller.name, why=form.text("why"), revision=_number(form, "revision", int)
     )

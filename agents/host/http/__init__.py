@@ -1,1 +1,1 @@
-"""HTTP on loopback, from both ends."""
+"""HTTP on loopback: our servers, and the client for programs on this host."""

@@ -31,7 +31,7 @@ class KnobReply(BaseModel):
 
 
 class KnobsReply(BaseModel):
-    """The answer of `GET /knobs`."""
+    """The reply to `GET /knobs`."""
 
     name: str = Field(min_length=1)
     version: str

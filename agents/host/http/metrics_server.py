@@ -75,6 +75,7 @@ class MetricsRequest(BaseHTTPRequestHandler):
             self._answer(200, self.server.text())
 
     def _answer(self, status: int, body: bytes) -> None:
+        """Send a response in the Prometheus text format."""
         self.send_response(status)
         self.send_header("Content-Type", TEXT)
         self.send_header("Content-Length", str(len(body)))

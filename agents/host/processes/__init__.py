@@ -1,1 +1,1 @@
-"""Processes of this host: whose they are, started, signalled, measured and ended."""
+"""Processes of this host: their owners, start, signals, CPU time and end."""

@@ -136,6 +136,7 @@ class _Look:
 
     @cached_property
     def _own_service(self) -> str:
+        """The control group of the agent's service."""
         return self._table.service(self._agent)
 
     @cached_property
@@ -154,10 +155,12 @@ class _Look:
 
     @cached_property
     def _port_groups(self) -> frozenset[int]:
+        """The ids of the control groups that listen on the workload's port."""
         return self._listening(self._workload.port) if self._workload.port else frozenset()
 
     @cached_property
     def _started_s(self) -> float | None:
+        """The workload's start in seconds since 1970; None if it does not report one."""
         try:
             return self._workload.started_s() if self._workload.started_s is not None else None
         except TuningError:

@@ -42,7 +42,8 @@ class ProcessStat:
     def parse(cls, text: str) -> ProcessStat:
         """Return the data in the text of /proc/PID/stat."""
         fields = text.rpartition(")")[2].split()
-        # After the name: state, ppid, pgrp, …; utime, stime, cutime, cstime are 14 to 17, starttime is 22.
+        # The name is followed by state, ppid, pgrp, …. In the numbering of proc(5), utime, stime, cutime
+        # and cstime are fields 14 to 17, and starttime is field 22.
         used = sum(map(int, fields[11:15]))
         return cls(int(fields[1]), int(fields[2]), int(fields[19]), used)
 

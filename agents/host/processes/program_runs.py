@@ -145,6 +145,7 @@ class ProgramRun:
 
     @property
     def _name(self) -> str:
+        """The program and its arguments, for messages."""
         return " ".join(self._program.words)
 
 
@@ -219,6 +220,7 @@ class RunWindow:
             self._run = None
 
     def _reading(self) -> Reading:
+        """Return the totals and estimates over the runs that have ended."""
         done = self._done
         used_s = math.fsum(run.cpu_s for run in done)
         totals = {"items": math.fsum(run.items for run in done)}

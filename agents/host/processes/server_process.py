@@ -66,6 +66,7 @@ class ServerProcess:
             self._stop()
 
     def _stop(self) -> None:
+        """End the server's process; kill it after `END_S` seconds."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
@@ -78,6 +79,7 @@ class ServerProcess:
         process.stdout.close()
 
     def _start(self, port: int) -> subprocess.Popen[bytes]:
+        """Start the server's process on a port, where 0 is any free one."""
         with self._log_file.open("ab") as errors:
             return subprocess.Popen(
                 [

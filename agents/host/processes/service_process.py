@@ -99,6 +99,7 @@ class ProcessTree:
 
     @property
     def _words(self) -> str:
+        """The program and its file, for messages."""
         return f"{self._program} of {self._pid_file}"
 
     def _root(self) -> int:
@@ -130,6 +131,7 @@ class ProcessTree:
             )
 
     def _stat(self, number: int) -> ProcessStat:
+        """Return the kernel's data on a process. Raises DeviceLost: the process has ended."""
         try:
             text = (self._proc / str(number) / "stat").read_text(errors="replace")
         except OSError:

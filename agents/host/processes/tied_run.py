@@ -67,6 +67,7 @@ def _ask_to_end(group: int) -> None:
 
 
 def _kill(group: int) -> None:
+    """Send SIGKILL to the process group, if it still exists."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:

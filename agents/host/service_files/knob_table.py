@@ -61,6 +61,7 @@ def refuse_misfits(where: str, knobs: Sequence[Knob]) -> None:
 
 
 def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
+    """Return a knob's values. Raises ConfigError: one is not a bool, a number or a string."""
     for value in values:
         if not isinstance(value, bool | int | float | str):
             raise ConfigError(f"{where}: {value!r} cannot be a knob's value")
@@ -68,6 +69,7 @@ def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
 
 
 def _role(where: str, role: str | None) -> Role:
+    """Return a knob's role, UNKNOWN for None. Raises ConfigError: there is no such role."""
     if role is not None and role not in list(Role):
         near = get_close_matches(role, list(Role), 1) or list(Role)
         raise ConfigError(f"{where}: there is no role {role!r}", hint=f"roles: {', '.join(near)}")
