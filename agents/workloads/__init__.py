@@ -30,12 +30,12 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     Running ones are `http://127.0.0.1:PORT`, a Ray Serve deployment
     `ray:http://127.0.0.1:8265/APP/NAME`, or any service described by a file on this host,
     `service:/PATH/FILE.toml`. `command:/PATH/FILE.toml` is a program that runs to an end. `seed`
-    fixes the reference model and the load's arrivals, `state_dir` is the folder for a started
-    server's log, `clock` the clock that requests are timed with.
+    fixes the reference model and the load's arrivals, `state_dir` is the folder for a started server's
+    log, `clock` the clock that times requests.
 
     Raises:
-        InvalidInput: there is no such workload, or a package that it needs is not installed or
-            cannot be imported.
+        InvalidInput: the workload does not exist, or a package that it needs is not installed or cannot
+            be imported.
         DeviceLost: it does not answer.
         ActuationError: its answers do not follow the contract.
     """

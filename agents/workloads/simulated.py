@@ -1,7 +1,7 @@
 """The inference of a simulated GPU: for the NVML library of the tests only.
 
-That library serves batches back to back, at the clocks that its GPU is set to, and reports the
-served items through functions of its own. The metrics are marked as simulated.
+That library serves batches back to back at the configured clocks of its GPU, and reports the served
+items through functions beside NVML's. The metrics are marked as simulated.
 """
 
 from __future__ import annotations

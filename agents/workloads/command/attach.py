@@ -25,7 +25,7 @@ class RunKnobs:
         """Set the knobs of the next runs; knobs that are not named stay.
 
         Raises:
-            UnknownKnob, OutOfRange: there is no such knob or value.
+            UnknownKnob, OutOfRange: the program has no such knob or value.
         """
         for name, value in setting.items():
             self._space.knob(name).index(value)
@@ -37,7 +37,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
     Raises:
         ConfigError: the file cannot be read, or is not valid.
-        InvalidInput: there is no absolute path in the spec.
+        InvalidInput: the spec has no absolute path.
     """
     file = Path(spec.partition(":")[2])
     if not file.is_absolute():
@@ -59,6 +59,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 
 def _metrics(config: CommandConfig) -> tuple[Metric, ...]:
+    """Return the metrics of a program's runs."""
     return (
         Metric("latency_ms", scope=Scope.PROCESS),
         Metric("throughput_per_s", scope=Scope.PROCESS),

@@ -27,7 +27,7 @@ TIMEOUT_S = 3600.0
 class CommandConfig:
     """The content of a command's file.
 
-    `items` is the number of items per run, or where the program prints it.
+    `items` is the number of items per run, or the place of that number in the program's output.
     """
 
     name: str
@@ -97,6 +97,7 @@ def load_command_config(path: Path) -> CommandConfig:
 
 
 def _knobs(where: str, tables: list[Any]) -> tuple[Knob, ...]:
+    """Return the knobs of the file. Raises ConfigError."""
     knobs = tuple(knob_table(f"{where}: knob {n}", one)[0] for n, one in enumerate(tables, 1))
     refuse_misfits(where, knobs)
     return knobs

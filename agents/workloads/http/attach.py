@@ -65,13 +65,12 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
     Raises:
         ConfigError: the file cannot be read, or is not valid.
-        InvalidInput: there is no absolute path in the spec, or the service does not report such a
-            metric.
-        DeviceLost, ActuationError: the service does not answer, or not as the file says.
+        InvalidInput: the spec has no absolute path, or the service does not report a metric of the file.
+        DeviceLost, ActuationError: the service does not answer, or not as the file describes.
     """
     name, _, more = spec.partition(":")[2].partition("#")
     file = Path(name)
-    if not file.is_absolute():  # restoring must find it from any folder
+    if not file.is_absolute():  # a restore must find the file from any working directory
         raise InvalidInput(f"{spec!r} needs an absolute path", hint="write service:/PATH/FILE.toml")
     if more and not more.startswith(TRACE):
         raise InvalidInput(
@@ -140,6 +139,7 @@ class Service:
         )
 
     def _idle(self) -> IdleWorkload | None:
+        """Return the look at an idle service; None without `[idle]`."""
         config, http = self._config.idle, self._http
         if config is None or http is None:
             return None
@@ -147,6 +147,7 @@ class Service:
         return IdleWorkload(look, config.delay)
 
     def _cannot(self, *, has_cpu_time: bool) -> dict[str, str]:
+        """Return the missing metrics and abilities, with the reasons."""
         cannot = {} if has_cpu_time else {"cpu_time_ms": self._why_no_cpu()}
         if any(one.has_length_table for one in self._config.knobs) and self._fallback() is None:
             cannot[FALL_BACK] = f"the file has no [[ratio]] {ACCEPTED}, so a collapse does not show"
@@ -164,6 +165,7 @@ class Service:
         )
 
     def _actuator(self) -> ServiceKnobs:
+        """Return the actuator, restartable if the service's start time is known."""
         config, exposition = self._config, self._exposition
         started: Callable[[], str] | None = None
         if self._process is not None:
@@ -184,10 +186,10 @@ class Service:
         return ServiceKnobs(knobs, *renewals, *calls, fallback)
 
     def _demand_answer(self) -> None:
-        """Return once the service has answered a request of our load, or shows its metrics.
+        """Return if the service answers a request of our load, or shows its metrics.
 
         Raises:
-            DeviceLost, ActuationError: it does not, yet.
+            DeviceLost, ActuationError: it does not answer yet.
         """
         load, http = self._config.load, self._http
         if isinstance(load, OurLoad):
@@ -201,7 +203,7 @@ class Service:
                 http.call("GET", self._config.metrics)
             except DeviceLost:
                 raise
-            except ActuationError:  # a program's load needs no metrics: any answer is one
+            except ActuationError:  # a program's load needs no metrics, so any answer is enough
                 if load is None:
                     raise
 
@@ -214,6 +216,7 @@ class Service:
         return TableFallback(exposition.snapshot, lengths[0], self._clock) if lengths else None
 
     def _knob(self, one: KnobCalls) -> HttpKnob | KnobInFile | KnobInUnit:
+        """Return a knob with its way to set and read it."""
         if one.unit is not None:
             return KnobInUnit(one.knob, one.unit, self._clock)
         reading: KnobReading | None = None
@@ -228,6 +231,7 @@ class Service:
         return HttpKnob(self._http, one.knob, one.set, reading, self._clock)
 
     def _meter(self, actuator: ServiceKnobs, seed: int) -> Meter:
+        """Return the meter of the work, joined with those of JSON and log."""
         config, exposition = self._config, self._exposition
         more: list[Meter] = []
         if exposition is not None and exposition.counts:
@@ -252,6 +256,7 @@ class Service:
         return _text_meter(config, exposition, counting, actuator, clock, seed)
 
     def _signals(self) -> tuple[LiveSignal, ...]:
+        """Return the gauge's signal and that of a fine-tuning job."""
         config = self._config
         lock = config.finetuning_lock
         beside = () if lock is None else (ProgramsSignal(lock),)
@@ -276,6 +281,7 @@ class Service:
 
 
 def _process(config: ProcessConfig | None) -> ServiceProcess | None:
+    """Return the source of the service's CPU time; None without `[process]`."""
     if config is None:
         return None
     if config.pid_file is None:
@@ -341,6 +347,7 @@ def _callers(url: str, load: OurLoad) -> Callable[..., HttpCaller]:
 
 
 def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]:
+    """Return the metrics that the file lets the service have."""
     cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if has_cpu_time else []
     more = [one.metric for one in config.json]
     if config.log is not None:
@@ -368,6 +375,7 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
 
 
 def _source(config: ServiceConfig) -> str:
+    """Return the origin of the service's numbers as text."""
     if isinstance(config.load, RunLoad):
         return f"{config.load.runs} complete runs of {config.load.program.words[0]} per window"
     if config.load is not None:

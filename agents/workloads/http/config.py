@@ -154,6 +154,7 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
 
 
 def _url(where: str, text: str) -> str:
+    """Return the service's URL without a slash. Raises ConfigError."""
     try:
         url = local_url(text, "write http://127.0.0.1:PORT")
     except InvalidInput as error:
@@ -221,6 +222,7 @@ def _demand_distinct(where: str, config: ServiceConfig) -> None:
 
 
 def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
+    """Return the knobs of the file. Raises ConfigError."""
     knobs = tuple(
         knob_calls(f"{where}: knob {n}", one) for n, one in enumerate(table.get("knob", []), 1)
     )
@@ -305,6 +307,7 @@ def _idle(where: str, table: Mapping[str, Any]) -> IdleConfig | None:
 
 
 def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
+    """Return the content of `[process]`; None without it. Raises ConfigError."""
     if "process" not in table:
         return None
     entry = checked(where, table["process"], PROCESS_KEYS)

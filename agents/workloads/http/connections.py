@@ -1,7 +1,8 @@
-"""Whether one counter answers at a service's address: several connections at once, in two rounds.
+"""Check that connections to a service reach the same counters: several at once, in rounds.
 
-A service of several processes answers each connection by one of them. Where they count apart, a figure is
-one process' share (prometheus_client, "Multiprocess Mode (E.g. Gunicorn)").
+In a service of several processes one of them answers each connection. If the processes count
+separately, a figure is the share of one process (prometheus_client, "Multiprocess Mode (E.g.
+Gunicorn)").
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from agents.workloads.http.exposition import STARTED, Exposition
 from tuner.core import ROUND_OF, Clock, MeasurementError, Reading, Scrapes
 
 LOOK_S = 3.0
-"""The longest look; a service that answers later is not compared."""
+"""The longest comparison; a service that answers later is not compared."""
 APART_S = 0.004
-"""The time between two connections: of those that arrive together, one process takes all."""
+"""The time between two connections, as one process accepts all that arrive together."""
 ROUNDS, MOST_TIMES = 4, 2
 
 
@@ -35,7 +36,7 @@ class ConnectionsMeter:
         return ConnectionsWindow(self.look)
 
     def look(self) -> Reading:
-        """Return what the connections show."""
+        """Return the counters of several connections, for the rules to compare."""
         url, until = self._exposition.url, self._clock.monotonic() + LOOK_S
         processes = len(ProcessTable().owners(urlsplit(url).port or 80))
         at_once = ROUND_OF * min(MOST_TIMES, max(1, processes))
@@ -75,24 +76,24 @@ class ConnectionsMeter:
         return tuple(map(self._exposition.counters, texts))
 
     def _left(self, until: float) -> float:
-        """Return the seconds that are left. Raises TimeoutError."""
+        """Return the remaining time in s. Raises TimeoutError."""
         if (left_s := until - self._clock.monotonic()) <= 0.0:
             raise TimeoutError(f"within {LOOK_S:g} s")
         return left_s
 
 
 class ConnectionsWindow:
-    """An open window; its end looks once."""
+    """An open window; the counters are compared once, at its end."""
 
     def __init__(self, look: Callable[[], Reading]) -> None:
         self._look = look
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return an empty reading; after the end, what that showed."""
+        """Return an empty reading; after the end, the result of the comparison."""
         return self._final or Reading()
 
     def stop(self) -> Reading:
-        """Return what the connections show."""
+        """Close the window and return the result of the comparison."""
         self._final = self._final or self._look()
         return self._final

@@ -1,7 +1,6 @@
 """Further metrics of a window: ratios, quantiles, the load, and the knobs' measured effects.
 
-A knob with a measurable effect is checked: if the counters contradict its value, the window is no
-measurement.
+A knob with a measurable effect is checked: if the counters contradict its value, the window does not count.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ from tuner.core import (
 SHARE = Quantity("1")
 TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
 SHORT, OVER = 0.10, 0.01
-"""Relative tolerance of an effect below its value, as the end of an answer drafts less; above.
-
-Ours.
+"""Relative tolerances of an effect below its value, as the end of an answer drafts less, and above it.
+Our choice.
 """
 Effects = Mapping[str, KnobEffect]
 
@@ -80,7 +78,7 @@ class DerivedMeter:
 
     @property
     def _sent(self) -> Context:
-        """The load that is sent by us; empty for the traffic that arrives."""
+        """The load that the agent sends; empty for the traffic that arrives."""
         return {}
 
 
@@ -147,6 +145,7 @@ class DerivedWindow:
         return self._final
 
     def _with(self, reading: Reading) -> Reading:
+        """Add the further metrics to a reading. Raises MeasurementError."""
         self._looks.append(self._snapshot())
         for name, value in self._expected.items():
             _check_effect(name, value, self._effects[name], *self._growth(name))
@@ -168,6 +167,7 @@ class DerivedWindow:
                 )
 
     def _quantiles(self) -> dict[str, Estimate]:
+        """Return the quantiles of the further histograms in the window."""
         shown = {}
         for name, now in self._looks[-1].histograms.items():
             grown = now.since(self._looks[0].histograms[name])
@@ -228,6 +228,7 @@ def share_metric(name: str) -> Metric:
 
 
 def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
+    """Return the growth of a ratio's numerator and denominator between two snapshots."""
     above, below = now.ratios.get(name, (0.0, 0.0))
     above_before, below_before = before.ratios.get(name, (0.0, 0.0))
     return above - above_before, below - below_before

@@ -127,7 +127,7 @@ class Exposition:
         return total
 
     def counters(self, text: str) -> Mapping[str, float]:
-        """Return the counters of a text that figures are made of, and its start time.
+        """Return the counters of a text that figures use, and the service's start time.
 
         Raises MeasurementError: it is not in the format.
         """
@@ -140,6 +140,7 @@ class Exposition:
         return shown
 
     def _series(self) -> Iterator[Series]:
+        """Yield every counter and histogram in use."""
         exported = self._exported
         yield from (self._latency, self._failures, exported.items, *exported.histograms.values())
         yield from (
@@ -148,7 +149,7 @@ class Exposition:
 
     @property
     def counts(self) -> bool:
-        """Whether any figure is made of its counters."""
+        """Whether any figure uses a counter of the text."""
         return self.has_cpu_time or any(one.name for one in self._series())
 
     def started(self) -> str:
@@ -156,7 +157,7 @@ class Exposition:
         return _started(self._text())
 
     def started_s(self) -> float | None:
-        """Return the service's start time in seconds since 1970; None if it reports none.
+        """Return the service's start time in s since 1970; None if it is not reported.
 
         Raises:
             ActuationError, DeviceLost: it does not answer.
@@ -180,7 +181,7 @@ class Exposition:
         return value, _started(text)
 
     def _totals(self, before: Mapping[str, float] | None = None) -> tuple[float, dict[str, float]]:
-        """Return the start time, 0 if none is reported, and the totals; one that is gone is at 0."""
+        """Return the start time, 0 if it is not reported, and the totals; a vanished counter is 0."""
         items = self._exported.items
         counters = {"cpu_s": Series(CPU)} if self.has_cpu_time else {}
         counters |= {"items": items} if items.name else {}
@@ -198,9 +199,11 @@ class Exposition:
         }
 
     def _text(self) -> str:
+        """Return the text. Raises ActuationError, DeviceLost."""
         return self._http.call("GET", self._path, accept=ACCEPT).text
 
     def _samples(self, *series: Series) -> Samples:
+        """Return the samples of some series. Raises MeasurementError."""
         return scrape(self._http.client, self.url, [one.name for one in series])
 
     def _missing(self, series: Series, kind: str, text: str) -> tuple[str, str] | None:
@@ -228,11 +231,13 @@ def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
 
 
 def _in_ms(samples: Samples, series: Series) -> Histogram:
+    """Return a histogram with its edges in ms."""
     buckets = histogram(samples, series.name, series.keep)
     return Histogram(tuple(edge * series.unit_ms for edge in buckets.edges), buckets.counts)
 
 
 def _started(text: str) -> str:
+    """Return the line with the start time; empty without one."""
     names = (f"{STARTED} ", f"{STARTED}{{")
     return next((line for line in text.splitlines() if line.startswith(names)), "")
 

@@ -32,7 +32,7 @@ class KnobInFile:
         self._plain = False
 
     def read(self) -> Value:
-        """Return the value in force; under a plan by its table the first row's, unless it is reported.
+        """Return the value in force; under a plan that of its first row, unless the service reports it.
 
         Raises:
             ActuationError: the file is missing, or its content matches none of the values.
@@ -162,6 +162,7 @@ class KnobInFile:
             raise ActuationError(error.message, hint=error.hint) from error
 
     def _replace(self, content: str) -> None:
+        """Mark the file as pending, and write it; this ends a plan. Raises ActuationError."""
         self._plan, self._plain = None, False
         try:
             files.touch(self._pending)
@@ -170,7 +171,7 @@ class KnobInFile:
             raise ActuationError(error.message, hint=error.hint) from error
 
     def _written(self) -> Value | None:
-        """Return the value that matches the file, None if none of them would write it so."""
+        """Return the value whose content matches the file; None if no value matches."""
         return next((v for v in self.knob.values if self._says(self._file.content(v))), None)
 
     def _says(self, content: str) -> bool:
@@ -189,6 +190,7 @@ class KnobInFile:
             return False
 
     def _content(self) -> str | None:
+        """Return the file's content; None without a file. Raises ActuationError."""
         try:
             return self._file.path.read_text(encoding="utf-8")
         except FileNotFoundError:

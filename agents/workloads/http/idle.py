@@ -16,7 +16,7 @@ def idle_state(
 ) -> IdleState:
     """Return a service's state; the model is in memory unless the service shows its unload.
 
-    Raises MeasurementError if it does not answer as its file says.
+    Raises MeasurementError if it does not answer as its file describes.
     """
     try:
         if any(signal.read().present for signal in signals):
@@ -29,7 +29,7 @@ def idle_state(
 
 
 def _is_unloaded(http: LocalHttp, call: ReadCall) -> bool:
-    """Return whether there is true, or an empty list of loaded models. Raises TuningError."""
+    """Return whether the answer has true, or an empty list of loaded models. Raises TuningError."""
     try:
         shown = at(http.call("GET", call.path).json(), call.steps)
     except (ValueError, LookupError, TypeError):

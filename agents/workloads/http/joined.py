@@ -103,6 +103,7 @@ def _merged(readings: Sequence[Reading]) -> Reading:
 
 
 def _discard(window: Window) -> None:
+    """Close a window and ignore errors."""
     try:
         window.stop()
     except TuningError:

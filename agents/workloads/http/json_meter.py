@@ -95,6 +95,7 @@ class JsonWindow:
         return self._final
 
     def _look(self) -> Mapping[str, tuple[float, float]]:
+        """Return each number with its divisor, now. Raises MeasurementError."""
         try:
             paths = dict.fromkeys(one.path for one in self._numbers)
             responses = {path: self._http.call("GET", path) for path in paths}
@@ -112,6 +113,7 @@ class JsonWindow:
         }
 
     def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
+        """Return the number at a path of an answer. Raises MeasurementError."""
         try:
             value = float(at(answers[one.path], way))
         except (LookupError, TypeError, ValueError):
@@ -124,6 +126,7 @@ class JsonWindow:
         return value
 
     def _shown(self, one: JsonNumber) -> Estimate | None:
+        """Return a number's mean over the readings, or the ratio of its growth."""
         looks = [look[one.metric.name] for look in self._looks]
         if not one.per:
             values = [value for value, _ in looks[1:]]

@@ -1,4 +1,4 @@
-"""The knobs in a service's file: how each is set, and where it is read back."""
+"""The knobs in a service's file: the ways to set each and to read it back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SetCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """Where the value in force is read: a path, and the keys through the answer."""
+    """The source of the value in force: a path, and the keys through the answer."""
 
     path: str
     steps: tuple[str, ...]
@@ -176,6 +176,7 @@ def knob_calls(where: str, table: object) -> KnobCalls:
 
 
 def _set_call(where: str, table: object) -> SetCall:
+    """Parse `set`. Raises ConfigError."""
     entry = checked(where, table, SET_KEYS, "path")
     if "json" in entry or VALUE not in entry["path"]:
         demand(where, entry, "json")
@@ -188,6 +189,7 @@ def _set_call(where: str, table: object) -> SetCall:
 
 
 def _read_call(where: str, table: object) -> ReadCall | ReadCommand:
+    """Parse `read`. Raises ConfigError."""
     entry = checked(where, table, READ_KEYS)
     if "command" in entry:
         if {"path", "json"} & entry.keys():
@@ -201,6 +203,7 @@ def _read_call(where: str, table: object) -> ReadCall | ReadCommand:
 
 
 def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
+    """Parse `unit`, and check the knob's values. Raises ConfigError."""
     entry = checked(where, table, UNIT_KEYS, "name", "property")
     name = unit_name(where, entry["name"])
     if entry["property"] not in PROPERTIES:
@@ -222,6 +225,7 @@ def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
 
 
 def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
+    """Parse `write` and `table`. Raises ConfigError."""
     entry = checked(f"{where}: write", knob["write"], WRITE_KEYS, "file")
     table = _table(f"{where}: table", knob["table"]) if "table" in knob else None
     path = absolute(f"{where}: write", "file", entry["file"])
@@ -239,6 +243,7 @@ def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
 
 
 def _table(where: str, table: object) -> LoadTable:
+    """Parse `table`. Raises ConfigError."""
     if isinstance(table, dict) and isinstance(table.get("by"), list):
         raise ConfigError(
             f"{where}: by cannot be several signals: a table is handed over by one signal only",
@@ -252,6 +257,7 @@ def _table(where: str, table: object) -> LoadTable:
 
 
 def _effect(where: str, table: object, knob: Knob) -> KnobEffect:
+    """Parse `effect`. Raises ConfigError."""
     entry = checked(where, table, EFFECT_KEYS, "counter", "per")
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values):
         raise ConfigError(f"{where}: a ratio needs numbers, not {knob.values!r}")
@@ -260,6 +266,7 @@ def _effect(where: str, table: object, knob: Knob) -> KnobEffect:
 
 
 def _demand_place(where: str, template: object, place: str) -> None:
+    """Raise ConfigError unless a template has a placeholder."""
     try:
         json.dumps(template)
     except TypeError as error:
@@ -277,4 +284,5 @@ def written(value: Value) -> str:
 
 
 def _dumped(content: Any) -> str:  # noqa: ANN401
+    """Return a JSON content as a file has it."""
     return json.dumps(content, indent=2) + "\n"

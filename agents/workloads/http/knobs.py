@@ -29,7 +29,7 @@ from tuner.core import (
 log = logging.getLogger(__name__)
 
 RESTART_S = 900.0
-"""How long a call that restarts a service may take: it finishes its requests and loads a large model."""
+"""Timeout in s of a call that restarts a service: it finishes its requests and loads a large model."""
 
 
 class HttpKnob:
@@ -86,9 +86,9 @@ class ServiceKnobs:
 
     The unit's properties come first, as nothing undoes them. Then come knobs in files, with one
     restart or reload for all of them, then calls that restart the service: a restart loses the
-    values set by calls. Such calls to one path with keys of their own are one call: one restart. A
-    service at a value that is not listed is set to a listed one like any other. A plan goes to the
-    service as the table of the one knob that has one.
+    values set by calls. Such calls to one path with different keys are merged into one call, for one
+    restart. A service at a value that is not listed is set to a listed one like any other. A plan is
+    given to the service as the table of the only knob with a table.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ServiceKnobs:
         return True
 
     def _write(self, setting: Setting) -> list[KnobInFile]:
-        """Write what changes to its files; return those that the service has to read.
+        """Write the files of changed knobs; return the files that the service has to read.
 
         Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost.
         """
@@ -241,7 +241,7 @@ class ServiceKnobs:
 
 
 class RestartableServiceKnobs(ServiceKnobs):
-    """Sets the knobs of a service that reports when it was started."""
+    """Sets the knobs of a service that reports its start time."""
 
     def __init__(
         self,

@@ -88,6 +88,7 @@ def load_of(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad
 
 
 def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad:
+    """Parse a `[load]` with a path. Raises ConfigError."""
     entry = inner(where, table, "load", LOAD_KEYS, "path")
     if trace is None and "trace" in entry:
         trace = absolute(where, "trace", entry["trace"])
@@ -107,7 +108,7 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
 
 
 def _stream(where: str, entry: Mapping[str, Any], bodies: Sequence[bytes]) -> bool:
-    """Return whether answers are streams. Raises ConfigError where a body does not ask for one."""
+    """Return whether answers are streams. Raises ConfigError: a body does not request a stream."""
     if not entry.get("stream", False):
         return False
     for body in bodies:
@@ -142,6 +143,7 @@ def _own_path(where: str, path: str) -> str:
 
 
 def _shape(where: str, entry: Mapping[str, Any], trace: Path | None) -> LoadShape:
+    """Return the arrivals of a `[load]`. Raises ConfigError."""
     given = {k: entry[k] for k in ("callers", "rate_per_s") if k in entry}
     try:
         if trace is not None:
@@ -157,6 +159,7 @@ def _shape(where: str, entry: Mapping[str, Any], trace: Path | None) -> LoadShap
 
 
 def _bodies(where: str, entry: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """Return the bodies of the requests. Raises ConfigError."""
     given = [key for key in ("body", "bodies", "body_file") if key in entry]
     if len(given) > 1:
         raise ConfigError(f"{where} has {' and '.join(given)}", hint="keep one of them")
@@ -188,6 +191,7 @@ def _lines(where: str, file: Path) -> Sequence[bytes]:
 
 
 def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of the requests. Raises ConfigError."""
     for name, text in table.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() in OURS:
             raise ConfigError(f"{where}: the header {name!r} cannot be sent")
@@ -197,6 +201,7 @@ def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
+    """Parse a `[load]` with a program. Raises ConfigError."""
     entry = inner(where, table, "load", RUN_KEYS)
     demand(where, entry, "items")
     runs = entry.get("runs", RUNS)

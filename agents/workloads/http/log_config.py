@@ -52,7 +52,7 @@ class LogLines:
 
 
 def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
-    """Parse `[log]`; None if there is none. Raises ConfigError."""
+    """Parse `[log]`; None if the file has no `[log]`. Raises ConfigError."""
     entry = inner(where, table, "log", LOG_KEYS, "file", "pattern")
     if not entry:
         return None

@@ -88,6 +88,7 @@ class LogWindow:
         return self._final
 
     def _take(self, line: str, look: LogLook) -> None:
+        """Add one line to a reading. Raises MeasurementError."""
         if self._log.failed is not None and self._log.failed.search(line):
             look.failed += 1
             return
@@ -103,6 +104,7 @@ class LogWindow:
             look.sums[name] = look.sums.get(name, 0.0) + value
 
     def _reading(self) -> Reading:
+        """Return the metrics from all lines so far."""
         totals = {} if self._totals is None else dict(self._totals())
         if self._log.has_items:
             totals["items"] = math.fsum(look.items for look in self._looks)
@@ -115,6 +117,7 @@ class LogWindow:
         return {name: mean for name, mean in shown.items() if mean is not None}
 
     def _of_requests(self) -> dict[str, Estimate]:
+        """Return latencies and arrival rate; empty if the log has no latency."""
         group, latencies_ms = self._log.latency, self._latencies_ms
         if not group or not latencies_ms:
             return {}
@@ -126,6 +129,7 @@ class LogWindow:
         return shown | {name: one for name, one in more.items() if one is not None}
 
     def _mean(self, group: str, scale: float, metric: Metric) -> Estimate | None:
+        """Return a group's mean per line, with the scatter between readings."""
         steps = [
             (look.sums.get(group, 0.0), float(look.lines)) for look in self._looks if look.lines
         ]
@@ -133,6 +137,7 @@ class LogWindow:
 
 
 def _number(name: str, match: re.Match[str], line: str) -> float:
+    """Return the number of a group. Raises MeasurementError."""
     text = match[name]
     try:
         value = math.nan if text is None else float(whole(match, name))

@@ -23,7 +23,7 @@ SIGNAL_KEYS = {"name": str, "gauge": str, "labels": dict}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The series of one metric in a Prometheus text; empty: none. `unit_ms` is a histogram's unit."""
+    """The series of one metric in a Prometheus text; no name, no series. `unit_ms` is a histogram's."""
 
     name: str = ""
     labels: Mapping[str, str] | None = None
@@ -113,7 +113,7 @@ def ratio_of(where: str, entry: Mapping[str, Any]) -> ExportedRatio:
 
 
 def histogram_of(where: str, entry: Mapping[str, Any]) -> Series:
-    """Return the histogram of a checked table; empty if there is none. Raises ConfigError."""
+    """Return the histogram of a checked table; empty if it names none. Raises ConfigError."""
     unit = entry.get("unit", "s")
     if unit not in UNITS_MS:
         raise ConfigError(f"{where}: unit cannot be {unit!r}", hint="choose s or ms")

@@ -37,7 +37,7 @@ class ServiceRenewal:
 
         Raises:
             ActuationError: the command failed, or the service is not ready in time.
-            DeviceLost: there is no process to send the signal to.
+            DeviceLost: the process for the signal does not exist.
         """
         before = self._when_started() if anew else ""
         end = self._clock.monotonic() + self._config.seconds
@@ -68,6 +68,7 @@ class ServiceRenewal:
         return ""
 
     def _when_started(self) -> str:
+        """Return the start time; empty if the service does not answer."""
         try:
             return self._started()
         except (ActuationError, DeviceLost):  # it is down: the next answer comes from a new start

@@ -18,7 +18,7 @@ PLACE = re.compile(r"\{[a-z]+\}")
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """How a service makes a knob follow the load by itself: rows of a load range and a value.
+    """A table by which a service itself adapts a knob to the load: rows of a load range and a value.
 
     `row` is one row as JSON; rows that are objects are merged into one object, others form a list.
     The load is a whole number from 1 to `most`, called `by` in plans.

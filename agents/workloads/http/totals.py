@@ -40,6 +40,7 @@ class ProcessTotals:
         return {} if used is None or now is None else {"cpu_s": now - used}
 
     def _look(self) -> tuple[str, float | None]:
+        """Return the start and the CPU seconds. Raises MeasurementError."""
         try:
             return self._process.started(), self._process.cpu_s()
         except TuningError as error:

@@ -24,7 +24,7 @@ SPAN_US = MappingProxyType({"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6,
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """How systemd sets, reports and enforces one property.
+    """The forms of one property: set, reported by systemd, enforced by the kernel.
 
     `shown` is the property that reports it, `parse` converts that to our value, `attribute` is the
     file in the unit's cgroup, and `kernel` converts its content to our value.
@@ -38,11 +38,12 @@ class Resource:
 
 
 def _number(text: str) -> str:
+    """Return a whole number, or infinity for systemd's and the kernel's "not set"."""
     return text if text.isdigit() and int(text) < systemd.NOT_SET else INFINITY
 
 
 def _weight(text: str) -> str:
-    """Return a weight; the kernel's is 100 where none is set."""
+    """Return a weight; an unset one is 100, the kernel's default."""
     number = _number(text.strip().removeprefix("default "))
     return "100" if number == INFINITY else number
 
@@ -56,6 +57,7 @@ def _percent(span: str) -> str:
 
 
 def _quota(text: str) -> str:
+    """Return the kernel's `QUOTA PERIOD` in percent of one CPU."""
     quota, _, period = text.partition(" ")
     return f"{100 * int(quota) / int(period):g}" if quota.isdigit() else INFINITY
 
@@ -98,7 +100,7 @@ class KnobInUnit:
         self._resource = RESOURCES[unit.property]
 
     def read(self) -> Value:
-        """Return the value in force. Raises ActuationError: it is missing, or differs from the kernel."""
+        """Return the value in force. Raises ActuationError: unlisted, or unlike the kernel's."""
         resource = self._resource
         shown = systemd.show(self._unit.name, resource.shown, "ControlGroup")
         now = resource.parse(shown[resource.shown])
@@ -126,7 +128,7 @@ class KnobInUnit:
         settle(self._unit.name, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why it is unproven that the kernel has systemd's value; empty if its cgroup shows it."""
+        """Return the reason why the kernel's value is unproven; empty if the unit's cgroup shows it."""
         group = systemd.show(self._unit.name, "ControlGroup")["ControlGroup"]
         if self._in_kernel(group) is not None:
             return ""
@@ -136,6 +138,7 @@ class KnobInUnit:
         )
 
     def _in_kernel(self, group: str) -> str | None:
+        """Return the kernel's value; None if the cgroup cannot be read."""
         if not group:
             return None
         try:
@@ -145,6 +148,7 @@ class KnobInUnit:
             return None
 
     def _as_reported(self, value: Value) -> str:
+        """Return a value in the form that systemd reports."""
         if value == INFINITY:
             return INFINITY
         return _cpus(str(value)) if self._resource.parse is _cpus else f"{value}"

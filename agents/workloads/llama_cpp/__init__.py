@@ -1,13 +1,13 @@
 """llama.cpp's server behind the speculation proxy, which sets its draft length.
 
 `jouletune speculation proxy` speaks llama-server's own API and adds `/knobs`, `/plan` and `/stats`
-(`agents/workloads/llama_cpp/proxy.py`); `llama_cpp:http://127.0.0.1:8090` attaches to it. What is
-measured is the traffic that comes; with `#callers:4,prompts:FILE.json,tokens:64` after the address, our
-load generator sends streamed completions. Items are tokens.
+(`agents/workloads/llama_cpp/proxy.py`); `llama_cpp:http://127.0.0.1:8090` attaches to it. The arriving
+traffic is measured; with `#callers:4,prompts:FILE.json,tokens:64` after the address, our load generator
+sends streamed completions. Items are tokens.
 
-A length is believed where the timings of an answer show it (`draft_n`). llama.cpp as in llama-cpp-python
-0.3.16 supports the length of a request (`speculative.n_max`), which the proxy then sets for the load of the
-moment; that of 0.3.36 ignores it, so that a second server is started at the new length and takes over.
+A length is accepted only if the timings of an answer show it (`draft_n`). llama.cpp as in
+llama-cpp-python 0.3.16 uses the length in a request (`speculative.n_max`), which the proxy sets for the
+current load. That of 0.3.36 ignores it, so a second server starts at the new length and takes over.
 """
 
 from agents.workloads.llama_cpp.attach import attach

@@ -47,11 +47,11 @@ class ActivePassive:
 
     @property
     def active(self) -> LlamaServer | None:
-        """The active server, None while there is none."""
+        """The active server; None during a start or restart."""
         return self._active
 
     async def acquire(self, within_s: float, other_than: LlamaServer | None = None) -> LlamaServer:
-        """Return the active server, waiting for it. Raises DeviceLost: there is none in time."""
+        """Return the active server, waiting for it. Raises DeviceLost: none is active in time."""
 
         def is_ready() -> bool:
             return self._active is not None and self._active is not other_than
@@ -102,7 +102,7 @@ class ActivePassive:
             return total.plus(await active.counters())
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of all servers so far, None if they are not ours."""
+        """Return the CPU seconds of all servers so far; None if the proxy did not start them."""
         servers = [server for server in (self._active, self._draining) if server is not None]
         seconds = [server.cpu_s() for server in servers]
         if any(s is None for s in seconds):
@@ -111,7 +111,7 @@ class ActivePassive:
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the servers that are ours."""
+        """The processes of the servers that the proxy started."""
         servers = (self._active, self._draining)
         return [s.process.pid for s in servers if s is not None and s.process is not None]
 
@@ -139,6 +139,7 @@ class ActivePassive:
             )
 
     async def _activate(self, server: LlamaServer) -> None:
+        """Make a server the active one, and watch it if the proxy started it."""
         if self._watch is not None:
             self._watch.cancel()
         async with self._ready:
@@ -148,6 +149,7 @@ class ActivePassive:
             self._watch = asyncio.create_task(self._keep_up(server))
 
     async def _retire(self, server: LlamaServer) -> None:
+        """End a server once its requests are finished."""
         await server.wait_idle()
         with suppress(MeasurementError):
             await server.counters()
@@ -156,7 +158,7 @@ class ActivePassive:
         await server.end()
 
     def _account(self, server: LlamaServer) -> None:
-        """Save a server's counters when it stops being ours."""
+        """Add a server's counters to the totals before it ends."""
         self._ended = self._ended.plus(server.last_counters)
         self._gone_cpu_s += server.cpu_s() or 0.0
 
@@ -177,7 +179,7 @@ class ActivePassive:
                     log.error("event=not_restarted why=%r again_in_s=%g", str(error), wait_s)
                 else:
                     self.restarts += 1
-                    self._watch = None  # this very task
+                    self._watch = None  # which is the current task
                     await self._activate(fresh)
                     return
             await asyncio.sleep(wait_s)

@@ -23,7 +23,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
     Raises:
         InvalidInput: no such address, or a load that cannot be sent.
-        DeviceLost, ActuationError: the proxy does not answer, or is no proxy.
+        DeviceLost, ActuationError: the proxy does not answer, or another program does.
     """
     address, _, fragment = spec.removeprefix("llama_cpp:").partition("#")
     parts = local_url(address, HINT)

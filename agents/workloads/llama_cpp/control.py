@@ -81,7 +81,7 @@ class LengthControl:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that is followed, None if a setting is in force."""
+        """The followed plan; None if a setting is in force."""
         return self._plan
 
     @property
@@ -131,7 +131,7 @@ class LengthControl:
                 raise Conflict(
                     "a new draft or flag needs a restart", hint="a plan changes the length only"
                 )
-        if plan != self._learned_with:  # of a table that is followed in turns it knows the times
+        if plan != self._learned_with:  # a plan that is followed again keeps its learned step times
             self._learned_with, self._fallback = plan, SpeculationFallback()
         self._plan, self._row = plan, None
         self._to_row(self.load.decoding)
@@ -141,7 +141,7 @@ class LengthControl:
         self._plan = self._row = None
 
     def request_length(self) -> int | None:
-        """Return the length for the next request, None if the server's own applies.
+        """Return the length for the next request; None if the server's applies.
 
         A plan's length is replaced by 0 if recent acceptance does not make up for its cost.
         """
@@ -153,10 +153,10 @@ class LengthControl:
         return length if self._plan is None else self._fallback.length(decoding, length)
 
     def request_showed(self, length: int, timings: Timings) -> None:
-        """Record the timings of a request that was given a length, while it is still counted."""
+        """Record the timings of a request with a length, while the request still counts in the load."""
         if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
             return
-        with suppress(InvalidInput):  # of a server that drafts more than requested
+        with suppress(InvalidInput):  # the server drafted more than requested
             step = StepCounts(
                 requests=max(1, self.load.decoding),
                 length=length,
@@ -168,6 +168,7 @@ class LengthControl:
             self._fallback.count(step)
 
     def _to_row(self, decoding: int) -> None:
+        """Switch to the plan's row at a number of decoding requests."""
         plan = self._plan
         if plan is None:
             return
@@ -220,7 +221,7 @@ async def attached_control(
 
     Raises:
         InvalidInput: it ignores lengths, or does not speculate.
-        ActuationError, DeviceLost: it does not answer, or is no llama-server.
+        ActuationError, DeviceLost: it does not answer, or is not a llama-server.
     """
     server = await attached(url, longest)
     props = await server.props()
@@ -242,10 +243,12 @@ async def attached_control(
 
 
 async def _no_other(setting: ServerSetting) -> LlamaServer:
+    """Refuse to start a server in place of an attached one."""
     raise ActuationError("the proxy did not start the llama-server, so it cannot restart it")
 
 
 def _version(model: str, build: str, options: str) -> str:
+    """Return the model's file, the build and the length option as one text."""
     return ", ".join(part for part in (model.rpartition("/")[2], build, options) if part)
 
 
@@ -261,6 +264,7 @@ def _space(
     start_s: float,
     flags: Sequence[ServerFlag],
 ) -> Space:
+    """Return the knobs: length, draft if there are several, and flags."""
     restart = Cost(seconds=math.ceil(10.0 * start_s) / 10.0, restart=True)
     cost = Cost() if per_request else restart
     lengths = tuple(range(longest + 1))

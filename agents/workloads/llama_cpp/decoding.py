@@ -17,7 +17,7 @@ class DecodingLoad:
         self._at = clock.monotonic()
         self._decoding = 0
         self.slots = 0
-        """Of the server that requests go to; 0 where it is not known."""
+        """The slots of the active server; 0 if unknown."""
         self.arrived = 0
         self.failed = 0
         self.inside = 0
@@ -31,7 +31,7 @@ class DecodingLoad:
         return min(self._decoding, self.slots or self._decoding)
 
     def arrive(self) -> None:
-        """Count a request in."""
+        """Count the arrival of a request."""
         self._advance()
         self.arrived += 1
         self.inside += 1
@@ -42,7 +42,7 @@ class DecodingLoad:
         self._decoding += 1
 
     def leave(self, *, decoding: bool, failed: bool) -> None:
-        """Count a request out: whether it had begun to decode, and whether it failed."""
+        """Count the end of a request, with whether it had begun to decode, and whether it failed."""
         self._advance()
         self.inside -= 1
         self._decoding -= decoding
@@ -55,6 +55,7 @@ class DecodingLoad:
         return self._inside_s, self._decoding_s, self._busy_s
 
     def _advance(self) -> None:
+        """Advance the integrals to now."""
         now = self._clock.monotonic()
         passed, self._at = now - self._at, now
         self._inside_s += passed * self.inside

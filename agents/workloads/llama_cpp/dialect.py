@@ -93,7 +93,8 @@ SPEC = Dialect(
 length of `ngram-cache` is fixed there."""
 DRAFT = Dialect(
     off=(),
-    # Its own least probability, 0.8 or 0.75, would cut most drafts short of the requested length.
+    # The default least probability, 0.8 or 0.75, would make most drafts shorter than the requested
+    # length.
     methods={BY_MODEL: ("--draft-min", "0", "--draft-p-min", "0", "--draft-max", "{length}")},
     draft="--model-draft",
     length="--draft-max",

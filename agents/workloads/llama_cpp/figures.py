@@ -117,7 +117,7 @@ class SpeculationCounters:
 
 
 def counters_in(text: str, where: str) -> SpeculationCounters:
-    """Read the counters from a server's `/metrics`. Raises MeasurementError: it is no such text."""
+    """Return the counters in a server's `/metrics`. Raises MeasurementError: the text is not valid."""
     samples = parse(text, (DRAFTS, ACCEPTED, BY_POSITION), where)
     singles = {s.name.removesuffix("_total"): s.value for s in samples if not s.labels}
     positions = {

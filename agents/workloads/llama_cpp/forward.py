@@ -48,10 +48,10 @@ WAIT_S = 60.0
 """Time in s that a request waits for a server that is being restarted."""
 LONGEST_BODY, BODY_S = 100 << 20, 300.0
 TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
-"""A completion may take as long as it takes."""
+"""A completion has no timeout."""
 
 ATTEMPTS = 3
-"""On a kept connection that has just been closed, on a new one, and at the server that takes over."""
+"""One each on a kept connection that was just closed, on a new one, and at the server that takes over."""
 STREAM = b'"stream"'
 """Within a text the quotes would be escaped."""
 TRUE = re.compile(rb"\s*:\s*true")
@@ -97,6 +97,7 @@ class Forwarder:
             await work
 
     async def _answer(self, request: Request, body: bytes, send: Send) -> None:
+        """Forward a request; if it generates tokens, set its length and count it."""
         if request.method != "POST" or request.url.path not in GENERATING:
             await self._relay(request, body, send, None)
             return
@@ -172,6 +173,7 @@ class GenerationSeen:
         self._load.leave(decoding=self._decoding, failed=self.failed)
 
     def _begin(self) -> None:
+        """Count the start of decoding."""
         self._decoding = True
         self._load.begin()
 
@@ -190,7 +192,7 @@ def with_length(body: bytes, length: int | None) -> bytes:
 
 
 def streams(body: bytes) -> bool:
-    """Return whether a request asks for a stream; `find` takes 20 ms for 100 MB, a pattern seconds."""
+    """Return whether a request is for a stream; `find` takes 20 ms for 100 MB, a pattern seconds."""
     at = body.find(STREAM)
     while at >= 0 and not TRUE.match(body, at + len(STREAM)):
         at = body.find(STREAM, at + 1)
@@ -201,7 +203,7 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
     """Return the request as it is forwarded."""
     path, query = request.scope["raw_path"], request.scope["query_string"]
     headers = [*_kept(request.scope["headers"], b"content-length")]
-    if streams(body):  # after a stream it closes the connection, without saying so
+    if streams(body):  # after a stream the server closes the connection without a header
         headers.append((b"connection", b"close"))
     return httpx.Request(
         request.method,
@@ -229,6 +231,7 @@ def _kept(headers: Headers, *without: bytes) -> Headers:
 
 
 async def _disconnected(receive: Receive) -> None:
+    """Return once the caller has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -1,4 +1,4 @@
-"""Starts llama-servers at a length, and proves by their drafts that it has effect."""
+"""Starts llama-servers at a length, and proves by their drafts that the length has effect."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ class Launcher:
         """Return the launcher of a command.
 
         Raises:
-            InvalidInput: it names options that are set here, is no llama-server that can speculate,
-                a draft is missing or of a method that it does not have, or such a flag is unknown.
+            InvalidInput: the command has options that the proxy sets, is not a llama-server with
+                speculation, a draft's file is missing or its method is not supported, or a flag is
+                unknown.
         """
         if doubled := owned(command[1:]):
             raise InvalidInput(
@@ -102,6 +103,7 @@ class Launcher:
         return server
 
     async def _prove(self, server: LlamaServer) -> None:
+        """Raise ActuationError unless a test request shows the server's length."""
         setting = server.setting
         shown = await server.probe()
         always = self.drafts[setting.draft].always
@@ -136,7 +138,7 @@ def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = 
 
     The last drafts of an answer are cut to its remaining tokens, and in some builds every second
     pass drafts nothing: a mean above half of the length is enough; ours. A method that does not
-    `always` draft only proves that it drafts no more.
+    `always` draft only proves that it drafts no more than the length.
     """
     if not always:
         return shown.drafted <= length * shown.passes
@@ -170,7 +172,7 @@ async def attached(url: str, longest: int) -> LlamaServer:
 
     Raises:
         InvalidInput: it does not speculate, or ignores the length of a request.
-        ActuationError, DeviceLost: it does not answer, or is no llama-server.
+        ActuationError, DeviceLost: it does not answer, or is not a llama-server.
     """
     parts = local_url(url, "write http://127.0.0.1:8080")
     server = LlamaServer(f"http://{parts.netloc}", ServerSetting(longest, ""))

@@ -74,6 +74,7 @@ Pairs = list[tuple[float, float]]
 
 
 def _cost(name: str, callers: int, parts: list[Pairs]) -> CostOf:
+    """Return the quantiles of all callers' pairs."""
     pairs = [pair for part in parts for pair in part]
     past, through = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -100,7 +101,7 @@ def _times(
     try:
         pairs = []
         for turn in range(requests):
-            # The first of a pair meets the caches that the other one left.
+            # The order alternates, as the second of a pair finds the caches that the first one filled.
             order = (past, through) if turn % 2 else (through, past)
             took = {which: _send(which, tokens, next(numbers), clock) for which in order}
             pairs.append((took[past], took[through]))
@@ -113,6 +114,7 @@ def _times(
 
 
 def _send(connection: http.client.HTTPConnection, tokens: int, number: int, clock: Clock) -> float:
+    """Send one request and return its time in ms. Raises MeasurementError, OSError."""
     request = {"prompt": f"# {number}\n", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
     request |= {"stream": tokens > 1, REQUEST_LENGTH: 0}
     body = json.dumps(request)
@@ -135,5 +137,6 @@ def _send(connection: http.client.HTTPConnection, tokens: int, number: int, cloc
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
+    """Return a connection to a server."""
     parts = urlsplit(url)
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_S)

@@ -25,10 +25,10 @@ class ProxyApi:
     """The routes `/knobs`, `/plan` and `/stats`.
 
     `GET` and `PUT /knobs` are as in the workload contract. `PUT /plan` takes `{"plan": …}`, a plan by
-    `decoding_requests` as `tuner.core.Plan` is written in JSON (`{"by": …, "rows": [{"below": 2.5,
-    "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns it, and its row of the moment; `DELETE
-    /plan` ends it. `GET /stats` reports what was done since the proxy's start; none of it ever decreases,
-    but for `inside` and `decoding`.
+    `decoding_requests` in the JSON form of `tuner.core.Plan` (`{"by": …, "rows": [{"below": 2.5,
+    "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns it with its current row; `DELETE
+    /plan` ends it. `GET /stats` returns totals since the proxy's start, which never decrease, and the
+    current `inside` and `decoding`.
     """
 
     def __init__(self, control: LengthControl, forwarder: Forwarder) -> None:
@@ -38,7 +38,7 @@ class ProxyApi:
         self._counters = SpeculationCounters()
 
     def routes(self) -> list[Route]:
-        """Return the routes; a page in a browser must not reach them under a name of its own."""
+        """Return the routes; the check of the host name prevents DNS rebinding by a web page."""
         guard = [
             Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
         ]
@@ -63,7 +63,7 @@ class ProxyApi:
         return JSONResponse({"setting": dict(self._control.setting)})
 
     async def plan(self, request: Request) -> Response:
-        """Return the plan that is followed, if any, and the index of its current row."""
+        """Return the followed plan, if any, and the index of its current row."""
         return self._plan()
 
     async def follow(self, request: Request) -> Response:
@@ -88,7 +88,7 @@ class ProxyApi:
         return JSONResponse(
             {
                 "incarnation": self._incarnation,
-                # What the proxy takes belongs to what serving costs.
+                # The proxy's CPU time is a cost of serving.
                 "cpu_s": None if cpu_s is None else cpu_s + time.process_time(),
                 "pids": servers.pids,
                 **self._requests(),
@@ -127,6 +127,7 @@ class ProxyApi:
         }
 
     def _plan(self) -> Response:
+        """Return the answer with the plan and its row."""
         return plan_answer(self._control.plan, self._control.row)
 
 

@@ -1,4 +1,4 @@
-"""Runs the proxy until it is instructed to stop."""
+"""Runs the proxy until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ END_S = 600
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """The proxy's server: a command of ours, or a running server's `url`.
+    """The proxy's options: a `command` that it starts, or the `url` of a running server.
 
-    `length` is the first one in force. Port 0 is any free one.
+    `length` is the initial draft length. Port 0 is any free port.
     """
 
     port: int
@@ -48,7 +48,7 @@ def run_proxy(
     Raises:
         InvalidInput: the command, a draft or the address cannot be used, or a running server ignores
             the length of a request.
-        ActuationError, DeviceLost: no llama-server gets ready.
+        ActuationError, DeviceLost: no llama-server becomes ready.
     """
     asyncio.run(_run(options, clock, ready))
 
@@ -56,6 +56,7 @@ def run_proxy(
 async def _run(
     options: ProxyOptions, clock: Clock, ready: Callable[[str, LengthControl], None]
 ) -> None:
+    """Open the server, then serve; end quietly if a signal comes first."""
     with listening(options.port) as listener:
         opening = asyncio.ensure_future(_open(options, DecodingLoad(clock)))
         with _cancelled_by_signal(opening):
@@ -74,6 +75,7 @@ async def _run(
 
 
 async def _open(options: ProxyOptions, load: DecodingLoad) -> LengthControl:
+    """Attach to a running server, or start the command."""
     if options.url:
         return await attached_control(options.url, load, options.longest, options.length)
     launcher = await Launcher.of(

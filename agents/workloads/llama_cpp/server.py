@@ -50,7 +50,7 @@ class Props(BaseModel):
 
 
 class LlamaServer:
-    """A llama-server on loopback; `process` if it is ours.
+    """A llama-server on loopback, with its `process` if the proxy started it.
 
     Raises DeviceLost if it does not answer, and ActuationError if its answer is not as documented.
     """
@@ -61,7 +61,8 @@ class LlamaServer:
         self.url = url
         self.setting = setting
         self.process = process
-        # As many connections as requests: the server itself says how many it serves at once.
+        # One connection per request, without a limit: the server itself queues requests above its
+        # slots.
         self.client = http_clients.async_client(
             MOST_ANSWER_BYTES,
             ANSWER_S,
@@ -173,7 +174,7 @@ class LlamaServer:
         return self._ended.plus(self._last)
 
     def cpu_s(self) -> float | None:
-        """Return its CPU seconds, as last read once it has ended; None if it is not ours."""
+        """Return its CPU seconds, after its end the last reading; None if the proxy did not start it."""
         if self.process is None:
             return None
         try:
@@ -184,7 +185,7 @@ class LlamaServer:
         return self._cpu_s
 
     async def end(self) -> None:
-        """Release it; end it if it is ours."""
+        """Close the connections; end the server if the proxy started it."""
         self.cpu_s()
         await self.client.aclose()
         if self.process is not None:
@@ -193,6 +194,7 @@ class LlamaServer:
     async def _ask(
         self, method: str, path: str, body: object = None, within_s: float = ANSWER_S
     ) -> httpx.Response:
+        """Send a request and return a successful response."""
         try:
             response = await self.client.request(method, path, json=body, timeout=within_s)
         except httpx.TimeoutException:

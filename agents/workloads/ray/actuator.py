@@ -78,7 +78,7 @@ class OriginalDeploymentFile:
     """Keep the original on disk until it is restored, across crashes.
 
     Raises:
-        StoreError: the disk refuses.
+        StoreError: the write fails.
         ActuationError: the file cannot be read.
     """
 
@@ -86,7 +86,7 @@ class OriginalDeploymentFile:
         self._path = path
 
     def read(self) -> OriginalDeployment | None:
-        """Return the original, None if everything is restored."""
+        """Return the original; None if everything is restored."""
         try:
             record = json.loads(self._path.read_text(encoding="utf-8"))
             return OriginalDeployment(
@@ -118,7 +118,7 @@ class OriginalDeploymentFile:
 def original_at(
     file: OriginalDeploymentFile, version: str, setting: Setting, named: Mapping[str, Any]
 ) -> OriginalDeployment:
-    """Return the original deployment: the present one, or that from before a crash left our setting."""
+    """Return the original deployment: the present one, or the stored one if a crash left our setting."""
     stored = file.read()
     if stored is not None and stored.version == version:
         ours = {setting_key(s) for s in (stored.setting, *stored.ours)}
@@ -175,6 +175,7 @@ class DeploymentActuator:
             self._file.forget()
 
     def _ask(self, instance: RayInstance, before: Setting, requested: Setting) -> None:
+        """Store the original, then request a setting from Ray."""
         app, original, name = self._address.application_in(instance), self._original, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
         back = setting_key(requested) == setting_key(original.setting)
@@ -192,6 +193,7 @@ class DeploymentActuator:
         self._dashboard.deploy(instance.config(name.application, config))
 
     def _await(self, requested: Setting) -> None:
+        """Wait until a setting is in force. Raises ActuationError, DeviceLost."""
         end = self._clock.monotonic() + CHANGE_S
         while True:
             app = self._address.application_in(self._instance())
@@ -208,6 +210,7 @@ class DeploymentActuator:
             self._clock.sleep(LOOK_S)
 
     def _instance(self) -> RayInstance:
+        """Return the state of Ray Serve. Raises ActuationError: the deployment is gone."""
         instance = self._dashboard.instance()
         try:
             self._address.application_in(instance)
@@ -216,6 +219,7 @@ class DeploymentActuator:
         return instance
 
     def _whole(self, instance: RayInstance) -> Mapping[str, Any]:
+        """Return the deployment's whole config."""
         app = self._address.application_in(instance)
         return app.deployments[self._address.deployment].deployment_config
 
@@ -224,7 +228,7 @@ def declared_config(app: Application, address: Address) -> Mapping[str, Any]:
     """Return the config that an application was deployed from.
 
     Raises:
-        InvalidInput: it was deployed by a program (`serve.run`), so there is none to change.
+        InvalidInput: a program deployed it (`serve.run`), so it has no config to change.
     """
     if app.deployed_app_config is None:
         raise InvalidInput(

@@ -111,6 +111,7 @@ def _parsed_load(spec: str, fragment: str) -> tuple[int, bytes]:
 
 
 def _attached(spec: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
+    """Return the side of a deployment. Raises NotFound, InvalidInput."""
     address = spec.address
     instance, nodes, ray = dashboard.instance(), dashboard.nodes(), dashboard.version()
     app = address.application_in(instance)
@@ -150,6 +151,7 @@ def _meter(
     clock: Clock,
     seed: int,
 ) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
+    """Return the meter, and the shape of the load if the agent sends it."""
     counting = partial(CpuTotal, processes)
     if not spec.callers:
         figures = RayFigures(dashboard, spec.address.application)
@@ -176,6 +178,7 @@ def _meter(
 def _metrics(
     shape: LoadShape | None, processes: Callable[[], RayProcesses] | None
 ) -> tuple[Metric, ...]:
+    """Return the metrics, by the load's sender and the known CPU time."""
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     own = [Metric("latency_mean_ms", scope=Scope.SERVICE)] if shape else [ARRIVALS]
     cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if processes else []
@@ -213,6 +216,7 @@ def _processes(
 
 
 def _missing(space: Space) -> dict[str, str]:
+    """Return the knobs that the deployment lacks, with the reasons."""
     names = {knob.name for knob in space.knobs}
     reasons = {REPLICAS: NO_REPLICAS, BATCH: NO_BATCH}
     return {name: why for name, why in reasons.items() if name not in names}

@@ -19,11 +19,11 @@ from tuner.core import ActuationError
 ANSWER_S = 20.0
 """Timeout in s: the first request starts a module of the dashboard; it took 2 s on two cores."""
 REDACTED = "<redacted>"
-"""What the dashboard shows browsers in place of secrets; written back, it would replace them."""
+"""The dashboard's replacement for secrets; if it were written back, the secrets would be lost."""
 
 
 class Replica(BaseModel):
-    """One replica; its process, where it has one."""
+    """One replica, with its process id if it has a process."""
 
     state: str
     pid: int | None = None
@@ -111,8 +111,8 @@ ReplyT = TypeVar("ReplyT")
 class Dashboard:
     """A running Ray cluster.
 
-    Every method raises DeviceLost where there is no response, and ActuationError where the response is a
-    refusal or unexpected.
+    Every method raises DeviceLost without a response, and ActuationError if the response is a refusal
+    or unexpected.
     """
 
     def __init__(self, url: str) -> None:
@@ -155,4 +155,5 @@ class Dashboard:
         self._http.call("PUT", "/api/serve/applications/", dict(config))
 
     def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
+        """Return a typed response. Raises ActuationError."""
         return self._http.parsed(kind, response, "Ray Serve's", "supported: Ray 2.60")

@@ -138,7 +138,7 @@ def taken_by_others(instance: RayInstance, application: str, deployment: str) ->
 
 
 def trouble_of(app: Application, deployment: str, requested: Setting) -> str:
-    """Return why a setting is not yet in force on every replica; empty if it is."""
+    """Return the reason why a setting is not yet in force on every replica; empty if it is in force."""
     reported = app.deployments.get(deployment)
     if reported is None or setting_of(reported.deployment_config) != requested:
         return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
@@ -151,26 +151,31 @@ def trouble_of(app: Application, deployment: str, requested: Setting) -> str:
 
 
 def _fits(cpus: float, replicas: int, sizes: Sequence[float], room: float) -> bool:
+    """Return whether replicas of some CPUs each fit the machines."""
     if cpus <= 0.0:
         return True
     return replicas * cpus <= room and replicas <= sum(int(size / cpus) for size in sizes)
 
 
 def _counts(room: int) -> list[int]:
+    """Return the numbers of CPUs to offer, up to `room`."""
     if room <= MANY:
         return list(range(1, room + 1))
     return sorted({2**k for k in range(room.bit_length())} | {room})
 
 
 def _listed(values: Sequence[Value], original: Value) -> tuple[Value, ...]:
+    """Return the values with the original, ascending."""
     return tuple(sorted({*values, original}, key=float))
 
 
 def _plain(number: float) -> int | float:
+    """Return a whole number as an int."""
     return int(number) if number.is_integer() else number
 
 
 def _entry(app_config: Mapping[str, Any], deployment: str) -> dict[str, Any] | None:
+    """Return a deployment's entry in a config; None without one."""
     entries = app_config.get("deployments") or []
     return next((entry for entry in entries if entry.get("name") == deployment), None)
 

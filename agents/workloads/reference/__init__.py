@@ -1,1 +1,1 @@
-"""Runnable torch programs, started as processes of their own; the agent never imports them."""
+"""Torch programs that run as separate processes; the agent never imports them."""

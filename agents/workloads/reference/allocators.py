@@ -23,8 +23,8 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The libraries to preload; the first one installed is used."""
 FOLDERS = ("usr/local/lib", "usr/lib", "usr/lib64", "lib", "lib64")
 KEPT = "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
-"""jemalloc gives pieces above 8 MiB back at once and others within ten seconds, which made it the slowest
-of all; so it keeps them until it is instructed to purge."""
+"""By default jemalloc returns pieces above 8 MiB to the system at once and others within ten seconds,
+which made it the slowest of all. With these values it keeps them until a purge."""
 
 Environment = Mapping[str, str]
 
@@ -34,8 +34,8 @@ def allocators(
 ) -> Mapping[str, Environment]:
     """Return the installed allocators with the environment that each needs, the default first.
 
-    None if the C library is not glibc, or if the environment (`outside`, by default this process's
-    environment) preloads or sets one already: that choice stays.
+    Empty if the C library is not glibc, or if the environment (`outside`, by default this process's
+    environment) already preloads or configures an allocator, as that choice stays.
     """
     around = os.environ if outside is None else outside
     chosen = {"LD_PRELOAD", "MALLOC_CONF"} & set(around)

@@ -18,12 +18,12 @@ GATHER_S = 0.004
 """Time in s that a request may wait for others to fill its batch."""
 MOST_WAITING = 1000
 MOST_TRIES = 3
-"""Workers that may end over one request before it is refused: it may be the cause."""
+"""The number of workers that may end during one request before it is refused, as it may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """Why a request was not served."""
+    """The reason why a request was not served."""
 
     code: str
     message: str
@@ -34,7 +34,7 @@ Answer = int | Unserved
 
 @dataclass(slots=True)
 class Waiting:
-    """A request in the queue; from `due` on it does not wait for others."""
+    """A request in the queue; after `due` it does not wait for others."""
 
     item: int
     came_at: float
@@ -80,7 +80,7 @@ class Batcher:
         return self._inside
 
     async def crowded(self, count: int, within_s: float) -> None:
-        """Return when `requests` are in the server, or after `seconds`."""
+        """Return once `count` requests are in the server, or after `within_s`."""
         if self._inside >= count:
             return
         watch = (count, asyncio.get_running_loop().create_future())
@@ -97,7 +97,7 @@ class Batcher:
         return self._in_flight_s
 
     async def infer(self, item: int) -> Answer:
-        """Return an item's label, or why there is none."""
+        """Return an item's label, or the reason why it was not served."""
         self.arrived += 1
         if not self.instances:
             self.failed += 1
@@ -161,6 +161,7 @@ class Batcher:
             labels.add_done_callback(partial(self._answered, batch))
 
     def _woken(self) -> None:
+        """Dispatch the batch whose time has come."""
         self._wake = None
         self._dispatch()
 
@@ -181,7 +182,7 @@ class Batcher:
         self._dispatch()
 
     def _again(self, batch: list[Waiting], error: BaseException) -> None:
-        """Return a batch whose instance ended to the front of the queue: inferring is idempotent."""
+        """Put a batch whose instance ended back at the front of the queue, as inference is idempotent."""
         for waiting in reversed(batch):
             waiting.tries += 1
             if self.instances and waiting.tries < MOST_TRIES:
@@ -190,6 +191,7 @@ class Batcher:
                 self._refuse_one(waiting, Unserved("instance_died", str(error)))
 
     def _refuse_one(self, waiting: Waiting, why: Unserved) -> None:
+        """Count and answer a request as failed."""
         self.failed += 1
         if not waiting.answer.done():
             waiting.answer.set_result(why)

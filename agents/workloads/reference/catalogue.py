@@ -14,7 +14,7 @@ class Model:
     """One item's input, and the function `(seed, width) -> nn.Module` that builds the model.
 
     `dtype` is numpy's name; `below` bounds whole-number inputs (tokens), 0 for images. `width` is the
-    published one, in channels of the first stage or in hidden units, with which there are
+    published width, in channels of the first stage or in hidden units, at which the model has
     `parameters` of 4 bytes.
     """
 
@@ -27,7 +27,7 @@ class Model:
     parameters: int
 
     def text(self) -> str:
-        """Return it as a line of JSON."""
+        """Return the model as a line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -37,7 +37,7 @@ class Model:
         return cls(**{**fields, "shape": tuple(fields["shape"])})
 
     def weight_bytes(self, width: int) -> int:
-        """Return about how many bytes the weights take: they grow with the square of the width."""
+        """Return the approximate size of the weights in bytes, which grows with the square of the width."""
         return int(4 * self.parameters * (width / self.width) ** 2)
 
 

@@ -56,14 +56,14 @@ class Engine:
                 self._warm.add((torch.get_num_threads(), count))
 
     def place(self, cores: Sequence[int], threads: int) -> None:
-        """Pin every thread of this process and set how many compute.
+        """Pin every thread of this process and set the number of threads that compute.
 
         OpenMP builds its team at the next parallel region, and a new thread inherits the affinity of
-        the one that starts it. The process starts unpinned on purpose: libgomp shortens its spinning
-        permanently when it wakes up with fewer cores than threads.
+        the one that starts it. The process starts unpinned on purpose, as libgomp shortens its spinning
+        for good if it starts with fewer cores than threads.
         """
         for task in Path("/proc/self/task").iterdir():
-            with suppress(ProcessLookupError):  # The thread that loaded the model may just end.
+            with suppress(ProcessLookupError):  # The loading thread may end meanwhile.
                 os.sched_setaffinity(int(task.name), cores)
         torch.set_num_threads(threads)
 

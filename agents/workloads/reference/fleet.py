@@ -54,9 +54,9 @@ class Switch:
 
 
 class Fleet:
-    """Worker processes, each pinned to cores of its own, behind one queue.
+    """Worker processes, each pinned to separate cores, behind one queue.
 
-    If an instance dies, another one does its batch, and it is replaced.
+    If an instance dies, another one takes over its batch, and the instance is replaced.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Fleet:
     async def change(self, changes: Setting) -> Switch | None:
         """Put knobs in force; those not named stay.
 
-        Returns the switch, None if none was needed.
+        Returns the switch; None if no instance changed.
 
         Raises:
             UnknownKnob, OutOfRange: the setting does not fit the cores or the memory; nothing was
@@ -146,7 +146,7 @@ class Fleet:
             return switch
 
     async def infer(self, item: int) -> Answer:
-        """Return the item's label, or why there is none."""
+        """Return the item's label, or the reason why it was not served."""
         return await self.batcher.infer(item)
 
     async def close(self) -> None:
@@ -161,8 +161,8 @@ class Fleet:
     async def _reach(self, requested: Setting) -> tuple[float, float] | None:
         """Bring the instances to the setting, and note it as in force.
 
-        Returns the seconds until the traffic was switched and those until the old instances had
-        ended, None if every instance stayed.
+        Returns the time in s until the traffic was switched, and from then until the old instances had
+        ended; None if every instance stayed.
         """
         began = time.monotonic()
         batch_size = int(requested["batch_size"])
@@ -227,13 +227,14 @@ class Fleet:
             await self._spares.pop(0).leave(CLOSE_S)
 
     def _has_room(self) -> bool:
+        """Return whether the spares fit their share of memory and the cores."""
         available = self._available()
         takes = sum(i.own_bytes() for i in self._spares)
         fits = available is None or takes <= SPARE_MEMORY * available
         return fits and len(self._spares) <= len(self._cores)
 
     def _fit_spares(self, like: Placement) -> list[Instance]:
-        """Return the spares that have the allocator and computed on as many threads.
+        """Return the spares with the same allocator and number of threads.
 
         Others could be reconfigured, but are slower than a new process: on two cores, one that had
         served on one thread did 56 to 84 batches/s on two, against 94 to 108.
@@ -243,7 +244,7 @@ class Fleet:
         return [i for i, at in placed if (at.threads, at.allocator) == key]
 
     async def _make_room(self, requested: Setting) -> None:
-        """Refuse a setting that needs more memory than there is, after ending other spares.
+        """Refuse a setting that needs more than the available memory, after ending other spares.
 
         Raises OutOfRange.
         """
@@ -258,6 +259,7 @@ class Fleet:
             self._check_memory(requested, len(fit))
 
     def _check_memory(self, requested: Setting, spares: int) -> None:
+        """Raise OutOfRange if the new instances do not fit in memory."""
         _, missing = _kept(self.batcher.instances, _placements(self._cores, requested))
         count = max(0, len(missing) - spares)
         recipe = self._recipe
@@ -308,11 +310,12 @@ def _placements(cores: tuple[int, ...], requested: Setting) -> list[Placement]:
 def _kept(
     instances: Sequence[Instance], placements: Sequence[Placement]
 ) -> tuple[list[Instance], list[Placement]]:
-    """Return the instances that are already at a wanted place, and the remaining places."""
+    """Return the instances that are already at a requested place, and the remaining places."""
     by_place = {i.placed: i for i in instances if not i.leaving}
     staying = [by_place[p] for p in placements if p in by_place]
     return staying, [p for p in placements if p not in by_place]
 
 
 def _p99_ms(latencies_s: Sequence[float]) -> float | None:
+    """Return the 99th percentile in ms; None without latencies."""
     return 1000.0 * quantile_estimate(latencies_s, 0.99).mean if latencies_s else None

@@ -27,9 +27,9 @@ Reply = Mapping[str, Any]
 
 
 class Placement(NamedTuple):
-    """The cores of an instance, how many threads compute on them, and its process's allocator.
+    """The cores of an instance, its number of computing threads, and its process's allocator.
 
-    An allocator is one of the installed ones; empty: the C library's default.
+    The allocator is one of the installed ones, or empty for the C library's default.
     """
 
     cores: tuple[int, ...]
@@ -42,12 +42,13 @@ PLACE_S = 60.0
 BATCH_S = 30.0
 
 SPIN = {"GOMP_SPINCOUNT": "10000"}
-"""How long libgomp's threads spin at a barrier before they sleep; ours, the default is 30 times that.
+"""The length of libgomp's spin at a barrier before a thread sleeps. Our choice; the default is 30 times
+as long.
 
 On two cores of a virtual machine at batch 1 this was as fast as the default while no other program used the
-cores (8.2 ms an item, against 16 where threads sleep at once), and 4 times as fast while another did (100
-ms against 400): a thread that spins away its turn keeps the other one waiting. A variable set from outside
-takes precedence.
+cores (8.2 ms per item, against 16 if threads sleep at once), and 4 times as fast while another program
+did (100 ms against 400): a thread that spins keeps the other one from its core. A variable that is
+already set takes precedence.
 """
 
 
@@ -101,7 +102,7 @@ class Instance(asyncio.Protocol):
         Linux derives a process's CPU clock from its id (clock_getcpuclockid(3)); unlike
         /proc/PID/stat it does not count in ticks of 10 ms.
         """
-        with suppress(OSError):  # Ending just now: the last reading stands until it is reaped.
+        with suppress(OSError):  # It is ending: the last reading counts until it is reaped.
             self._cpu_s = time.clock_gettime((~self.pid << 3) | 2)
         return self._cpu_s
 
@@ -110,9 +111,9 @@ class Instance(asyncio.Protocol):
         return own_bytes(self.pid)
 
     def run(self, items: Sequence[int]) -> asyncio.Future[list[int]]:
-        """Start a batch; the future is its labels, or DeviceLost when the process ends first.
+        """Start a batch and return the future of its labels, or of DeviceLost if the process ends.
 
-        One batch at a time: the next one takes the place of its inputs.
+        Only one batch may run, as the next one overwrites its inputs.
         """
         self._slab.fill(self._inputs, items)
         labels: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -120,6 +121,7 @@ class Instance(asyncio.Protocol):
         return labels
 
     def _labelled(self, labels: asyncio.Future[list[int]], reply: asyncio.Future[Reply]) -> None:
+        """Pass a batch's labels, or its error, to the caller."""
         error = reply.exception()
         if labels.done():
             return
@@ -143,7 +145,7 @@ class Instance(asyncio.Protocol):
         self.placed = placement
 
     def ask(self, message: Mapping[str, Any], within_s: float) -> asyncio.Future[Reply]:
-        """Send a message; the future is its reply, or DeviceLost when the process ends first.
+        """Send a message and return the future of its reply, or of DeviceLost if the process ends.
 
         A process that takes longer than `within_s` hangs and is killed.
         """
@@ -170,6 +172,7 @@ class Instance(asyncio.Protocol):
         await self.ended
 
     def _expect(self, within_s: float) -> asyncio.Future[Reply]:
+        """Return the future of the next reply; its timeout kills the process."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Reply] = loop.create_future()
         self._pending.append((future, loop.call_later(within_s, self._process.kill)))
@@ -180,7 +183,7 @@ class Instance(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Give each complete line to the oldest question (called by asyncio)."""
+        """Resolve the oldest pending request with each complete line (called by asyncio)."""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             future, timer = self._pending.popleft()
@@ -191,8 +194,8 @@ class Instance(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Reap the process and fail its requests (called by asyncio).
 
-        The kernel closes a dying process's sockets after it has freed its memory, so that this
-        wait is short. Reaping here, in the loop, keeps the sum of CPU times consistent.
+        The kernel closes a dying process's sockets after it has freed its memory, so the wait here is
+        short. Reaping in the event loop keeps the sum of CPU times consistent.
         """
         self._transport = None
         self._process.kill()
@@ -204,14 +207,14 @@ class Instance(asyncio.Protocol):
                 future.set_exception(
                     DeviceLost(f"worker process {self.pid} ended with status {status}")
                 )
-                future.exception()  # Asked or not, it is no unhandled error.
+                future.exception()  # Retrieved, so that asyncio reports no unhandled error.
         self._pending.clear()
         self._slab.close()
         self._on_end(self)
 
 
 async def launch(recipe: Recipe, allocator: str, on_end: Callable[[Instance], None]) -> Instance:
-    """Start a worker process with an allocator; await its `ready` before sending it anything.
+    """Start a worker process with an allocator; await its `ready` before the first message.
 
     Raises:
         ActuationError: the system refuses another process.

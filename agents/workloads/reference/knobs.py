@@ -19,7 +19,8 @@ def knob_space(cores: int, allocators: Sequence[str] = (), breaks: tuple[float, 
     `breaks` are those of the threads of one instance.
     """
     counts = tuple(sorted({2**k for k in range(cores.bit_length())} | {cores}))
-    # Both mean new instances, which load torch beside those that serve, unless spares have.
+    # A change of either starts new instances, which load torch while the old ones serve, unless spares
+    # fit.
     knobs = [
         Knob("instances", counts, 1, Part.WORKLOAD, Cost(seconds=3.0), Role.PARALLEL),
         Knob(

@@ -11,7 +11,7 @@ SPARE = 0.05
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory available without swapping in bytes, None if the kernel does not report it."""
+    """Return the memory in bytes available without swapping; None if the kernel does not report it."""
     return _field(root / "proc/meminfo", "MemAvailable")
 
 
@@ -32,7 +32,7 @@ def refuse_too_much(name: str, count: int, each: int, available: int | None) -> 
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Return a figure of a /proc file in bytes, None if it is missing."""
+    """Return a figure of a /proc file in bytes; None if it is missing."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """An image classifier shaped like ResNet-18 (He et al. 2016, table 1), in plain torch.nn.
 
-Ours: 96 × 96 inputs, half the published width, random weights. Timing needs no trained ones.
+Ours: 96 × 96 inputs, half the published width, random weights. Timing needs no trained weights.
 """
 
 from __future__ import annotations

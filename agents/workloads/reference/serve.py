@@ -135,7 +135,7 @@ class Api:
 
 
 def _number(request: Request, name: str) -> float | None:
-    """Return a number of the query, None if it is missing. Raises InvalidInput."""
+    """Return a number of the query; None if it is missing. Raises InvalidInput."""
     text = request.query_params.get(name)
     try:
         number = None if text is None else float(text)
@@ -159,21 +159,23 @@ def _listed(knob: Knob, value: Value) -> Value:
 
 
 async def _object(request: Request) -> Setting:
-    """Return the body as a JSON object, empty if there is none."""
+    """Return the body as a JSON object; empty without a body."""
     body = await body_of(request)
     return as_object(parsed_json(body)) if body else {}
 
 
 def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
+    """Return the server's ASGI application."""
     return Starlette(
         routes=Api(fleet, name, revision).routes(),
-        # A page in a browser must not reach the knobs under a name of its own.
+        # The check of the host name prevents DNS rebinding by a web page.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
         exception_handlers=HANDLERS,
     )
 
 
 async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
+    """Start the workers and serve until the end."""
     width = options.width or REFERENCE.width
     recipe = Recipe(REFERENCE, options.seed, width, inputs(REFERENCE, options.seed))
     at_hand = tuple(allocators())

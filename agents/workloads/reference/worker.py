@@ -2,8 +2,8 @@
 
 `{"run": 2}` labels the first two inputs of the shared memory and is answered with `{"done": 2}`;
 `{"cores": [0, 1], "threads": 2, "batch_size": 4}` is answered with the values then in force. The
-end of the stream ends the process, so that it cannot outlive the server, even a killed one. If
-configured so, memory freed by passes is kept for the next one, and returned to the system after a
+end of the stream ends the process, so that it cannot outlive the server, even a killed one. With
+`--keep-memory` the memory freed by a pass is kept for the next one, and returned to the system after a
 time without requests.
 """
 
@@ -96,7 +96,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if options.keep_memory:
         malloc.keep()
-    # A Ctrl-C reaches the whole terminal; the server decides when its workers end.
+    # Ctrl-C signals all processes of the terminal, but the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=options.fd)
     loaded: Future[Engine] = Future()
@@ -106,7 +106,7 @@ def main() -> None:
         channel.sendall(b'{"ready": true}\n')
         for line in questions(channel, IDLE_S, give_back):
             channel.sendall(json.dumps(engine.answer(json.loads(line))).encode() + b"\n")
-    os._exit(0)  # The interpreter's own end takes torch some 100 ms.
+    os._exit(0)  # A regular exit takes some 100 ms with torch.
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ class ServerTotals:
         return totals
 
     def _stats(self) -> StatsReply:
+        """Return the server's figures. Raises MeasurementError."""
         try:
             return self._server.stats()
         except ActuationError as error:

@@ -16,7 +16,7 @@ CHANGE_S = 180.0
 
 
 class StatsReply(BaseModel):
-    """The answer of `GET /stats`; what has a default may be left out."""
+    """The answer of `GET /stats`; fields with a default are optional."""
 
     cpu_s: float = Field(ge=0.0, allow_inf_nan=False)
     items: int = Field(ge=0)
@@ -59,5 +59,6 @@ class Server:
         self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
     def _parsed(self, model: type[ReplyT], response: httpx.Response) -> ReplyT:
+        """Return a typed response. Raises ActuationError."""
         hint = "the contract is at the top of agents/workloads/served/__init__.py"
         return self._http.parsed(TypeAdapter(model), response, "in the workload contract", hint)

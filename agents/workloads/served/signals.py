@@ -19,7 +19,7 @@ class StatsReader:
         self._incarnation = ""
 
     def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return the figures; if requested, once `inside` requests are in the server, or after a time.
+        """Return the figures, with `inside` once that many requests are in the server, or after `within_s`.
 
         Raises:
             DeviceLost: the server does not answer.
@@ -75,9 +75,11 @@ def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]
 
 
 def _requests(stats: StatsReply) -> SignalSample:
+    """Return the sample of the requests in the server."""
     present = None if stats.inside is None else float(stats.inside)
     return SignalSample(present, stats.in_flight_s, stats.incarnation)
 
 
 def _arrivals(stats: StatsReply) -> SignalSample:
+    """Return the sample of the arrivals."""
     return SignalSample(None, float(stats.arrived or 0), stats.incarnation)

@@ -1,1 +1,1 @@
-"""Servers of language models: which engine answers at an address, and the service file that measures it."""
+"""Servers of language models: detect the engine at an address, and write its service file."""

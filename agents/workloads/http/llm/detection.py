@@ -1,4 +1,4 @@
-"""Find out which engine answers at an address, and its knobs behind our proxy; every request only reads."""
+"""Detect the engine at an address, and its knobs behind our proxy, with read-only requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY_HINT = (
 class ServedModel:
     """A server that answers: its engine, version, models, its Prometheus text, and its knobs if any.
 
-    `silent` says why there is no text, `closed` why its models are not listed.
+    `silent` is the reason why the text is missing, `closed` why its models are not listed.
     """
 
     engine: LlmEngine
@@ -44,7 +44,7 @@ class ServedModel:
 
     @property
     def model(self) -> str:
-        """The models it serves, as text."""
+        """The served models, as text."""
         return ", ".join(self.models)
 
     @property
@@ -55,10 +55,10 @@ class ServedModel:
         return engine.lazy and not any(name in self.text for name in (*names, engine.tokens))
 
     def serving(self, model: str) -> ServedModel:
-        """Return the server with the one model that requests are sent to; empty: its only one.
+        """Return the server with only the model for requests; an empty name means its only model.
 
         Raises:
-            InvalidInput: it has several, or not that one, or does not list them.
+            InvalidInput: it has several models, does not serve this one, or does not list them.
         """
         if self.closed:
             raise InvalidInput(self.closed, hint=KEY_HINT)
@@ -80,30 +80,31 @@ class Probes:
         self.refused: dict[str, HttpRefusal] = {}
 
     def object(self, path: str) -> Mapping[str, Any]:
-        """Return a JSON object; empty where the path has none. Raises DeviceLost."""
+        """Return the JSON object at a path; empty if the answer is not an object. Raises DeviceLost."""
         if path not in self._answers:
             self._answers[path] = self._object(path)
         return self._answers[path]
 
     def text(self, path: str) -> tuple[str, str]:
-        """Return the Prometheus text, or why there is none."""
+        """Return the Prometheus text, and the reason if it is missing."""
         try:
             return self._http.call("GET", path).text, ""
         except HttpRefusal as error:
             return "", f"{path} is refused with HTTP {error.status}"
-        except DeviceLost:  # Triton has a port of its own for them
+        except DeviceLost:  # Triton has a separate port for its metrics
             return "", f"nothing answers at {path}"
         except ActuationError as error:
             return "", error.message
 
     def closed(self, path: str) -> str:
-        """Return that a path needs a key; empty where it does not."""
+        """Return an error text if a path needs a key; else empty."""
         error = self.refused.get(path)
         if error is None or error.status not in (401, 403):
             return ""
         return f"{self.url} needs an API key: it refused {path} with HTTP {error.status}"
 
     def _object(self, path: str) -> Mapping[str, Any]:
+        """Request a path and return its JSON object; empty if refused."""
         try:
             value = self._http.call("GET", path).json()
         except HttpRefusal as error:
@@ -117,11 +118,11 @@ class Probes:
 
 
 def find_server(url: str) -> ServedModel:
-    """Return what answers at a URL of this machine.
+    """Return the server at a URL of this machine.
 
     Raises:
-        InvalidInput: the URL is not one, no engine is recognised, or it serves no model.
-        DeviceLost: nothing answers, or it is not ready.
+        InvalidInput: the URL is not valid, no engine is recognised, or it serves no model.
+        DeviceLost: no server answers, or it is not ready.
     """
     parts = local_url(url, "write http://127.0.0.1:8000")
     if parts.path.rstrip("/") not in ("", "/v1"):
@@ -151,8 +152,8 @@ def demand_answer(server: ServedModel, body: str) -> None:
     """Return once a server has answered one request of a load, cut to one token.
 
     Raises:
-        ActuationError: it does not, or does not count the tokens.
-        DeviceLost: nothing answers.
+        ActuationError: it refuses the request, or does not count the tokens.
+        DeviceLost: no server answers.
     """
     path, http = server.engine.completions, _connected(server.url)
     try:
@@ -175,11 +176,12 @@ def demand_answer(server: ServedModel, body: str) -> None:
 
 
 def _connected(url: str) -> LocalHttp:
+    """Return a client with a short timeout."""
     return LocalHttp(url, "the model server", "start it, or correct the port", PROBE_S)
 
 
 def _recognised(probes: Probes) -> tuple[LlmEngine, Mapping[str, Any]]:
-    """Return the engine by its own routes, else by the names of its metrics, and what it says of itself.
+    """Return the engine and its description, recognised by its routes, else by its metrics' names.
 
     Its routes may need a key or be hidden by a proxy.
     """
@@ -198,7 +200,7 @@ def _recognised(probes: Probes) -> tuple[LlmEngine, Mapping[str, Any]]:
 
 
 def _unknown(probes: Probes) -> InvalidInput | DeviceLost:
-    """Return why no engine is recognised: it needs a key, is not ready, or is another program."""
+    """Return the error for an unrecognised server: it needs a key, is not ready, or is another program."""
     for path, error in probes.refused.items():
         if closed := probes.closed(path):
             return InvalidInput(closed, hint=KEY_HINT)
@@ -216,7 +218,7 @@ def _unknown(probes: Probes) -> InvalidInput | DeviceLost:
 
 
 def _models(probes: Probes, engine: LlmEngine, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models that are served; none for an engine without such a list, or behind a key."""
+    """Return the served models; empty if the engine has no list of models, or the list needs a key."""
     listed = [one.get("id") for one in _listed(probes)] or [about.get("model_id")]
     models = [str(name) for name in listed if name]
     if engine.completions and not models and not probes.closed(MODELS):
@@ -228,7 +230,7 @@ def _models(probes: Probes, engine: LlmEngine, about: Mapping[str, Any]) -> tupl
 
 
 def _knobs(probes: Probes) -> tuple[Knob, ...]:
-    """Return the knobs that our proxy offers; none where the engine itself answers."""
+    """Return the knobs that our proxy offers; empty if the engine itself answers."""
     try:
         return KnobsReply.model_validate(probes.object(KNOBS)).space().knobs
     except ValidationError:
@@ -236,10 +238,11 @@ def _knobs(probes: Probes) -> tuple[Knob, ...]:
 
 
 def _listed(probes: Probes) -> list[Mapping[str, Any]]:
+    """Return the entries of the list of models."""
     listed = probes.object(MODELS).get("data")
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _first(probes: Probes) -> Mapping[str, Any]:
-    """Return the first model that is listed; empty for none."""
+    """Return the first listed model; empty if none is listed."""
     return next(iter(_listed(probes)), {})

@@ -1,4 +1,4 @@
-"""Engines that serve language models: how each is recognised, and the names of its metrics.
+"""Engines that serve language models: the marks that identify each, and the names of its metrics.
 
 Names are those of each engine's source, with its release or commit (docs/llm.md); only llama.cpp was run
 to compare. Of several names of one metric the newest comes first.
@@ -17,12 +17,12 @@ IGNORE_END: Mapping[str, object] = MappingProxyType({"ignore_eos": True})
 class LlmEngine:
     """One engine.
 
-    An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
-    list of models must name that owner, too. `histograms` are the names by metric (`latency`, `ttft`,
-    `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that are decoded. `watch`
-    says why the traffic of an engine without histograms cannot be measured, `enable` what makes a server
-    show its metrics; a `lazy` one shows a metric only after the first request. `proxied`: our proxy may
-    answer in its place.
+    An answer of one of `probes` that is a JSON object with all of `keys` identifies the engine; with an
+    `owner`, the list of models must also name that owner. `histograms` are the names by metric
+    (`latency`, `ttft`, `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that
+    are decoded. `watch` is the reason why the traffic of an engine without histograms cannot be
+    measured; `enable` is the step that makes a server show its metrics. A `lazy` engine shows a metric
+    only after the first request. `proxied`: our proxy may answer in its place.
     """
 
     name: str
@@ -44,9 +44,9 @@ class LlmEngine:
     request: Mapping[str, object] = field(default_factory=dict)
     proxied: bool = False
     unloaded: tuple[str, str] = ("", "")
-    """The path and key of whether the model has left memory, or of the models in memory."""
+    """The path and key of a flag that the model has left memory, or of the list of models in memory."""
     unload_delay: str = ""
-    """Its flag for the seconds of idling until that, as a knob of our proxy."""
+    """Its flag for the idle time in s before the unload, as a knob of our proxy."""
 
 
 VLLM = LlmEngine(
@@ -145,4 +145,4 @@ OPENAI = LlmEngine(
     watch="jouletune has no names of its metrics",
 )
 ENGINES = (SGLANG, LLAMA_CPP, TGI, OLLAMA, TRITON, VLLM, OPENAI)
-"""In the order of the checks: the most particular mark first."""
+"""In the order of the checks: engines with the most specific marks first."""

@@ -1,4 +1,4 @@
-"""Requests of a generated load: when they arrive, how long their prompts and answers are."""
+"""Requests of a generated load: their arrivals, and the lengths of prompts and answers."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class RequestedLoad:
-    """What `--generate-load` asks for: a rate of arrivals, a number of callers, or a trace.
+    """The load of `--generate-load`: a rate of arrivals, a number of callers, or a trace.
 
-    `model` is needed where a server has several.
+    `model` is needed if a server has several models.
     """
 
     rate_per_s: float | None = None
@@ -89,7 +89,7 @@ class RequestedLoad:
         """Yield the tokens of prompt and answer of each body.
 
         Raises:
-            InvalidInput: the trace cannot be read, or has not the columns.
+            InvalidInput: the trace cannot be read, or lacks the columns.
         """
         if self.trace is not None:
             yield from _of_trace(self.trace)
@@ -116,6 +116,7 @@ class RequestedLoad:
 
 
 def _of_trace(file: Path) -> Sequence[tuple[int, int]]:
+    """Return the lengths of a trace's first requests. Raises InvalidInput."""
     try:
         with file.open(encoding="utf-8", newline="") as text:
             rows = [

@@ -1,4 +1,4 @@
-"""The service file of a model server: what `service:/PATH/FILE.toml` needs to measure it."""
+"""The service file of a model server, with which `service:/PATH/FILE.toml` measures it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def available(server: ServedModel, metric: str) -> str:
     """Return the name of a histogram that the server has; empty if the engine has no such metric.
 
     Raises:
-        InvalidInput: the server shows it by no known name.
+        InvalidInput: the server does not show it under any of the engine's names.
     """
     names = server.engine.histograms.get(metric, ())
     there = declared(server.text, "histogram")
@@ -61,13 +61,13 @@ def available(server: ServedModel, metric: str) -> str:
 
 
 def shown_by(engine: LlmEngine) -> str:
-    """Return what to do for a server without metrics."""
+    """Return the next step for a server without metrics."""
     port = "give the server's own port if a proxy is in front"
     return f"{engine.enable}, or {port}" if engine.enable else port
 
 
 def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInput:
-    """Return why a server does not show a metric: no metrics, no request yet, or another name."""
+    """Return the error for a missing metric: no metrics at all, no request yet, or another name."""
     engine, named = server.engine, " or ".join(map(repr, names))
     instead = f"; or {LOAD_HINT}" if engine.completions else ""
     if server.silent:
@@ -89,7 +89,7 @@ def _without(server: ServedModel, kind: str, names: Sequence[str]) -> InvalidInp
 
 
 def _counts(server: ServedModel, kind: str, name: str) -> bool:
-    """Return whether a server shows a metric; False where it shows none at all, or none yet.
+    """Return whether a server shows a metric; False if it shows no metrics, or none yet.
 
     Raises:
         InvalidInput: it has the metric by another name.
@@ -110,6 +110,7 @@ def _lines(
     bodies: Path | None,
     good: Mapping[str, float],
 ) -> Iterator[str]:
+    """Yield the lines of the file. Raises InvalidInput."""
     engine = server.engine
     yield f"# {engine.title} {server.version}; names as of {engine.title} {engine.version}".rstrip()
     yield f"name = {to_toml(engine.name)}"
@@ -144,6 +145,7 @@ def _knob(knob: Knob) -> Iterator[str]:
 
 
 def _process(process: LlmProcess) -> Iterator[str]:
+    """Yield `[process]`."""
     yield "\n[process]"
     if process.unit:
         yield f"unit = {to_toml(process.unit)}"
@@ -205,4 +207,5 @@ def _sent(
 
 
 def _trace(file: Path) -> str:
+    """Return the key `trace`."""
     return f"trace = {to_toml(str(file))}"
