@@ -255,7 +255,7 @@ class Measurer:
                 if limit is not None:
                     return limit
             if window.seconds >= length / 2.0 and window.foreign() > self.foreign_share:
-                return None  # spoilt already: no reason to measure it to its end
+                return None  # already spoilt, so it is not measured to its end
             full = window.seconds >= length * (1.0 - 1e-6)
             longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
             if longest or (full and not _too_little(ask, estimates, items, self.target.quantities)):

@@ -18,7 +18,7 @@ from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
 READS = 5
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
-"""An effect must exceed 4 standard errors, uncertain with few parts, and 2 %. Ours."""
+"""The least effect, in standard errors (uncertain from few parts) and as a share. Our choice."""
 Estimates = Mapping[str, Estimate]
 
 

@@ -176,7 +176,7 @@ class RestartsWorkload(Protocol):
     """An actuator of a device whose changes restart the workload; it waits for the first answer."""
 
     def restarts(self, workload: Side) -> None:
-        """Take note of the workload."""
+        """Store the workload, whose answer a change then waits for."""
         ...
 
 

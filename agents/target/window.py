@@ -43,7 +43,8 @@ from tuner.core import (
 
 SECONDS = "seconds"
 MOST_SUSPENDED_S = 0.1
-"""Two clocks that are read one after the other differ by less."""
+"""A shorter suspension in s is not counted, as two clocks that are read in turn differ by less than
+this."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
 SIZES = 0.5
 """Standard deviation of one request's energy due to its size, as a share of the mean. In a window of

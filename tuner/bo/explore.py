@@ -77,7 +77,8 @@ class Rules:
 
     def __init__(self, search: Search) -> None:
         self.search, self.view, self.best = search, search.view, search.incumbent
-        # The price of a violation during the first trials: half as good odds are enough.
+        # The price of a violation during the first trials: half of the usual odds to keep the limits
+        # are enough.
         self.bold = search.caution.violation / 2.0
 
     def nothing_keeps(self) -> bool:
@@ -161,8 +162,8 @@ class Rules:
     def worthwhile(self) -> Try | None:
         """Return the row with the largest expected gain net of risk.
 
-        In a space of one ordered knob a quarter as good odds are enough: a window shows much about
-        everything beyond it, and small steps across a flat part would take most of the search.
+        In a space of one ordered knob a quarter of the usual odds is enough: a window informs about all
+        settings beyond it, and small steps across a flat part would take most of the search.
         """
         line = self.search.grid.named == (False,)
         violation = self.bold / 2.0 if line else self.search.caution.violation

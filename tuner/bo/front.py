@@ -84,7 +84,7 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     points = [*measured, *first.view.running, *promising.tolist()]
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
-    # From expected values, not measured ones: the front of one good trial has no extent.
+    # From expected values, not measured ones, as the front of one good trial is a single point.
     reference = infer_reference_point(_front(model.mean))
     places = torch.arange(len(points), dtype=torch.float64)[:, None]
     # Without this BoTorch compiles a C++ kernel here, and waits without end if another compilation of

@@ -28,7 +28,7 @@ PLACE = (
     _option("token_file", TokenFile, None),
     _option("db", Db, ""),
 )
-"""The options of each of these verbs."""
+"""The options that name the tuner or the database, which every verb here has."""
 WATCH = _option("watch", Watch, False)
 
 

@@ -139,7 +139,7 @@ class Ids:
         if tuner:
             file = given.get("--token-file") or self._environ.get(PLACE["--token-file"], "")
             return self._cached(kind, tuner, file)
-        # Not imported for a tuner: it takes a third of the time.
+        # Imported only for a database, as it takes a third of the time.
         from db.names import sqlite_names
 
         return sqlite_names(db or self._last_run(), kind)

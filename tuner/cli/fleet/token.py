@@ -14,7 +14,7 @@ from tuner.moments import when
 from tuner.wire import TOKEN_DAYS, NewToken, TokenDraft
 
 RoleName = Literal["viewer", "operator", "admin", "grid"]
-"""`tuner.core.AccessRole` of people."""
+"""The values of `tuner.core.AccessRole` that people can have."""
 
 
 @with_api()
