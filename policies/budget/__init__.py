@@ -1,1 +1,1 @@
-"""Division of a group's watts among its members."""
+"""Policies that divide a group's watts among its members."""

@@ -1,11 +1,12 @@
-"""A group's watts divided by what a watt is worth where: limits first, then throughput.
+"""Divide a group's watts by the worth of a watt at each member: limits first, then throughput.
 
-Every member keeps its floor. What is above the floors goes to the limits, the highest priority first and
-among equals the cheapest first, so that of each priority as many limits are kept as can be. What is left
-goes where a watt adds the most throughput: along the concave envelope of each member's curve, then with
-exchanges on the curves themselves. Throughput is a share of the member's own at its highest cap: items of
-different workloads have no common unit. This is the multiple-choice knapsack problem (Sinha and Zoltners,
-1979), whose linear relaxation the envelope solves; the exchanges are our own.
+Every member keeps its floor. The watts above the floors go first to the limits of studies: the highest
+priority first, and within a priority the cheapest first, so that as many limits as possible are kept. The
+remaining watts go to the members where a watt adds the most throughput: first along the concave envelope of
+each member's curve, then by exchanges on the curves themselves. Throughput is a share of the member's
+throughput at its highest cap, since items of different workloads have no common unit. This is the
+multiple-choice knapsack problem (Sinha and Zoltners, 1979), whose linear relaxation the envelope solves;
+the exchanges are our own.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from tuner.errors import InvalidInput
 
 CLOSE_W = 1e-9
 MOST_EXCHANGING = 24
-"""In groups of more members no pair of caps is exchanged: what the envelope leaves is below 1 % there."""
+"""Groups with more members exchange no watts between pairs: the envelope is within 1 % of the best
+there."""
 
 
 @dataclass(frozen=True)
 class BudgetMember:
-    """A device as its group divides watts: its range of caps, and what it does at which.
+    """A device of a group, with its range of caps and its throughput at each.
 
-    `front` has measured watts and throughput, in any unit; empty where nothing was measured. `needs_w` is
-    the least cap at which all limits of its study are kept: None where it has no limit, `inf` where no cap
-    keeps them. A higher `priority` keeps its limits longer. With `lent` it is being measured: it has what
-    the limits of the others leave.
+    `front` has pairs of measured watts and throughput, in any unit; empty if nothing was measured.
+    `needs_w` is the least cap at which all limits of its study are kept: None if it has no limit, `inf` if
+    no cap keeps them. A member of higher `priority` keeps its limits longer. A `lent` member is being
+    measured: it gets the watts that the limits of the others leave.
 
     Raises:
-        InvalidInput: the floor is above the highest cap, or one of them is no power.
+        InvalidInput: the floor is negative or above the highest cap, or the highest cap is not finite.
     """
 
     name: str
@@ -55,10 +57,10 @@ class BudgetMember:
 
     @cached_property
     def curve(self) -> tuple[tuple[float, float], ...]:
-        """Watts and share of its full throughput, rising, from the floor to the highest cap.
+        """The pairs of watts and share of full throughput, rising, from the floor to the highest cap.
 
-        Between two measured points the share is on the line between them. Below the first it falls to 0
-        at 0 W; no cap above the last adds anything.
+        Between two measured points the share is linear. Below the first point it falls to 0 at 0 W; above
+        the last point it stays the same.
         """
         points = [(0.0, 0.0)]
         for watts, rate in sorted(self.front):
@@ -77,11 +79,11 @@ class BudgetMember:
         return tuple(shares)
 
     def share(self, cap_w: float) -> float:
-        """Return the share of its full throughput at a cap."""
+        """Return the share of the member's full throughput at a cap in watts."""
         return _on(self.curve, cap_w)
 
     def kept(self, cap_w: float) -> bool:
-        """Return whether a cap keeps its limits."""
+        """Return whether a cap in watts keeps all limits of the member's study."""
         return self.needs_w is None or cap_w >= self.needs_w - CLOSE_W
 
 
@@ -89,9 +91,9 @@ class BudgetMember:
 class Division:
     """A cap in watts for each member, by name.
 
-    `broken` members cannot keep their limits, the highest priority first. `uniform` ones have no front:
-    each gets the same part of its own range. `missing_w` are the watts by which the floors exceed the
-    budget; 0 where they fit.
+    `broken` members cannot keep their limits; those of the highest priority are first. `uniform` members
+    have no front: each gets the same part of its range. `missing_w` is the power in watts by which the
+    floors exceed the budget; 0 if they fit.
     """
 
     caps_w: Mapping[str, float]
@@ -101,7 +103,7 @@ class Division:
 
 
 def divide(members: Sequence[BudgetMember], budget_w: float) -> Division:
-    """Return each member's cap, in watts: their sum is at most the budget where the floors fit in it."""
+    """Return each member's cap in watts. The sum is at most the budget if the floors fit in the budget."""
     caps = {m.name: m.floor_w for m in members}
     left = budget_w - math.fsum(caps.values())
     uniform = tuple(m.name for m in members if not m.front)
@@ -115,7 +117,7 @@ def divide(members: Sequence[BudgetMember], budget_w: float) -> Division:
 
 
 def _keep_limits(members: Sequence[BudgetMember], caps: dict[str, float], left: float) -> float:
-    """Raise as many members as can be to the cap that keeps their limits; return the watts left."""
+    """Raise as many members as possible to the cap that keeps their limits; return the remaining watts."""
     wanting = [
         (-m.priority, m.needs_w - m.floor_w, m.name)
         for m in members
@@ -129,7 +131,7 @@ def _keep_limits(members: Sequence[BudgetMember], caps: dict[str, float], left: 
 
 
 def _lend(members: Sequence[BudgetMember], caps: dict[str, float], left: float) -> float:
-    """Raise members that are being measured as far as can be; return the watts left."""
+    """Raise the members that are being measured as far as possible; return the remaining watts."""
     for member in members:
         if member.lent:
             more = min(left, member.most_w - caps[member.name])
@@ -139,7 +141,7 @@ def _lend(members: Sequence[BudgetMember], caps: dict[str, float], left: float) 
 
 
 def _share_uniformly(members: Sequence[BudgetMember], caps: dict[str, float], left: float) -> None:
-    """Give members without a front the part of their range that all would get."""
+    """Give members without a front the part of their range that they would get if all got the same part."""
     span = math.fsum(m.most_w - caps[m.name] for m in members)
     part = min(1.0, left / span) if span > 0.0 else 0.0
     for member in members:
@@ -150,7 +152,7 @@ def _share_uniformly(members: Sequence[BudgetMember], caps: dict[str, float], le
 def _raise_by_worth(
     members: Sequence[BudgetMember], caps: dict[str, float], budget_w: float
 ) -> None:
-    """Spend what is left where a watt adds the most."""
+    """Give the remaining watts to the members with a front where a watt adds the most throughput."""
     measured = [m for m in members if m.front]
     left = budget_w - math.fsum(caps.values())
     base = dict(caps)
@@ -175,10 +177,10 @@ def _exchange(
     caps: dict[str, float],
     budget_w: float,
 ) -> None:
-    """Move watts between two members as long as that adds throughput; none goes below its base.
+    """Move watts between two members while this adds throughput; no member goes below its base.
 
-    A pair's sum of shares is piecewise linear in what one of them has, so its best lies at a corner of one
-    of the two curves.
+    The sum of a pair's shares is piecewise linear in the watts of one member, so its maximum is at a corner
+    of one of the two curves.
     """
     for _ in range(len(members)):
         gained = 0.0
@@ -202,7 +204,7 @@ def _best_pair(
     caps: dict[str, float],
     spare_w: float,
 ) -> float:
-    """Divide the watts of two members, and the spare ones, as well as can be; return what that adds."""
+    """Divide the watts of two members, and the spare watts, in the best way; return the added share."""
     total = caps[one.name] + caps[other.name] + spare_w
     low = max(base[one.name], total - other.most_w)
     high = min(one.most_w, total - base[other.name])
@@ -222,7 +224,7 @@ def _best_pair(
 
 
 def _envelope(member: BudgetMember, from_w: float) -> list[tuple[float, float]]:
-    """Return the least concave curve above a member's own, from a cap on: watts and shares."""
+    """Return the least concave curve above a member's curve, from a cap on, as watts and shares."""
     hull: list[tuple[float, float]] = []
     above = [p for p in member.curve if p[0] > from_w + CLOSE_W]
     for point in [(from_w, member.share(from_w)), *above]:
@@ -241,7 +243,7 @@ def _below(
 
 
 def _on(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Return the height of a line through points at a place; beyond its ends, that of the end."""
+    """Return the value at `at` of the line through some points; beyond the ends, the value at the end."""
     place = bisect_right(points, (at, math.inf))
     if place == 0:
         return points[0][1]

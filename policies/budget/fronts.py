@@ -1,4 +1,4 @@
-"""A device's front of power against throughput or latency, from the trials of its studies."""
+"""The front of a device's power against throughput or latency, from the trials of its studies."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tuner.core import (
 )
 
 VARIES = 1.05
-"""Throughput that varies by less than this factor is the load's, not the device's: our choice."""
+"""A throughput that varies by less than this factor is set by the load, not by the device: our choice."""
 LEAST_POINTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PowerFront:
-    """Watts and throughput of settings that none other beats, rising; empty where too few were measured.
+    """The watts and throughput of the Pareto-optimal settings, rising; empty if too few were measured.
 
-    `needs_w` is the least power at which all limits of the study were kept; None without a limit, `inf`
-    where no measured setting kept them. `metric` is the source of the throughput.
+    `needs_w` is the least power in watts at which all limits of the study were kept: None without a limit,
+    `inf` if no measured setting kept them. `metric` is the metric from which the throughput is computed.
     """
 
     points: tuple[tuple[float, float], ...] = ()
@@ -36,10 +36,10 @@ class PowerFront:
 
 
 def front_of(past: Past) -> PowerFront:
-    """Return the front that a study's trials show.
+    """Return the front of a study's trials.
 
-    Throughput is `throughput_per_s` where it varies with the setting. Under a load that does not reach the
-    device's capacity it is one over the first latency that the study limits or measured.
+    The throughput is `throughput_per_s` if that varies with the setting. Under a load below the device's
+    capacity it is the inverse of the first latency that the study limits or, without a limit, measured.
     """
     study, evidence = past.study, past.evidence
     power = called(POWER, study.quantities)
@@ -68,7 +68,7 @@ def front_of(past: Past) -> PowerFront:
 
 
 def _metric(past: Past, shown: Sequence[Mapping[str, Estimate]]) -> str:
-    """Return the metric of throughput; empty where none was measured."""
+    """Return the metric from which the throughput is computed; empty if none was measured."""
     declared = past.study.quantities
     capacity = called(CAPACITY, declared)
     rates = [e[capacity].mean for e in shown if capacity in e and e[capacity].mean > 0.0]

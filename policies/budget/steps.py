@@ -1,8 +1,8 @@
-"""The next caps of a group: what is sent to each member, so that nothing ever exceeds the budget.
+"""Plan the next caps to send to each member of a group, so that the group never exceeds its budget.
 
-Lower first, then raise: a cap is raised only into watts that every other member has given up and
-acknowledged. A schedule sent ahead only lowers; what a later step allows more is given when its time has
-come. A member that does not answer keeps what it may draw, and the others give it up.
+Caps are lowered first and raised later: a cap is raised only by watts that other members have given up and
+acknowledged. A schedule that is sent ahead only lowers caps; a raise is sent when its time has come. A
+member that does not answer is counted with the most that it may draw, and the others give up that much.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from policies.budget.division import BudgetMember, Division, divide
 from tuner.core import LATE_S, CapSchedule, CapStep, MemberPower
 
 ANSWER_S = 3.0
-"""A member that has not acknowledged its caps for so long counts as unreachable: the others give more."""
+"""A member that has not acknowledged its caps for this time in seconds counts as unreachable: the other
+members give up more watts."""
 SILENT_S = 30.0
-"""A member that has not asked for so long counts as unreachable. Agents ask every ten seconds."""
+"""A member that sent no request for this time in seconds counts as unreachable. Agents poll every 10 s."""
 LEAST_W = 0.5
-"""A cap is not raised by less: our choice."""
+"""The least increase of a cap, in watts: our choice."""
 EXACT_W = 1e-6
-"""A cap is lowered by more than this: what rounds up at each member is above the budget of the group."""
+"""A cap is lowered if it is too high by more watts than this: members round, and the sum must fit."""
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member as its group knows it: what it can do, and what it may draw.
+    """A member of a group: its device, and the power that it may draw.
 
-    `sent_s` is when the oldest schedule without an answer was sent; None where all were acknowledged.
+    `sent_s` is the time at which the oldest schedule without an answer was sent; None if all were
+    acknowledged.
     """
 
     device: BudgetMember
@@ -36,7 +38,7 @@ class GroupMember:
     sent_s: float | None = None
 
     def reachable(self, now_s: float) -> bool:
-        """Return whether it can be expected to follow a change now."""
+        """Return whether the member is expected to follow a change now."""
         waits = self.sent_s is not None and now_s - self.sent_s > ANSWER_S
         here = now_s - self.power.heard_s <= SILENT_S and not self.power.silent(now_s)
         return here and not waits
@@ -44,10 +46,10 @@ class GroupMember:
     def answered(
         self, at_s: float, revision: int, *, most_w: float = 0.0, joined: bool = True
     ) -> GroupMember:
-        """Return it with its host's answer: the revision it has, and the most watts it has before that.
+        """Return the member with its host's answer: its revision, and `most_w`, its highest cap till then.
 
-        An answer may be old: what was acknowledged before counts on until that or a later revision is
-        acknowledged again.
+        An answer may be old. If its revision is older than the acknowledged one, the acknowledged schedule
+        counts as sent until its revision or a later one is acknowledged again.
         """
         power = self.power.heard(at_s, revision, most_w=most_w, member=joined)
         if revision < self.power.acknowledged.revision:
@@ -60,7 +62,7 @@ class GroupMember:
         return self.power.sent[-1] if self.power.sent else self.power.acknowledged
 
     def watts(self, at_s: float, now_s: float) -> float:
-        """Return the most watts that it may draw at a time; one that answers now will answer then."""
+        """Return the most watts that the member may draw at a time, if it answers then as it does now."""
         power = self.power
         if self.reachable(now_s):
             power = replace(power, heard_s=max(power.heard_s, at_s))
@@ -69,10 +71,11 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What a group does now: its division, and the schedules to send, by member.
+    """The next actions of a group: its division, and the schedules to send, by member.
 
-    `unreachable` members draw what they may; `drawn_w` is the most that all may draw, `missing_w` how much
-    of it is above the budget and cannot be lowered.
+    `unreachable` are the members that do not answer. `drawn_w` is the most power in watts that all members
+    may draw. `missing_w` is the power above the budget that cannot be lowered: floors and unreachable
+    members.
     """
 
     division: Division
@@ -84,7 +87,11 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class _Epoch:
-    """A time from which on a budget is in force, and the caps that divide it."""
+    """A step of the budget, and the caps that divide it.
+
+    `at_s` is its time and `by_s` the time at which the caps must be kept. `if_all_answer` is the division
+    if the unreachable members come back.
+    """
 
     at_s: float
     by_s: float
@@ -98,8 +105,8 @@ def plan_group(
 ) -> GroupPlan:
     """Return the next schedules of a group.
 
-    `budget` has times in seconds and watts, in order: the step in force now, then those known ahead. A
-    step counts from `LATE_S` after its time.
+    `budget` has pairs of a time in seconds and watts, in order: the step in force now, then the later steps
+    that are known. A step counts from `LATE_S` after its time.
     """
     reach = [m for m in members if m.reachable(now_s)]
     away = [m for m in members if not m.reachable(now_s)]
@@ -110,10 +117,10 @@ def plan_group(
         above = math.fsum(m.watts(by_s, now_s) for m in members) > watts + LEAST_W
         division = divide([m.device for m in reach], left)
         if away and above and not epochs:
-            # No time for a second refusal: all that answer go to the floor, and are raised once it fits.
+            # No time for a second refusal: all reachable members go to the floor, until the sum fits.
             division = replace(division, caps_w={m.device.name: m.device.floor_w for m in reach})
         of_all = division
-        if away:  # of several that are away each may come back alone
+        if away:  # each of several unreachable members may come back alone
             of_all = divide([m.device for m in members], watts if len(away) == 1 else 0.0)
         epochs.append(_Epoch(at_s, by_s, watts, division, of_all))
     drawn = [math.fsum(m.watts(e.by_s, now_s) for m in members) for e in epochs]
@@ -159,9 +166,10 @@ def without_raises(plan: GroupPlan, members: Mapping[str, GroupMember], now_s: f
 def _steps(
     member: GroupMember, epochs: Sequence[_Epoch], now_s: float, spare_w: float, *, lowers: bool
 ) -> tuple[CapStep, ...]:
-    """Return the steps to send to a member; none where it has them, or must wait.
+    """Return the steps to send to a member; empty if it has them already, or must wait.
 
-    One that is unreachable is sent what it may have once it is back, so that it never needs to be lowered.
+    An unreachable member is sent the caps that it may have when it is back, so that it need not be lowered
+    then.
     """
     name, floor = member.device.name, member.device.floor_w
     goals = [
@@ -185,7 +193,7 @@ def _steps(
 
 
 def _same(member: GroupMember, steps: Sequence[CapStep], now_s: float) -> bool:
-    """Return whether the last schedule that was sent has no higher caps, nor much lower ones."""
+    """Return whether the last sent caps are at most those of `steps`, and lower by less than `LEAST_W`."""
     if not member.power.member and not member.power.sent:
         return False
     latest, floor = member.latest(), member.device.floor_w
@@ -198,18 +206,20 @@ def _same(member: GroupMember, steps: Sequence[CapStep], now_s: float) -> bool:
 
 
 def _at(schedule: CapSchedule, at_s: float, floor_w: float) -> float:
+    """Return the cap of a schedule at a time, in watts; the floor if it has none."""
     step = schedule.step(at_s)
     return floor_w if step is None else max(floor_w, step.cap_w)
 
 
 def _cap_w(member: GroupMember, now_s: float) -> float | None:
-    """Return the cap that a member was sent last, None for one that has not joined."""
+    """Return the cap, in watts, that a member was sent last; None if it has not joined."""
     if not member.power.member and not member.power.sent:
         return None
     return _at(member.latest(), now_s, member.device.floor_w)
 
 
 def _revision(member: GroupMember) -> int:
+    """Return the highest revision that a member was sent or has acknowledged."""
     return max(s.revision for s in (member.power.acknowledged, *member.power.sent))
 
 

@@ -1,4 +1,4 @@
-"""Measures a device's front of power for its budget: some caps in order, and none is held."""
+"""Measure a device's power front for its budget: some settings in order, none of which is held."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait, setting_key
 
 BASELINE_WINDOWS = 2
-"""Windows of the baseline beside the trials of a study; each further one takes the place of a trial."""
+"""The baseline windows that do not count as trials of a study; each further one replaces a trial."""
 REPEATED = frozenset({TrialState.CONTAMINATED, TrialState.INCONCLUSIVE})
 
 
 class PowerSweep:
-    """Tries each setting of the study once, all knobs at the same part of their values.
+    """Tries settings once each, with all knobs at the same fraction of their lists of values.
 
-    Where windows are left a disturbed one is repeated. The end is the baseline: the study looks for no
-    setting to hold. `tuner.service.budgets` stops it then.
+    A disturbed window is repeated if trials are left. The result is the baseline, since the study does not
+    search for a setting to hold; `tuner.service.budgets` then stops it.
     """
 
     heeds = frozenset({"objective", "constraints"})
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return the next setting, or the baseline at the end."""
+        """Return the next setting to try; at the end the baseline."""
         study, baseline = past.study, past.study.baseline
         if past.limits is None:
             return Wait("the baseline has not been measured yet")
@@ -41,7 +41,7 @@ class PowerSweep:
 
 
 def _diagonal(past: Past) -> Iterator[Setting]:
-    """Yield settings from the first value of every knob to the last; all where the space lists them."""
+    """Yield settings from the first value of every knob to the last, or all settings of a listed space."""
     space = past.study.space
     if space.only:
         yield from space.only
