@@ -1,11 +1,11 @@
 """Interference: instances that run side by side are slower than each is alone.
 
 Packrat (arXiv 2311.18174) plans with solo profiles. It explains the difference by clocks that fall
-under vector load (about 15 %) and by memory bandwidth, and has no term for it. This one is ours:
-with every thread of the machine busy an instance takes `share` longer, and proportionally less when
-only some of the other threads are. It is one number, learned from few windows and shrunk towards
-zero. On the eight plans that the authors published for ResNet-50 (16 threads) it is 0.31, and
-predicts the plans left out of its fit to 1.8 % in the median and 5.2 % at most.
+under vector load (about 15 %) and by memory bandwidth, and has no term for it. The term here is ours:
+if all other threads of the machine are busy, an instance takes `share` longer, and proportionally less if
+only some of them are. `share` is one number, learned from few windows and shrunk towards zero. On the
+eight plans that the authors published for ResNet-50 (16 threads) it is 0.31. It predicts plans left out of
+the fit with an error of 1.8 % in the median and 5.2 % at most.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from policies.packrat.profile import Profile
 
 PRIOR_SD = 0.15
-"""The prior deviation of the slowdown: the size that the paper reports."""
+"""The prior standard deviation of `share`: the slowdown that the paper reports."""
 MODEL_SD = 0.05
-"""The deviation of one plan's slowdown from the line, apart from measurement errors: our guess."""
+"""The standard deviation of a plan's slowdown from the model, without measurement errors: our guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanWindow:
-    """A measured plan of like instances: `latency_s` is the slowest one's time for its batch."""
+    """A measured plan of equal instances; `latency_s` is the slowest instance's time for its batch."""
 
     instances: int
     threads: int
@@ -36,11 +36,11 @@ class PlanWindow:
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Latency is multiplied by 1 + share · (others' busy threads) / `cores`.
+    """The model by which a latency is multiplied by 1 + share · (other busy threads) / `cores`.
 
-    `windows` is the number of windows in the fit. `errors` are |predicted − measured| / measured of
-    each plan by a correction fitted without that plan; empty while there are fewer than two plans.
-    `stderr` is that of the share: `PRIOR_SD` without any window.
+    `windows` is the number of windows in the fit. `errors` are |predicted − measured| / measured of each
+    plan, predicted by a fit without that plan; empty for fewer than two plans. `stderr` is the standard
+    error of the share; it is `PRIOR_SD` without windows.
     """
 
     share: float
@@ -50,7 +50,7 @@ class Interference:
     stderr: float = 0.0
 
     def slowdown(self, own: int, busy: int) -> float:
-        """Return the factor for an instance with `own` of the `busy` threads."""
+        """Return the factor on the latency of an instance with `own` of the `busy` threads."""
         return 1.0 + self.share * max(0, busy - own) / self.cores
 
     def doubt(self, own: int, busy: int) -> float:
@@ -60,15 +60,16 @@ class Interference:
 
     @property
     def error_median(self) -> float | None:
-        """The median error on plans that were not used to fit, None where none could be left out."""
+        """The median error on plans left out of the fit; None with fewer than two plans."""
         return statistics.median(self.errors) if self.errors else None
 
 
 def fit(profile: Profile, windows: Sequence[PlanWindow], cores: int) -> Interference:
-    """Fit the correction to windows of several instances whose cell was profiled alone.
+    """Fit the model to windows of several instances whose cell was profiled alone.
 
-    Ridge regression of the slowdown minus one on the share of busy threads that belong to others,
-    never below zero. Windows of one instance, or of a cell without a solo point, are ignored.
+    The fit is a ridge regression of the slowdown minus one on the share of the cores that other instances
+    keep busy; the result is at least zero. Windows of one instance, or of a cell without a profile point,
+    are ignored.
     """
     useful = [w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points]
     plans = sorted({(w.instances, w.threads, w.batch) for w in useful})

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def least_bottleneck(
     costs: Mapping[Cell, float], threads: int, batch: int, most: int, *, pad: bool
 ) -> list[Cell] | None:
-    """Return the cells whose greatest cost is least; None where none make up the batch.
+    """Return the cells whose greatest cost is least; None if no cells make up the batch.
 
-    At most `most` cells of `threads` threads in all, with exactly `batch` items, or with `pad` at
-    least the given number. Among equals the fewest cells win, then the fewest threads.
+    There are at most `most` cells, with at most `threads` threads in all, and exactly `batch` items; with
+    `pad`, at least `batch` items. Of equal solutions the one with the fewest cells wins, then the one with
+    the fewest threads.
     """
     levels = sorted(set(costs.values()))
 
@@ -39,7 +40,7 @@ def least_bottleneck(
 
 
 def _needs(costs: Mapping[Cell, float], level: float) -> dict[int, int]:
-    """Return for each batch size the fewest threads that keep the level: more have no benefit."""
+    """Return for each batch size the fewest threads whose cost is at most `level`; more do not help."""
     needs: dict[int, int] = {}
     for (threads, items), cost in costs.items():
         if cost <= level:
@@ -50,9 +51,9 @@ def _needs(costs: Mapping[Cell, float], level: float) -> dict[int, int]:
 def _fewest(
     needs: Mapping[int, int], threads: int, batch: int, most: int, *, pad: bool
 ) -> list[Cell] | None:
-    """Return the fewest cells, on the fewest threads, that make up the batch.
+    """Return the fewest cells, on the fewest threads, that make up the batch; None if no cells do.
 
-    Layer n has, for each number of items, the fewest threads with which n cells hold that number.
+    Layer n has, for each number of items, the fewest threads on which n cells hold that number of items.
     """
     import numpy as np  # imported with the first plan only
 
@@ -88,17 +89,18 @@ def _walk(
 def least_sum(
     costs: Mapping[Cell, float], threads: int, most: int, span: tuple[int, int]
 ) -> list[Cell] | None:
-    """Return the cells with the least sum of costs; None where none reach the span.
+    """Return the cells with the least sum of costs; None if no cells reach the span.
 
-    At most `most` cells of `threads` threads in all; their items add up to a number in `span`, both
-    ends included. Costs may be negative. O(T · B) per cell that no other with as many items beats
-    in both threads and cost; times `most` if that is less than the threads.
+    There are at most `most` cells, with at most `threads` threads in all; their items add up to a number in
+    `span`, both ends included. Costs may be negative. The time is O(T · B) for each cell that no cell with
+    as many items beats in both threads and cost; it is `most` times that if `most` is less than the
+    threads.
     """
     import numpy as np
 
     first, size = span
     options = list(_undominated(costs, size))
-    count = 1 if most < min(threads, size) else 0  # is the number of cells a dimension of its own?
+    count = 1 if most < min(threads, size) else 0  # whether the cells are counted, too
     shape = (most * count + 1, size + 1)
     best = [np.full(shape, np.inf)]
     best[0][0, 0] = 0.0
@@ -132,7 +134,7 @@ def least_sum(
 
 
 def _undominated(costs: Mapping[Cell, float], size: int) -> Iterator[tuple[Cell, float]]:
-    """Yield the cells that cost less than every one with as many items and no more threads."""
+    """Yield the cells that cost less than every cell with as many items and at most as many threads."""
     cheapest: dict[int, float] = {}
     for (threads, items), cost in sorted(costs.items()):
         if items <= size and cost < cheapest.get(items, float("inf")):

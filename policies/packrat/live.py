@@ -1,6 +1,6 @@
-"""Read a study's windows for batches: profile, several instances side by side, and demands.
+"""Derive a profile, packings and demands from a study's windows.
 
-A closed loop that never waits keeps every batch full, so that a batch of an instance takes
+A closed loop without waits keeps every batch full, so a batch of an instance takes
 instances × batch_size / throughput. The number of requests in flight follows from Little's law
 (throughput × mean latency); larger batches than that cannot be filled, and are left out.
 """
@@ -25,20 +25,21 @@ from tuner.core import (
 )
 
 UNDER_WAY_ROOM = 1.15
-"""The factor on the requests in flight: those that are just arriving or leaving are not counted."""
+"""The factor on the requests in flight, for those that arrive or leave at the moment and are not
+counted."""
 KNOBS = ("instances", "threads", "batch_size")
 TIMES = ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms", "throughput_per_s")
-"""Objectives for which the shortest batch time is best."""
+"""The objectives for which the shortest batch time is the best."""
 
 
 def allowed(study: Study) -> dict[Group, Setting]:
-    """Return the settings that may be chosen; other knobs stay at their default.
+    """Return the settings that may be chosen, by packing; other knobs stay at their default.
 
-    A knob missing in the space counts as 1. All instances together have at most the threads that
-    one instance may have.
+    A knob that the space lacks counts as 1. All instances together have at most as many threads as one
+    instance may have, unless the space lists its settings.
 
     Raises:
-        InvalidInput: the space has none of the knobs, or one with values that are no counts.
+        InvalidInput: the space has none of the knobs, or a value of one is not an integer from 1 on.
     """
     space = study.space
     present = [k for k in space.knobs if k.name in KNOBS]
@@ -70,14 +71,14 @@ def allowed(study: Study) -> dict[Group, Setting]:
 
 
 def group_of(setting: Setting) -> Group:
-    """Return a setting's instances, threads and batch size, 1 for each that is missing."""
+    """Return the instances, threads and batch size of a setting; 1 for each that is missing."""
     return Group(*(int(setting.get(name, 1)) for name in KNOBS))
 
 
 def under_way(study: Study, evidence: Evidence) -> float | None:
-    """Return the number of requests in flight; None without a closed loop that shows it.
+    """Return the number of requests in flight at the baseline; None if unknown, or under an open loop.
 
-    The median latency replaces a mean of too few requests, as with slow models.
+    Without a mean latency, as with too few requests of a slow model, the median is used.
     """
     base = evidence.of(study.baseline)
     if base is None or any("arrival_rate_per_s" in t.ran_at for t in base.trials):
@@ -91,10 +92,10 @@ def under_way(study: Study, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The measurements of packings and the predictions for the others; less is always better.
+    """The values of the measured packings and the predictions for the others; less is always better.
 
-    By the latency of the batch. For another objective (CPU time, energy), by the objective itself:
-    then several instances are predicted to be as good as one alone.
+    The value is the latency of the batch. For another objective (CPU time, energy) it is the objective
+    itself; then several instances are predicted to be as good as one instance alone.
     """
 
     study: Study
@@ -104,7 +105,7 @@ class Outlook:
 
     @classmethod
     def of(cls, study: Study, evidence: Evidence, settings: Mapping[Group, Setting]) -> Outlook:
-        """Return the outlook from the evidence."""
+        """Return the outlook of a study from its evidence, with the interference fitted to it."""
         groups = {setting_key(setting): group for group, setting in settings.items()}
         measured = {
             groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
@@ -122,13 +123,13 @@ class Outlook:
 
     @property
     def timed(self) -> bool:
-        """Whether the objective is best with the shortest batch time."""
+        """Whether the shortest batch time is best for the objective."""
         objective = self.study.objective
         sensible = "maximize" if objective.metric == "throughput_per_s" else "minimize"
         return objective.metric in TIMES and objective.goal == sensible
 
     def shown(self, group: Group) -> float | None:
-        """Return the measurement of a packing, None without one."""
+        """Return the measured value of a packing; None if it was not measured."""
         candidate = self.measured.get(group)
         if candidate is None:
             return None
@@ -139,7 +140,7 @@ class Outlook:
         return None if estimate is None else self.study.objective.sign * estimate.mean
 
     def expected(self, group: Group) -> float | None:
-        """Return the measurement or the prediction of a packing; None while its cell is unknown."""
+        """Return the measured or predicted value of a packing; None if its cell was not measured."""
         shown = self.shown(group)
         if shown is not None or group.instances == 1:
             return shown
@@ -150,10 +151,9 @@ class Outlook:
         return alone * self.interference.slowdown(group.threads, busy)
 
     def at(self, group: Group, demand: int) -> float:
-        """Return the prediction of a packing for `demand` items that arrive together; infinite if unknown.
+        """Return the value of a packing for `demand` items that arrive together; infinite if unknown.
 
-        Items that do not fit take further rounds; a batch that is not filled counts as a smaller
-        one.
+        Items that do not fit take further rounds. A batch that is not filled counts as a smaller batch.
         """
         items = min(group.batch, demand)
         value = self.expected(Group(group.instances, group.threads, items))
@@ -163,12 +163,12 @@ class Outlook:
 
 
 def demands_within(requests: float) -> list[int]:
-    """Return the powers of two that these requests in flight can fill, within a seventh."""
+    """Return the batch sizes, powers of two, that these requests in flight can fill, within a seventh."""
     return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 
 def batch_point(group: Group, candidate: Candidate) -> ProfilePoint | None:
-    """Return the time of full batches from a candidate's windows, None without a throughput."""
+    """Return the time of a full batch from a candidate's windows; None without a throughput."""
     rate = candidate.estimates.get("throughput_per_s")
     if rate is None or rate.mean <= 0.0:
         return None

@@ -1,8 +1,8 @@
 """The best packing: the number of instances, and the threads and items of each.
 
 After Packrat (Bhardwaj, Phanishayee, Narayanan, Tarta and Stutsman, arXiv 2311.18174): a batch is
-split among instances that run together, and the slowest of them is its latency. Ours: cores may
-stay idle, memory may limit the instances, the profile may have gaps, and the aim may also be
+split among instances that run together, and its latency is that of the slowest instance. Our additions:
+cores may stay idle, memory may limit the instances, the profile may have gaps, and the aim may also be
 throughput or energy under a limit on the latency.
 """
 
@@ -20,18 +20,18 @@ from tuner.compat import StrEnum
 from tuner.core import InvalidInput, MetricUnavailable
 
 MOST_THREADS, MOST_ITEMS = 4096, 2**20
-"""Larger problems are refused: the tables would not fit into memory, and are not useful."""
+"""The largest problem: the tables of a larger one do not fit into memory, and have no use."""
 
 
 class Aim(StrEnum):
     """The quantity that a packing optimises."""
 
     LATENCY = "latency_s"
-    """Seconds until the whole batch is done: that of the slowest instance."""
+    """Seconds until the whole batch is done: the time of the slowest instance."""
     THROUGHPUT = "throughput_per_s"
     """Items per second of instances that run batch after batch, at most `batch` items at a time."""
     ENERGY = "energy_j"
-    """Joules per item of the batch, where the profile has them."""
+    """Joules per item of the batch, if the profile has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Group:
 class Packing:
     """Instances that run together, largest first, and their predictions from the profile.
 
-    `items` is the room for items: more than the batch where it had to be padded.
+    `items` is the room for items; it exceeds the batch if the batch had to be padded.
     """
 
     groups: tuple[Group, ...]
@@ -62,12 +62,12 @@ class Packing:
 
     @property
     def threads(self) -> int:
-        """The number of busy threads in all."""
+        """The number of busy threads of all instances."""
         return sum(g.instances * g.threads for g in self.groups)
 
     @property
     def items(self) -> int:
-        """The room for items."""
+        """The room for items in all instances."""
         return sum(g.instances * g.batch for g in self.groups)
 
 
@@ -84,11 +84,11 @@ class _Task:
     interference: Interference
 
     def seconds(self, cell: Cell, busy: int) -> float:
-        """Return the time of a cell while `busy` threads compute, its own included."""
+        """Return the seconds of a cell while `busy` threads compute, its own included."""
         return self.profile.points[cell].latency_s * self.interference.slowdown(cell[0], busy)
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells that fit into the threads and have a value of the aim."""
+        """Yield the cells that fit into the threads and have a value for the aim."""
         for cell, point in self.profile.points.items():
             metered = self.aim is not Aim.ENERGY or point.energy_j is not None
             if cell[0] <= self.threads and metered:
@@ -118,7 +118,7 @@ class _Task:
     def score(self, packing: Packing) -> tuple[float, int, float, int, int]:
         """Return the key to minimise: the aim, then shapes, latency, instances, threads.
 
-        Rounded to twelve digits, so that a sum in another order is no gain.
+        The aim is rounded to twelve digits, so that a sum in another order does not count as a gain.
         """
         aimed = packing.latency_s
         if self.aim is Aim.THROUGHPUT:
@@ -142,21 +142,20 @@ def best_packing(
 ) -> Packing:
     """Return the best packing of `batch` items on `threads` threads; exact for the given profile.
 
-    All instances run together on parts of the batch, and cores may stay idle. `mixed` allows
-    instances of different shapes; equal ones are preferred where they are as good.
-    `latency_limit_s` is for the slowest instance's time for its part (without any queueing),
-    `memory_bytes` for instances × memory of one. With an interference the latencies are those side
-    by side.
+    All instances run together on parts of the batch, and cores may stay idle. `mixed` allows instances of
+    different shapes; equal instances are preferred if they are as good. `latency_limit_s` limits the
+    slowest instance's time for its part (without queueing), `memory_bytes` the number of instances × the
+    memory of one. With `interference` the latencies are those of instances side by side.
 
-    The parts are profiled batch sizes that add up to the batch exactly, as in Packrat. Only where
-    no such sum fits is the batch padded: an instance runs fewer items than a profiled size at the
-    cost of that size. So a batch just below a power of two can be slower than the power of two;
-    Packrat's own load estimator only uses powers of two.
+    The parts are profiled batch sizes that add up to the batch exactly, as in Packrat. If no such sum fits,
+    the batch is padded: an instance runs fewer items than a profiled size at the cost of that size. So a
+    batch just below a power of two can be slower than the power of two; Packrat's own load estimator uses
+    powers of two only.
 
     Raises:
-        InvalidInput: threads, batch, limit or memory out of range, more threads than were profiled,
-            or nothing fits.
-        MetricUnavailable: energy is the aim and the profile has none.
+        InvalidInput: threads, batch, limit or memory are out of range, more threads are given than were
+            profiled, or nothing fits.
+        MetricUnavailable: energy is the aim, and the profile has no energy.
     """
     task = _Task(
         profile,
@@ -178,7 +177,7 @@ def best_packing(
 
 
 def _uniform(task: _Task, *, pad: bool) -> Iterator[Packing]:
-    """Yield every packing of equal instances that fits."""
+    """Yield every packing of equal instances that fits and keeps the limit on the latency."""
     for cell in task.cells():
         threads, items = cell
         room = min(task.threads // threads, task.most)
@@ -195,11 +194,11 @@ def _uniform(task: _Task, *, pad: bool) -> Iterator[Packing]:
 
 
 def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
-    """Yield packings that include the best of all.
+    """Yield packings of any shapes, among them the best one.
 
-    The speed of an instance depends on the number of busy threads, so each number is tried. A
-    packing with fewer threads is at least as fast as computed for that number, and comes up again
-    at its own number.
+    The speed of an instance depends on the number of busy threads, so each number is tried. A packing with
+    fewer threads than the number tried is at least as fast as computed for it, and is computed again for
+    its own number.
     """
     slowed = task.interference.share > 0.0
     best_s = math.inf
@@ -212,9 +211,9 @@ def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
 
 
 def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] | None:
-    """Return the best cells on at most `busy` threads, with the interference of all of them.
+    """Return the best cells on at most `busy` threads, with the interference of `busy` threads.
 
-    None where there are none, or where latency is the aim and none beat `best_s`.
+    None if no cells fit, or if latency is the aim and no cells beat `best_s`.
     """
     seconds = {cell: s for cell in task.cells() if (s := task.seconds(cell, busy)) <= task.limit_s}
     if task.aim is Aim.LATENCY:
@@ -226,7 +225,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
     if task.aim is Aim.THROUGHPUT:
         room = min(task.batch, task.most * task.profile.batches[-1])
         return least_sum(costs, busy, task.most, (1, room))
-    # A part larger than the whole batch holds all of it; no other part is needed.
+    # A part larger than the batch holds the whole batch, so it counts as a part of the batch's size.
     parts: dict[Cell, Cell] = {}
     for cell in sorted(costs, key=lambda c: (-costs[c], -c[1])):
         if pad or cell[1] <= task.batch:
@@ -241,7 +240,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
 
 
 def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
-    """Return the most instances within the memory and the threads. Raises InvalidInput for none."""
+    """Return the most instances within the memory and the threads. Raises InvalidInput: none fits."""
     if math.isinf(memory_bytes) and memory_bytes > 0.0:
         return threads
     if not memory_bytes > 0.0:
@@ -264,7 +263,7 @@ def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
 
 
 def _check(task: _Task) -> None:
-    """Raise InvalidInput for a problem without a solution whatever the profile's values are."""
+    """Raise InvalidInput or MetricUnavailable for a problem without a solution for any profiled times."""
     sizes = (("threads", task.threads, MOST_THREADS), ("batch", task.batch, MOST_ITEMS))
     for name, value, most in sizes:
         if not 1 <= value <= most:
@@ -294,7 +293,7 @@ def _may_fit(task: _Task) -> bool:
 
 
 def _nothing_fits(task: _Task) -> InvalidInput:
-    """Return the error with the reason why there is no packing."""
+    """Return the error of a problem without a packing, with the reason."""
     cause = f"no packing of {task.batch} items on {task.threads} threads"
     within = [cell for cell in task.profile.points if cell[0] <= task.threads]
     if not within:

@@ -32,11 +32,11 @@ from tuner.core import (
 from tuner.guard import silencing
 
 DEMAND = "requests_in_system"
-"""The load signal of the plan: the number of items that the load requests together."""
+"""The load signal of the plan: the number of requests in the system at once."""
 MOST_SETTINGS = 4
-"""The most settings of a plan beside the baseline: each is confirmed in four windows at least."""
+"""The most settings of a plan beside the baseline: each needs at least four confirming windows."""
 PROVEN = 2.0
-"""Standard errors by which a setting must beat the baseline before it is proposed."""
+"""The number of standard errors by which a setting must beat the baseline before it is proposed."""
 RETRIES = 2
 """The most attempts of a setting without a result."""
 
@@ -44,14 +44,14 @@ RETRIES = 2
 class Packrat:
     """Chooses instances, threads and batch size by batch demand, with equal instances only.
 
-    After Packrat (arXiv 2311.18174): profile, packing and power-of-two demands. Ours: points that
-    cannot matter are skipped, interference is learned, a row of the plan is proposed only where its
-    windows beat the baseline's, and neighbouring rows that differ little are merged. Results of
-    finished studies of similar devices are not used.
+    After Packrat (arXiv 2311.18174): profile, packing and power-of-two demands. Our additions: points that
+    cannot matter are skipped, interference is learned, a row of the plan is proposed only if its windows
+    beat the baseline's, and neighbouring rows that differ little are merged. Results of finished studies of
+    similar devices are not used.
     """
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return the next window, or the plan.
+        """Return the next setting to try, or the plan.
 
         Raises:
             InvalidInput: the space has none of the knobs instances, threads and batch_size.
@@ -84,7 +84,7 @@ class Packrat:
 
 
 def _given_up(setting: Setting, trials: Sequence[Trial]) -> bool:
-    """Return whether a setting failed, or gave no result in `RETRIES` attempts."""
+    """Return whether a setting failed, or had no result in `RETRIES` attempts."""
     own = [t for t in trials if t.tries(setting) and t.state is not TrialState.ABORTED]
     failed = any(t.state is TrialState.FAILED for t in own)
     return failed or (len(own) >= RETRIES and not any(t.state.evidence for t in own))
@@ -122,6 +122,8 @@ def _one_by_one(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
+    """The search of a study: its settings by packing, its demands, and the packings that are ruled out."""
+
     study: Study
     settings: Mapping[Group, Setting]
     packings: tuple[Group, ...]
@@ -130,13 +132,13 @@ class _Search:
     shut: Iterable[Group]
 
     def point(self, left: int) -> Try | None:
-        """Return the next point of the profile, None once it is good enough or its share is spent."""
+        """Return the next point of the profile; None if no point matters, or its trials are spent."""
         if left <= max(len(self.demands), self.study.terms.trials // 3):
             return None
         return self.profiled()
 
     def profiled(self) -> Try | None:
-        """Return the next point of the profile that may still matter."""
+        """Return the next point of the profile that may still matter; None if no point does."""
         cells = [c for c in self.open() if Group(1, *c) in self.settings]
         if not cells:
             return None
@@ -149,11 +151,11 @@ class _Search:
         )
 
     def grid(self) -> set[tuple[int, int]]:
-        """Return every cell of a packing."""
+        """Return the cells of all packings."""
         return {(g.threads, g.batch) for g in self.packings}
 
     def open(self) -> list[tuple[int, int]]:
-        """Return the cells that may still matter. Only times have bounds."""
+        """Return the cells that may still matter: for other objectives than times, all unmeasured cells."""
         groups = {*self.shut, *self.outlook.measured}
         closed = {(g.threads, g.batch) for g in groups if g.instances == 1}
         if self.outlook.timed:
@@ -161,7 +163,7 @@ class _Search:
         return sorted(self.grid() - closed)
 
     def check(self, left: int) -> Try | None:
-        """Return the packing of several instances with the largest predicted gain, if there is one."""
+        """Return the unmeasured packing with the largest predicted gain; None if none exceeds `MARGIN`."""
         gains: list[tuple[float, int, Group]] = []
         for demand in self.demands if left > 0 else ():
             usable = list(self.usable(demand))
@@ -180,11 +182,11 @@ class _Search:
         return Try(self.settings[group], self.reason(gain, demand, group), self.predicted(group))
 
     def rest(self, left: int) -> Try | None:
-        """Return further candidates where no measured one promises a gain.
+        """Return a further setting to try when no packing promises a gain; None if none is left.
 
-        First the points without a share so far. Then packings of an instance without a result
-        alone: beside a single thread other programs may have computed on the other cores, which a
-        packing fills itself.
+        First come the points of the profile beyond its share of trials. Then come packings of an instance
+        that had no result alone: other programs may have used the cores that it left idle, and a packing
+        fills these cores itself.
         """
         if left <= 0:
             return None
@@ -209,7 +211,7 @@ class _Search:
         )
 
     def usable(self, demand: int) -> Iterator[Group]:
-        """Yield the packings of a demand that have not failed and have broken no limit."""
+        """Yield the packings of a demand, without those that failed or broke a limit."""
         for group in self.packings:
             if group.instances * group.batch != demand or group in self.shut:
                 continue
@@ -218,7 +220,7 @@ class _Search:
                 yield group
 
     def reason(self, gain: float, demand: int, group: Group) -> str:
-        """Return why a packing is checked."""
+        """Return the reason for a check of a packing, with its predicted gain."""
         action = f"check {group.instances} instances in parallel for a demand of {demand}"
         than = f"{100 * gain:.0f} % better than the best so far"
         if math.isinf(gain):
@@ -235,7 +237,7 @@ class _Search:
         )
 
     def predicted(self, group: Group) -> dict[str, Prediction]:
-        """Return the predicted throughput of a packing, for an objective of times."""
+        """Return the predicted throughput of a packing; empty if the objective is not a time."""
         value = self.outlook.expected(group)
         point = self.outlook.points.get((group.threads, group.batch))
         if not self.outlook.timed or value is None or point is None:
@@ -247,7 +249,7 @@ class _Search:
     def done(self, evidence: Evidence, most: float) -> Done:
         """Return the plan: for each demand the best packing that is proven to beat the baseline.
 
-        Where the baseline breaks a limit no row may use it: then one setting for every demand.
+        If the baseline breaks a limit, no row may use it; then the plan has one setting for every demand.
         """
         fit = incumbent(self.study, evidence)
         if evidence.broken is not None and fit is not None:
@@ -264,7 +266,7 @@ class _Search:
                 spans.append((group, []))
             spans[-1][1].append(demand)
         rows = [
-            # Between this power of two and the next, so that hysteresis leaves both inside.
+            # Midway between two powers of two, so that hysteresis keeps each in its row.
             Row(1.5 * demands[-1], self.settings[group], self.gain(spans, k), float(demands[-1]))
             for k, (group, demands) in enumerate(spans)
         ]
@@ -276,7 +278,7 @@ class _Search:
         return Done(plan, why)
 
     def best(self, evidence: Evidence, demand: int) -> Group | None:
-        """Return the packing with the best measurement for a demand, None where none is proven."""
+        """Return the proven packing with the best value for a demand; None if no packing is proven."""
         proven = [
             g
             for g in self.usable(demand)
@@ -295,7 +297,7 @@ class _Search:
         return gain > max(PROVEN * math.hypot(base.stderr, own.stderr), MARGIN * abs(base.mean))
 
     def few(self, picked: set[Group]) -> set[Group]:
-        """Return at most `MOST_SETTINGS` settings, without those whose loss is small."""
+        """Return at most `MOST_SETTINGS` packings, without those whose removal costs at most `MARGIN`."""
         chosen = picked
         while chosen:
             losses = {g: self.loss(picked, chosen - {g}) for g in chosen}
@@ -306,7 +308,7 @@ class _Search:
         return chosen
 
     def loss(self, of: set[Group], without: set[Group]) -> float:
-        """Return the loss, as a share, of the demand that suffers most from fewer settings."""
+        """Return the greatest loss of a demand, as a share, with the packings `without` instead of `of`."""
         shares = []
         for demand in self.demands:
             before, after = self.least(of, demand), self.least(without, demand)
@@ -315,7 +317,7 @@ class _Search:
         return max(shares, default=0.0)
 
     def least(self, groups: set[Group], demand: int) -> float:
-        """Return the best value for a demand among these settings and the baseline."""
+        """Return the best value for a demand among these packings and the baseline."""
         return min(self.outlook.at(g, demand) for g in (*groups, self.baseline))
 
     @property
@@ -325,15 +327,15 @@ class _Search:
         return next(g for g, s in self.settings.items() if setting_key(s) == key)
 
     def row(self, picked: set[Group], demand: int) -> Group:
-        """Return the packing for a demand: the baseline unless another has a better prediction."""
+        """Return the packing for a demand: the baseline, unless a picked one has a better value."""
         order = sorted(picked, key=lambda g: (g.instances, g.threads, g.batch))
         return min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
 
     def gain(self, spans: Sequence[tuple[Group, list[int]]], k: int) -> float:
-        """Return the share that a row saves on its demands, compared with a neighbouring row.
+        """Return the share that a row saves on its demands against a neighbouring row.
 
-        At least the margin, below which differences do not count: a smaller batch size also waits
-        less for its batch to fill, which full batches do not show.
+        It is at least `MARGIN`, below which differences do not count: a smaller batch also fills sooner, a
+        saving that full batches do not show.
         """
         own, demands = spans[k]
         shares = []
@@ -344,7 +346,7 @@ class _Search:
         return min(1.0, max(MARGIN, *shares)) if shares else 1.0
 
     def account(self, most: float) -> str:
-        """Return a sentence with the evidence of the plan."""
+        """Return a sentence on the evidence for the plan."""
         grid, measured, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         missed = f", {unknown} were not measured" if unknown else ""

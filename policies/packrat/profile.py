@@ -23,13 +23,13 @@ class ProfilePoint:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Points by ⟨threads, items⟩; any may be missing, and no two rows need the same batch sizes.
+    """Points by ⟨threads, items⟩; any point may be missing, and rows may have different batch sizes.
 
     `memory_bytes` is the memory of one instance of the model, None if unknown.
 
     Raises:
-        InvalidInput: no points, a cell that does not count from 1, a latency, energy or memory that
-            is not finite and positive, or a negative standard error.
+        InvalidInput: the profile is empty; threads or items are below 1; a latency, an energy or the memory
+            is not finite and positive; or a standard error is negative or not finite.
     """
 
     points: Mapping[Cell, ProfilePoint]
@@ -57,35 +57,36 @@ class Profile:
 
     @property
     def threads(self) -> int:
-        """The most profiled threads."""
+        """The largest number of threads in the profile."""
         return max(threads for threads, _ in self.points)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The batch sizes that were profiled with any number of threads, ascending."""
+        """The profiled batch sizes, for any number of threads, ascending."""
         return tuple(sorted({items for _, items in self.points}))
 
     def fat(self, threads: int, items: int) -> float | None:
         """Return the seconds of one instance with all `threads` and all `items`: Packrat's baseline.
 
-        A batch that was not profiled costs as much as the next larger one; None where there is
-        none.
+        A batch size that was not profiled costs as much as the next larger one; None if no larger one was
+        profiled.
         """
         cell = self.fat_cell(threads, items)
         return None if cell is None else self.points[cell].latency_s
 
     def fat_cell(self, threads: int, items: int) -> Cell | None:
-        """Return the cell that `fat` uses, None without any."""
+        """Return the cell that `fat` uses; None if the profile has no such cell."""
         batches = [b for t, b in self.points if t == threads and b >= items]
         return (threads, min(batches)) if batches else None
 
     def single(self, threads: int, items: int) -> float | None:
-        """Return the seconds of the best single instance on at most `threads`, None without any."""
+        """Return the seconds of the fastest single instance on at most `threads`; None if no cell fits."""
         times = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
         return min((s for s in times if s is not None), default=None)
 
 
 def _positive(name: str, value: float) -> None:
+    """Raise InvalidInput if a value is not finite and positive."""
     if not (math.isfinite(value) and value > 0.0):
         raise InvalidInput(
             f"{name} cannot be {value}; it must be finite and above zero",
