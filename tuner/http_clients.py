@@ -110,6 +110,7 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield self._read(part)
 
     def _read(self, part: bytes) -> bytes:
+        """Return a part, checked and decompressed. Raises httpx.ReadTimeout, httpx.ReadError."""
         try:
             return self._add(part)
         except BodyLate as error:

@@ -290,7 +290,7 @@ def bind(config: TunerConfig) -> socket.socket:
         ConfigError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # Without IPPROTO_TCP asyncio does not set TCP_NODELAY: a body waits 40 ms for the acknowledged head.
+    # Without IPPROTO_TCP asyncio does not set TCP_NODELAY: a body waits 40 ms for its head's ACK.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Each connection inherits it. By default the kernel buffers up to 4 MB for a client that does not read.

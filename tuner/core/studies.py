@@ -146,7 +146,7 @@ class Terms:
             object.__setattr__(self, "max_window_s", min(MOST_WINDOWS * self.window_s, LONGEST_S))
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
-            if not 0.0 < length_s <= LONGEST_S:  # nor is NaN
+            if not 0.0 < length_s <= LONGEST_S:  # refuses NaN, too
                 raise InvalidInput(
                     f"{name} cannot be {length_s:g} s",
                     hint=f"give more than 0 s, and at most {LONGEST_S:.0f} s (ten years)",
