@@ -24,8 +24,9 @@ class VolatileDisk(RestoreJournal):
         super().__init__(folder)
         self._cut = cut
         self._torn = torn
-        self._contents: dict[Path, bytes] = {}
-        self._names: dict[Path, bytes] = {}
+        # What an actuator before this one has left was forced to the disk.
+        self._contents = {path: path.read_bytes() for path in folder.glob("*")}
+        self._names = {**self._contents}
 
     def write(self, path: Path, content: bytes) -> None:
         self._cut.tick()
