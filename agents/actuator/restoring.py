@@ -192,7 +192,10 @@ class Restorer:
         for name, entry in self.record.entries.items():
             away = name not in reading.entries
             unsure = not away and None in (reading.entries[name][1], entry.wrote)
-            if (away and not reset) or not (away or unsure or reading.differs(name, entry.wrote)):
+            # A write that a kill cut short: the value may still be our former one.
+            cut = not (away or unsure) and entry.state in (WRITING, PROBING)
+            other = away or unsure or reading.differs(name, entry.wrote)
+            if cut or (away and not reset) or not other:
                 kept[name] = entry
             elif self._member(entry):
                 kept[name] = replace(entry, wrote=entry.target, state=WRITING)

@@ -96,7 +96,8 @@ def refuse_pooled(database: Database) -> None:
     """
     backend = text("SELECT pg_backend_pid()")
     for _ in range(POOLED_LOOKS):
-        with database.engine.connect() as first, database.engine.connect() as second:
+        connect = database.engine.connect
+        with database.spoken(), connect() as first, connect() as second:
             before = first.scalar(backend)
             first.rollback()
             other = second.scalar(backend)

@@ -157,7 +157,17 @@ class Stage:
         """Let time pass, as the actuator's own tasks see it."""
         for _ in range(times):
             self.now += seconds
+            self.search()
             self.actuator.tick()
+
+    def search(self) -> None:
+        """Look for a device that is missing, as the actuator does while one is."""
+        service = self.actuator.inner
+        if service.absent or service.missing:
+            for device in asyncio.run(service.find()):
+                asyncio.run(device.replay())
+                asyncio.run(device.grant())
+                service.adopt([device])
 
     def lose_power(self) -> None:
         self.disk.lose_power(self.journal)
