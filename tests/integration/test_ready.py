@@ -41,7 +41,7 @@ def test_a_tuner_on_a_disk_that_takes_nothing_is_not_ready_until_it_does(tmp_pat
         resource.prlimit(tuner, resource.RLIMIT_FSIZE, (1, hard))
         until(lambda: ask(site, "ready").status_code == 503, "it says that it is ready")
         problem = ask(site, "ready").json()
-        assert (problem["code"], str(tmp_path) in problem["message"]) == ("store", True)
+        assert (problem["code"], str(tmp_path) in problem["message"]) == ("store", False)
         assert ask(site, "health").status_code == 200
         resource.prlimit(tuner, resource.RLIMIT_FSIZE, (soft, hard))
         until(lambda: ask(site, "ready").status_code == 200, "it does not recover")
