@@ -37,7 +37,11 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "nvmlDeviceGetClock": lambda h, _: (h, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT),
     "nvmlDeviceGetClockInfo": lambda h, _: (h, pynvml.NVML_CLOCK_SM),
     "nvmlDeviceGetMaxClockInfo": lambda h, _: (h, pynvml.NVML_CLOCK_SM),
-    "nvmlDeviceGetMinMaxClockOfPState": lambda h, _: (h, pynvml.NVML_CLOCK_SM, pynvml.NVML_PSTATE_0),
+    "nvmlDeviceGetMinMaxClockOfPState": lambda h, _: (
+        h,
+        pynvml.NVML_CLOCK_SM,
+        pynvml.NVML_PSTATE_0,
+    ),
     "nvmlDeviceGetFieldValues": lambda h, _: (h, list(THROTTLES)),
     "nvmlDeviceGetFieldValues of power": lambda h, _: (h, list(POWERS)),
     "nvmlDeviceGetHandleByIndex": lambda h, _: (0,),
