@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,9 @@ class Pooler:
 
     def __init__(self, mode: str) -> None:
         self.engine, self.mode, self.free = self, mode, [3, 2, 1]
+
+    def spoken(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def connect(self) -> Lent:
         return Lent(self)
