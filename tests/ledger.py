@@ -2,6 +2,7 @@
 
 Without an argument it counts the tree, writes the file and prints what rose since the last commit. `added`
 only prints that. `rises` prints each commit since the last tag that let an entry rise, with its reason.
+A test fails for a commit that lets an entry rise and does not name the entry in its body.
 Every file that git tracks, or would track, belongs to exactly one entry:
 
 - `product`: lines of code in Python files of tuner, agents, policies and db, by second-level folders;
@@ -209,6 +210,20 @@ def rises(root: Path) -> Iterator[str]:
             yield "\n".join(
                 [git(root, "log", "-1", "--format=%n%h %s%n%n%b", commit).rstrip(), *rows]
             )
+
+
+def unnamed(root: Path) -> list[str]:
+    """Return each entry that rose in a commit whose body does not name it, since this rule came."""
+    since = git(root, "log", "--reverse", "--format=%H", "-Sdef unnamed", "--", __file__).split()
+    commits = git(root, "log", "--format=%H", *([f"{since[0]}.."] if since else []), "--", FILE)
+    found = []
+    for commit in commits.split():
+        before, after = (read(git(root, "show", f"{at}:{FILE}")) for at in (f"{commit}^", commit))
+        body = git(root, "log", "-1", "--format=%b", commit)
+        rose = [place for place, count in after.items() if before and count > before.get(place, 0)]
+        keys = {key for section, key, _ in rose if section not in UNHELD}
+        found += [f"{commit[:8]} does not name {key}" for key in sorted(keys) if key not in body]
+    return found
 
 
 def table(counts: Counts) -> str:

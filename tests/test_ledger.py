@@ -52,6 +52,20 @@ def test_the_ledger_is_current() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_each_commit_names_the_entries_that_it_lets_rise() -> None:
+    unnamed = ledger.unnamed(ledger.ROOT)
+    assert not unnamed, "name each entry in the commit's body and say why:\n" + "\n".join(unnamed)
+
+
+def test_an_entry_that_rises_without_its_name_is_found(house: Path) -> None:
+    for body, lines in (("For tuner/web: a reason.", 5), ("A reason.", 7), ("A reason.", 3)):
+        (house / "tuner/web/page.html").write_text("<p>\n" * lines)
+        ledger.main()
+        commit(house, f"Write {lines}\n\n{body}")
+    last = ledger.git(house, "log", "-1", "--format=%h", "--abbrev=8", "HEAD^").strip()
+    assert ledger.unnamed(house) == [f"{last} does not name tuner/web"]
+
+
 def test_the_generated_pages_are_those_that_tests_compare() -> None:
     rules = ledger.ROOT / "docs/measurement.md"  # tests/unit/tuner/core/test_witnesses.py
     pages = {file for file in (*generated(), PAGE, rules) if file.suffix == ".md"}
