@@ -31,10 +31,13 @@ SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One check: its subject, whether it passed, the observation, and the cure if it failed."""
+    """One check: its subject, whether it passed, the observation, and the cure if it failed.
+
+    `well` is None where this host has no such thing: no failure, and nothing to cure.
+    """
 
     about: str
-    well: bool
+    well: bool | None
     seen: str
     cure: str = ""
 

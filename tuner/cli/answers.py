@@ -39,16 +39,17 @@ class Answer:
 
 
 def checked(
-    checks: Iterable[tuple[bool, str, str, str]], nothing: str, otherwise: str = "FAILED"
+    checks: Iterable[tuple[bool | None, str, str, str]], nothing: str, otherwise: str = "FAILED"
 ) -> Iterator[str]:
     """Yield one line per check: passed or not, subject, result; a second line has the next step.
 
-    `otherwise` is the word for a failed check.
+    `otherwise` is the word for a failed check; None is no failure: the host has no such thing.
     """
     empty = True
     for passed, about, state, hint in checks:
         empty = False
-        yield f"{'ok' if passed else otherwise:<8}{about}: {state}"
+        word = "none" if passed is None else "ok" if passed else otherwise
+        yield f"{word:<8}{about}: {state}"
         if hint:
             yield f"{'':<8}next: {hint}"
     if empty:

@@ -19,7 +19,6 @@ from tuner.core import TuningError
 LOAD_S = 0.5
 """Seconds of load on a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
-STILL = "flags of the workload, its CPU time and `jouletune observe` need neither clocks nor energy"
 NO_RIGHT = (
     'drivers = ["cpu"] and a grant in /etc/jouletune/actuator.toml (install.sh --cpu), then '
     "systemctl enable --now jouletune-actuator"
@@ -44,7 +43,7 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
         knobs = list(_knobs(root))
         yield from knobs
-        yield _rights(side, NO_RIGHT if any(knob.well for knob in knobs) else no_clocks(root))
+        yield _rights(side, any(knob.well for knob in knobs), root)
         yield _energy(side, root)
         yield from _heat(root)
     finally:
@@ -54,9 +53,9 @@ def examine(root: Path) -> Iterator[Symptom]:
 def no_clocks(root: Path) -> str:
     """Return the next step if no clock can be set."""
     if virtual(root):
-        return f"the host of a virtual machine controls its clocks; {STILL}"
+        return "the host of a virtual machine controls its clocks"
     if contained(root):
-        return f"a container sees what its runtime shows: set clocks on the host; {STILL}"
+        return "a container sees what its runtime shows: set clocks on the host"
     return "enable a cpufreq driver in the kernel or in the BIOS"
 
 
@@ -65,11 +64,11 @@ def no_energy(root: Path) -> str:
     if masked(root / POWERCAP):
         return UNMASKED
     if virtual(root):
-        return f"a virtual machine has none: measure on its host; {STILL}"
+        return "a virtual machine has none: measure on its host"
     if contained(root):
-        return f"a container sees what its runtime shows: measure on the host; {STILL}"
+        return "a container sees what its runtime shows: measure on the host"
     if arm(root):
-        return f"few Arm hosts have a counter or a meter that the kernel shows; {STILL}"
+        return "few Arm hosts have a counter or a meter that the kernel shows"
     return "load intel_rapl_msr and make it readable for the group jouletune: install.sh --cpu"
 
 
@@ -88,9 +87,8 @@ def _knobs(root: Path) -> Iterator[Symptom]:
         yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, no_clocks(root))
         return
     if not devices:
-        yield Symptom(
-            f"cpu: {KNOBS[0]}", False, "the kernel offers no clock limits", no_clocks(root)
-        )
+        why = "the kernel offers no clock limits"
+        yield Symptom(f"cpu: {KNOBS[0]}", _failed(root), why, no_clocks(root))
         return
     values = devices[0].read()
     for name, offered in devices[0].ranges().items():
@@ -112,7 +110,9 @@ def _knobs(root: Path) -> Iterator[Symptom]:
 def _energy(side: Side, root: Path) -> Symptom:
     """Return whether energy is measured, by two readings under load: a VM's counters may stay at 0."""
     if not side.source:
-        return Symptom("cpu: energy", False, side.cannot["energy_j"], no_energy(root))
+        none = not masked(root / POWERCAP) and (_failed(root) is None or arm(root))
+        why = side.cannot["energy_j"]
+        return Symptom("cpu: energy", None if none else False, why, no_energy(root))
     try:
         window = side.meter.start()
         until = time.monotonic() + LOAD_S
@@ -123,15 +123,23 @@ def _energy(side: Side, root: Path) -> Symptom:
         return Symptom("cpu: energy", False, error.message, error.hint or no_energy(root))
     if joules <= 0.0:
         why = f"{side.source}: the counters did not change in {LOAD_S:g} s under load"
-        return Symptom("cpu: energy", False, why, f"{STANDING}; {STILL}")
+        return Symptom("cpu: energy", _failed(root), why, STANDING)
     return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
 
 
-def _rights(side: Side, cure: str) -> Symptom:
-    """Return whether the actuator grants any knob."""
+def _failed(root: Path) -> bool | None:
+    """Return what a missing clock or counter is: no failure in a virtual machine or a container."""
+    return None if virtual(root) or contained(root) else False
+
+
+def _rights(side: Side, settable: bool, root: Path) -> Symptom:
+    """Return whether the actuator grants any knob, if there is one to grant."""
     granted = [knob.name for knob in side.space.knobs]
     if granted:
         return Symptom("cpu: permission to set", True, f"the actuator grants {', '.join(granted)}")
+    if not settable and _failed(root) is None:
+        return Symptom("cpu: permission to set", None, "there is no clock to set")
+    cure = NO_RIGHT if settable else no_clocks(root)
     return Symptom("cpu: permission to set", False, side.cannot[KNOBS[0]], cure)
 
 

@@ -22,16 +22,16 @@ from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
 from agents.host.machine import contained
+from agents.host.processor import text_of
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
 LOOKS = 5
 LOOK_S = 0.2
-NO_GPU = (
-    "install the NVIDIA driver if there is a GPU (Debian: apt install nvidia-driver); "
-    "without one, try --device simulated:a100"
-)
+NO_DRIVER = "install the NVIDIA driver (Debian: apt install nvidia-driver)"
+VENDORS = "sys/bus/pci/devices/*/vendor"
+NVIDIA = "0x10de"
 
 
 def examine_host(root: Path) -> Iterator[Symptom]:
@@ -49,12 +49,10 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
         yield Symptom(about, False, error.message, error.hint)
         return
     if not gpus.uuids and not gpus.lost:
-        yield Symptom(
-            about,
-            False,
-            "no NVIDIA driver answers: there is no libnvidia-ml.so.1 or no GPU",
-            NO_GPU,
-        )
+        if any(text_of(vendor).strip() == NVIDIA for vendor in root.glob(VENDORS)):
+            yield Symptom(about, False, "there is a GPU, and no driver answers", NO_DRIVER)
+        else:
+            yield Symptom(about, None, "no GPU among the PCI devices, and no driver answers")
         return
     boards = ", ".join(_board(knobs) for knobs in by_uuid.values())
     lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -78,7 +78,20 @@ def doctor(
     else:
         findings = list(examine(filesystem_root(), db))
     rows = ((f.there, f.about, f.seen, f.hint) for f in findings)
-    return Answer({"findings": findings}, checked(rows, "no checks"))
+    lines = [*checked(rows, "no checks"), *([] if fleet else [_possible(findings)])]
+    return Answer({"findings": findings}, lines)
+
+
+def _possible(findings: Iterable[Finding]) -> str:
+    """Return what can be done on this machine now."""
+    able = [f.about for f in findings if f.there]
+    unit = "joules" if any(about.endswith(": energy") for about in able) else "CPU time"
+    devices = sorted({a.partition(": ")[0] for a in able if a.endswith(": permission to set")})
+    clocks = f"clocks of {', '.join(devices)}, and " if devices else ""
+    return (
+        f"here: {clocks}the flags of a program can be tuned by its {unit}: "
+        "jouletune run --command 'PROGRAM {x}' --knob x=1,2,4"
+    )
 
 
 def examine(root: Path, db: str) -> Iterator[Finding]:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A check: its subject, whether it passed, the observed state, and the next step if it failed."""
+    """A check: its subject, whether it passed, the observed state, and the next step if it failed.
+
+    `there` is None where this host has no such thing.
+    """
 
     about: str
-    there: bool
+    there: bool | None
     seen: str
     hint: str = ""

@@ -66,7 +66,12 @@ def test_without_a_driver_it_says_what_to_install(
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(pynvml, "CDLL", _no_library)
     (only,) = examine(tmp_path, tmp_path / "no.sock", nvml)
-    assert not only.well and "install" in only.cure
+    assert only.well is None
+    vendor = tmp_path / "sys/bus/pci/devices/0000:01:00.0/vendor"
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("0x10de\n")
+    (only,) = examine(tmp_path, tmp_path / "no.sock", nvml)
+    assert only.well is False and "install" in only.cure
 
 
 def _no_library(name: str) -> None:

@@ -92,7 +92,7 @@ def test_from_a_container_others_are_counted_though_not_seen(
 def test_an_agent_and_its_doctor_say_whose_joules_they_count(
     nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    def said() -> dict[str, bool]:
+    def said() -> dict[str, bool | None]:
         symptoms = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
         return {symptoms["nvidia:0: sharing"].seen: symptoms["nvidia:0: sharing"].well}
 

@@ -112,7 +112,7 @@ def checked(port: int, rest: str, tmp_path: Path) -> tuple[bool, str]:
     finally:
         side.close()
     meter = symptoms["the meter"]
-    return meter.well, f"{meter.seen}; {meter.cure}"
+    return bool(meter.well), f"{meter.seen}; {meter.cure}"
 
 
 @pytest.mark.slow
