@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from tuner.bounds import redacted
-from tuner.core import StoreError, TuningError
+from tuner.core import StoredRows, StoreError, TuningError, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,18 @@ class EachRow:
             log.info("event=row_works work=%r row=%s", self.what, row)
             self.note(f"{self.what} of {row} works again", row)
         return done
+
+    def unread(self, rows: StoredRows[Any], shown: Callable[[str, str], R]) -> list[R]:
+        """Return the contents of stored rows that cannot be read, of their names and reasons."""
+        return [
+            self.each(name, partial(_refuse, why), partial(shown, name))
+            for name, why in rows.unread.items()
+        ]
+
+
+def _refuse(why: str) -> Any:  # noqa: ANN401  it never returns
+    """Raise Unreadable."""
+    raise Unreadable(why)
 
 
 def in_words(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,10 +12,15 @@ from sqlalchemy.exc import IntegrityError
 
 from db.schema import BudgetGroupRow, BudgetMemberRow
 from db.sql.database import Database, Refused
-from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision
+from db.sql.documents import Unparsed
+from db.sql.rows import readable
+from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision, StoredRows
 
 Kept = TypeVar("Kept", BudgetGroup, MemberRecord)
 GROUPS, MEMBERS = TypeAdapter(BudgetGroup), TypeAdapter(MemberRecord)
+OF_GROUPS = select(Unparsed(BudgetGroupRow.document))
+OF_MEMBERS = select(Unparsed(BudgetMemberRow.document))
+"""Documents as text, so that a damaged one fails alone."""
 
 
 class SqlBudgets:
@@ -26,18 +31,22 @@ class SqlBudgets:
 
     def group(self, name: str) -> BudgetGroup:
         """Return a group. Raises NotFound."""
-        query = select(BudgetGroupRow.document).where(BudgetGroupRow.name == name)
         with self._database.look() as connection:
-            document = connection.scalar(query)
+            document = connection.scalar(OF_GROUPS.where(BudgetGroupRow.name == name))
         if document is None:
             raise NotFound(f"there is no budget {name!r}", hint="list them with `budget list`")
-        return GROUPS.validate_python(document)
+        with self._database.reading(f"budget {name!r}"):
+            return GROUPS.validate_python(json.loads(document))
 
-    def groups(self) -> Sequence[BudgetGroup]:
+    def groups(self) -> StoredRows[BudgetGroup]:
         """Return all groups, sorted by name."""
-        with self._database.look() as connection:
-            query = select(BudgetGroupRow.document).order_by(BudgetGroupRow.name)
-            return [GROUPS.validate_python(one) for one in connection.scalars(query)]
+        query = OF_GROUPS.order_by(BudgetGroupRow.name)
+        return readable(
+            self._database,
+            query,
+            BudgetGroupRow.name,
+            lambda row: GROUPS.validate_python(json.loads(row[0])),
+        )
 
     def put_group(self, group: BudgetGroup) -> BudgetGroup:
         """Replace a group at its revision; return it with the next one. Raises StaleRevision."""
@@ -53,16 +62,20 @@ class SqlBudgets:
 
     def member(self, device: str) -> MemberRecord | None:
         """Return a device's membership, None if it has none."""
-        query = select(BudgetMemberRow.document).where(BudgetMemberRow.device == device)
         with self._database.look() as connection:
-            document = connection.scalar(query)
-        return None if document is None else MEMBERS.validate_python(document)
+            document = connection.scalar(OF_MEMBERS.where(BudgetMemberRow.device == device))
+        with self._database.reading(f"the membership of {device!r}"):
+            return None if document is None else MEMBERS.validate_python(json.loads(document))
 
-    def members(self) -> Sequence[MemberRecord]:
+    def members(self) -> StoredRows[MemberRecord]:
         """Return all memberships, released ones included, sorted by device."""
-        with self._database.look() as connection:
-            query = select(BudgetMemberRow.document).order_by(BudgetMemberRow.device)
-            return [MEMBERS.validate_python(one) for one in connection.scalars(query)]
+        query = OF_MEMBERS.order_by(BudgetMemberRow.device)
+        return readable(
+            self._database,
+            query,
+            BudgetMemberRow.device,
+            lambda row: MEMBERS.validate_python(json.loads(row[0])),
+        )
 
     def put_member(self, member: MemberRecord) -> MemberRecord:
         """Replace a membership at its revision; return it with the next one. Raises StaleRevision."""

@@ -24,7 +24,7 @@ from sqlalchemy.exc import (
 from db.schema import Base
 from db.sql.address import IN_MEMORY, command, shown
 from db.sql.engine import connect
-from tuner.core import InvalidInput, StoreError, TuningError
+from tuner.core import InvalidInput, StoreError, TuningError, Unreadable
 
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE for a full disk."""
@@ -205,6 +205,20 @@ class Database:
             raise _unkeepable(self.name, error) from error
         except SQLAlchemyError as error:
             raise self._silent(error) from error
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Raise Unreadable if `what` cannot be converted: it is damaged, or of a newer release."""
+        try:
+            yield
+        except (TuningError, SQLAlchemyError):
+            raise
+        except Exception as error:  # a damaged value can cause any error
+            raise Unreadable(
+                f"{what} cannot be read from the database: {type(error).__name__}: {error}",
+                hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
+                + command("restore FILE", self.name),
+            ) from error
 
     def _silent(self, error: SQLAlchemyError) -> StoreError:
         """Return the error for a database that is full or does not answer."""

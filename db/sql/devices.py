@@ -6,15 +6,18 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, text, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, text, update
 
 from db import refusals
+from db.codec import Json
 from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into, put
-from db.sql.rows import APPLIED, DEVICES, described, device_values
-from tuner.core import Applied, Device, Notice, Topic
+from db.sql.documents import Unparsed
+from db.sql.rows import APPLIED, DEVICES, described, device_values, readable
+from tuner.core import Applied, Device, Notice, StoredRows, Topic
 
 SEEN = text(
     "UPDATE devices SET seen_at = seen.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
@@ -22,7 +25,7 @@ SEEN = text(
 )
 """Updates ten thousand devices at once, sorted by id, so that two processes cannot deadlock."""
 LATEST = AppliedRow.id.desc()
-AS_TEXT = DEVICES.all.add_columns(cast(DeviceRow.description, Text).label("text"))
+AS_TEXT = DEVICES.all.add_columns(Unparsed(DeviceRow.description).label("text"))
 """Devices with their descriptions as text: few differ, and each distinct one is decoded once."""
 
 
@@ -52,7 +55,8 @@ class SqlDevices:
             row = connection.execute(AS_TEXT.where(DeviceRow.id == device)).first()
         if row is None:
             raise refusals.no_device(device)
-        return DEVICES.read(row, **described(json.loads(row.text)))
+        with self._database.reading(f"device {device!r}"):
+            return DEVICES.read(row, **described(json.loads(row.text)))
 
     def agent(self, device: str) -> str:
         """Return the agent that registered a device. Raises NotFound."""
@@ -62,14 +66,17 @@ class SqlDevices:
             raise refusals.no_device(device)
         return agent
 
-    def list(self) -> Sequence[Device]:
+    def list(self) -> StoredRows[Device]:
         """Return all devices, sorted by id."""
-        with self._database.look() as connection:
-            rows = connection.execute(AS_TEXT).all()
-        texts = {row.text for row in rows}
-        fields = {text: described(json.loads(text)) for text in texts}
-        devices = (DEVICES.read(row, **fields[row.text]) for row in rows)
-        return tuple(sorted(devices, key=lambda device: device.id))
+        fields = dict[str | bytes, Json]()
+
+        def read(row: Row[Any]) -> Device:
+            if row.text not in fields:
+                fields[row.text] = described(json.loads(row.text))
+            return DEVICES.read(row, **fields[row.text])
+
+        rows = readable(self._database, AS_TEXT, DeviceRow.id, read)
+        return StoredRows(sorted(rows, key=lambda device: device.id), rows.unread)
 
     def apply(self, applied: Applied) -> None:
         """Store the applied setting if it differs from the last one; notify other processes."""
@@ -85,12 +92,11 @@ class SqlDevices:
             connection.execute(insert(AppliedRow).values(APPLIED.values(applied)))
             self._bus.announce(connection, Notice(Topic.DEVICES, devices=(applied.device,)))
 
-    def standing(self) -> Mapping[str, Applied]:
-        """Return the last applied setting of each device by its id; devices without one are left out."""
+    def standing(self) -> StoredRows[Applied]:
+        """Return the last applied setting of each device that has one."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device)
-        with self._database.look() as connection:
-            rows = connection.execute(APPLIED.all.where(AppliedRow.id.in_(latest))).all()
-        return {row.device: APPLIED.read(row) for row in rows}
+        query = APPLIED.all.where(AppliedRow.id.in_(latest))
+        return readable(self._database, query, AppliedRow.device, APPLIED.read)
 
     def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
         """Return the `last` settings applied to a device since a time and the one before, oldest first."""
@@ -116,9 +122,8 @@ class SqlDevices:
 
     def heard_at(self) -> Mapping[str, datetime]:
         """Return the stored time of the last contact with each device, by its id."""
-        with self._database.look() as connection:
-            query = select(DeviceRow.id, DeviceRow.seen_at)
-            return {row.id: row[1] for row in connection.execute(query)}
+        query = select(DeviceRow.id, DeviceRow.seen_at)
+        return dict(readable(self._database, query, DeviceRow.id, tuple))
 
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Store the times of the last contact with devices; unknown devices are ignored."""

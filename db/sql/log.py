@@ -16,7 +16,7 @@ from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, Stu
 from db.sql.bus import SqlBus
 from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into
-from db.sql.rows import EVENTS, OBSERVATIONS, without_id
+from db.sql.rows import EVENTS, OBSERVATIONS, readable, without_id
 from db.sql.tables import pruned
 from db.sql.windows import OF_WINDOWS, keep_windows, shown
 from tuner.core import (
@@ -217,9 +217,8 @@ class SqlEvents:
     ) -> Sequence[Event]:
         """Return the events with a greater id, by id; at most `most` of them unless it is None."""
         query = _narrowed(study, device).where(EventRow.id > event)
-        with self._database.look() as connection:
-            rows = connection.execute(query.order_by(EventRow.id).limit(most))
-            return tuple(EVENTS.read(row) for row in rows)
+        query = query.order_by(EventRow.id).limit(most)
+        return readable(self._database, query, EventRow.id, EVENTS.read)
 
     def newest(self) -> int:
         """Return the greatest id, 0 if there are no events."""
@@ -231,9 +230,8 @@ class SqlEvents:
     ) -> Sequence[Event]:
         """Return the `last` events, of a study or device if given, oldest first; all if it is None."""
         query = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
-        with self._database.look() as connection:
-            rows = connection.execute(query.limit(last)).all()
-        return tuple(EVENTS.read(row) for row in reversed(rows))
+        query = query.limit(last)
+        return tuple(reversed(readable(self._database, query, EventRow.id, EVENTS.read)))
 
     def oldest(self) -> datetime | None:
         """Return the time of the oldest event, None if there are none."""

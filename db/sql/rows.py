@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Label, select
+from sqlalchemy import Label, Select, select
 
 from db.codec import DESCRIPTIONS, Description, Json
 from db.schema import (
@@ -26,6 +27,7 @@ from db.schema import (
     TokenRow,
     TrialRow,
 )
+from db.sql.database import Database
 from tuner.core import (
     AccessToken,
     Applied,
@@ -41,8 +43,10 @@ from tuner.core import (
     Observation,
     Outcome,
     Report,
+    StoredRows,
     Trial,
     TunerReplica,
+    Unreadable,
 )
 
 Kept = TypeVar("Kept")
@@ -65,6 +69,28 @@ class RowsOf(Generic[Kept]):
     def read(self, row: Sequence[Any], **others: object) -> Kept:
         """Return the value of a row that begins with these columns; `others` are the other fields."""
         return self._kind(**dict(zip(self.names, row, strict=False)), **others)
+
+
+def readable(
+    database: Database,
+    query: Select[*tuple[Any, ...]],
+    key: Any,  # noqa: ANN401  a mapped column
+    read: Callable[[Any], Kept],
+) -> StoredRows[Kept]:
+    """Return the values of a query's rows in its order, each read separately; `key` names a row."""
+    values, wrong = list[Kept](), dict[int, str]()
+    with database.look() as connection:
+        rows = connection.execute(query)
+        for at in itertools.count():
+            try:
+                with database.reading(f"a row of {key.class_.__tablename__}"):
+                    if (row := rows.fetchone()) is None:
+                        break
+                    values.append(read(row))
+            except Unreadable as error:
+                wrong[at] = str(error)
+        names = connection.scalars(query.with_only_columns(key)).all() if wrong else ()
+    return StoredRows(values, {str(names[n]): wrong[n] for n in wrong if n < len(names)})
 
 
 def without_id(values: Json) -> Json:

@@ -36,7 +36,6 @@ from db.schema import (
     StudyRow,
     TrialRow,
 )
-from db.sql.address import command
 from db.sql.database import Database, Refused
 from db.sql.documents import DOCUMENT, parsed
 from db.sql.rows import APPLIED
@@ -341,14 +340,8 @@ class SqlStudies:
 
     def _decoded(self, study: str, document: str | bytes) -> Study:
         """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
-        try:
+        with self._database.reading(f"study {study!r}"):
             return STUDIES.decode(json.loads(document))
-        except Exception as error:  # a damaged document can cause any error
-            raise Unreadable(
-                f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
-                hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
-                + command("restore FILE", self._database.name),
-            ) from error
 
     def _study_of(self, connection: Connection, row: Row[Any]) -> Study | UnreadableStudy:
         """Return the study of a row; if its document cannot be read, an UnreadableStudy of its columns."""

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, delete, insert, select
 
 from db.schema import AuditRow, Base, ReplicaRow
 from db.sql.database import Database, put
-from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, RowsOf, without_id
-from tuner.core import AuditEntry, Delivery, TunerReplica
+from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, RowsOf, readable, without_id
+from tuner.core import AuditEntry, Delivery, StoredRows, TunerReplica
 
 Kept = TypeVar("Kept")
 AT_ONCE = 2_000
@@ -38,12 +38,12 @@ class Keyed(Generic[Kept]):
         with self._database.act() as connection:
             put(connection, self.rows.table, self.rows.values(value))
 
-    def list(self) -> Sequence[Kept]:
+    def list(self) -> StoredRows[Kept]:
         """Return all values, sorted by name."""
-        with self._database.look() as connection:
-            rows = connection.execute(self.rows.all).all()
-        by = self.rows.names.index(self._key.key)
-        return tuple(self.rows.read(row) for row in sorted(rows, key=lambda row: row[by]))
+        name = self._key.key
+        key = getattr(self.rows.table, name)
+        rows = readable(self._database, self.rows.all, key, self.rows.read)
+        return StoredRows(sorted(rows, key=lambda value: getattr(value, name)), rows.unread)
 
     def forget(self, key: str, /) -> None:
         """Remove the value with a name; do nothing if there is none."""
@@ -87,8 +87,7 @@ class SqlAudit:
         query = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
         if who is not None:
             query = query.where(AuditRow.who == who)
-        with self._database.look() as connection:
-            return tuple(AUDIT.read(row) for row in reversed(connection.execute(query).all()))
+        return tuple(reversed(readable(self._database, query, AuditRow.id, AUDIT.read)))
 
     def prune(self, before: datetime) -> int:
         """Delete the entries before a time and return their number."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, select, update
@@ -10,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, select, update
 from db import refusals
 from db.schema import TokenRow
 from db.sql.database import Database, put
-from db.sql.rows import TOKENS
-from tuner.core import AccessToken
+from db.sql.rows import TOKENS, readable
+from tuner.core import AccessToken, StoredRows
 
 
 class SqlTokens:
@@ -51,15 +50,14 @@ class SqlTokens:
 
     def _one(self, which: ColumnElement[bool]) -> AccessToken | None:
         """Return the token that matches a condition, None if there is none."""
-        with self._database.look() as connection:
+        with self._database.reading("a token"), self._database.look() as connection:
             row = connection.execute(TOKENS.all.where(which)).first()
-        return None if row is None else TOKENS.read(row)
+            return None if row is None else TOKENS.read(row)
 
-    def list(self) -> Sequence[AccessToken]:
+    def list(self) -> StoredRows[AccessToken]:
         """Return all tokens, sorted by name."""
-        with self._database.look() as connection:
-            tokens = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
-        return tuple(sorted(tokens, key=lambda token: token.name))
+        rows = readable(self._database, TOKENS.all, TokenRow.name, TOKENS.read)
+        return StoredRows(sorted(rows, key=lambda token: token.name), rows.unread)
 
     def revoke(self, name: str, at: datetime) -> None:
         """Mark a token as revoked. Raises NotFound."""

@@ -106,7 +106,8 @@ class DevicesContract:
             store.devices.apply(note)
         store.devices.apply(applied("other"))
         assert list(applied_to(store, "sim")) == notes[::-1]
-        assert store.devices.standing() == {"sim": notes[-1], "other": applied("other")}
+        standing = {one.device: one for one in store.devices.standing()}
+        assert standing == {"sim": notes[-1], "other": applied("other")}
 
     def test_what_was_applied_since_a_time_comes_after_what_was_applied_before(
         self, store: Store

@@ -28,6 +28,7 @@ from tuner.core import (
     Unauthorised,
     digest_of,
 )
+from tuner.rows import EachRow
 from tuner.service.budgets.declare import end_events
 from tuner.service.hashing import hashed, matches
 from tuner.verbs.table import TokenVerbs
@@ -61,8 +62,12 @@ class Access(TokenVerbs):
     _cached: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
     _owners: dict[str, tuple[str, float]] = field(default_factory=dict)
     _changes: int = 0
+    _rows: EachRow = field(init=False)
     _right: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By name, the stored hash of a person's token, and the SHA-256 of the token that matched it."""
+
+    def __post_init__(self) -> None:
+        self._rows = EachRow("the list of tokens", lambda text, _: self._note("row failed", text))
 
     def remember(self) -> Access:
         """Use the cache from now on: subscribe to the notices that empty it, and return this object."""
@@ -249,7 +254,9 @@ class Access(TokenVerbs):
 
     def tokens(self) -> Sequence[TokenView]:
         """Return all tokens by name, without the admin's."""
-        return [self._view(token) for token in self.store.tokens.list()]
+        tokens = self.store.tokens.list()
+        self._rows.unread(tokens, lambda *_: None)
+        return [self._view(token) for token in tokens]
 
     def revoke(self, name: str) -> None:
         """Revoke a token from its next request on, and end its events of the grid. Raises NotFound."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 from tuner.core import (
@@ -16,6 +17,7 @@ from tuner.core import (
     Device,
     Level,
     Phase,
+    StoredRows,
     Studies,
     Study,
     UnreadableStudy,
@@ -60,7 +62,9 @@ class FleetOverview:
     def view(self) -> FleetView:
         """Return the status of every device. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
-        phases, standing = store.studies.phases(), store.devices.standing()
+        phases, devices = store.studies.phases(), store.devices.list()
+        applied = store.devices.standing()
+        lost = StoredRows[Device]((), {**applied.unread, **devices.unread})
         active = {name: revision for name, (phase, revision) in phases.items() if phase in ACTIVE}
         studies = [s for s in self._active.of(store.studies, active) if s.active]
         summaries = self.summaries.of_each(
@@ -68,9 +72,11 @@ class FleetOverview:
         )
         owners = {device: study for study in studies for device in study.devices}
         stopped, capped = store.stops.current() is not None, self.operations.divider.capped()
-        standing = {**standing, **({} if stopped else self._on_trial(owners))}
-        each = self.operations.loop.changes.rows("the row of the fleet").each
-        rows = tuple(
+        standing = {one.device: one for one in applied}
+        standing |= {} if stopped else self._on_trial(owners)
+        of_fleet = self.operations.loop.changes.rows("the row of the fleet")
+        each = of_fleet.each
+        rows = [
             each(
                 d.id,
                 partial(
@@ -84,12 +90,15 @@ class FleetOverview:
                 ),
                 partial(_faulty, d),
             )
-            for d in store.devices.list()
+            for d in devices
+            if d.id not in lost.unread
             for owner in (owners.get(d.id),)
-        )
+        ]
+        heard = store.devices.heard_at() if lost.unread else {}
+        rows += of_fleet.unread(lost, lambda name, why: _unread(name, why, heard.get(name)))
         counted = [s for s in summaries.values() if s is not None]
         return FleetView(
-            rows=rows,
+            rows=tuple(rows),
             health=dict(Counter(str(row.health) for row in rows)),
             stopped=stopped,
             studies=len(summaries),
@@ -190,6 +199,20 @@ def _faulty(device: Device, why: str) -> FleetRow:
         health=Health.PAUSED,
         default=device.space.default,
         last_seen=device.seen_at,
+        error=why,
+    )
+
+
+def _unread(name: str, why: str, heard_at: datetime | None) -> FleetRow:
+    """Return the row of a device that cannot be read from the database."""
+    last_seen = heard_at or datetime.fromtimestamp(0.0, UTC)
+    return FleetRow(
+        device=name,
+        board="",
+        workload="",
+        health=Health.PAUSED,
+        default={},
+        last_seen=last_seen,
         error=why,
     )
 

@@ -22,7 +22,7 @@ def device_of(loop: Loop, name: str) -> Device:
 
 def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceView]:
     """Return all devices, or those in `only`, with their applied settings and their studies."""
-    standing = loop.store.devices.standing()
+    standing = {applied.device: applied for applied in loop.store.devices.standing()}
     active = loop.store.studies.stored(active=True)
     owners = {device: study for study in active for device in study.devices}
     views = []

@@ -52,8 +52,17 @@ def stop_view(loop: Loop) -> StopView:
     stop = loop.store.stops.current()
     if stop is None:
         return StopView(in_force=False)
-    states = tuple(_stopped(loop, stop, device) for device in loop.store.devices.list())
-    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=states)
+    devices, heard = loop.store.devices.list(), loop.store.devices.heard_at()
+    states = [_stopped(loop, stop, device) for device in devices]
+    states += loop.changes.rows("the stop").unread(
+        devices,
+        lambda name, _: StoppedDevice(
+            device=name,
+            state="original" if name in stop.back else "not yet",
+            last_seen=heard.get(name, stop.at),
+        ),
+    )
+    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=tuple(states))
 
 
 def _stopped(loop: Loop, stop: FleetStop, device: Device) -> StoppedDevice:

@@ -14,7 +14,7 @@ from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
-from tuner.wire import Change, FleetRow, Health, StopView
+from tuner.wire import AdmitDraft, Change, FleetRow, Health, StopView
 
 PAGE = 100
 CONFIRMED = "stop"
@@ -68,6 +68,13 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         """Show the groups of devices that share a power budget."""
         return pages.page(request, "budgets", views=operations.budgets())
 
+    @router.post("/budgets/{name}/admit")
+    def admit(request: Request, name: str, fields: Posted) -> Response:
+        """Admit a device to a group that selects it."""
+        form = read_form(request, fields, sessions)
+        operations.admit(name, AdmitDraft(devices=(form.text("device"),), who=form.caller.name))
+        return RedirectResponse("/budgets", status_code=303)
+
     @router.get("/studies")
     def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
@@ -76,7 +83,8 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         last = max(1, -(-len(ids) // PAGE))
         at = min(max(page, 1), last)
         shown = store.studies.stored(among=ids[(at - 1) * PAGE : at * PAGE])[::-1]
-        standing = {} if operations.stop_state().in_force else store.devices.standing()
+        applied = () if operations.stop_state().in_force else store.devices.standing()
+        standing = {one.device: one for one in applied}
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
         return pages.page(request, "studies", rows=rows, phase=phase, group=group, at=at, last=last)

@@ -44,7 +44,7 @@ def _row(view: BudgetView) -> tuple[str, ...]:
         "–"
         if view.next_at is None or view.next_w is None
         else f"{view.next_w:.0f} W {when(view.next_at)}",
-        view.source,
+        view.error or view.source,
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tuner.core.access import AccessToken, AuditEntry
+from tuner.core.ports.rows import StoredRows
 
 __all__ = ["Audit", "Tokens"]
 
@@ -37,7 +38,7 @@ class Tokens(Protocol):
     def named(self, name: str) -> AccessToken | None:
         """Return the token of a name, None if the name is unknown."""
 
-    def list(self) -> Sequence[AccessToken]:
+    def list(self) -> StoredRows[AccessToken]:
         """Return all tokens by name."""
 
     def revoke(self, name: str, at: datetime) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tuner.core.budget_groups import BudgetGroup, MemberRecord
 from tuner.core.devices import Applied, Device, FleetStop, TunerReplica
+from tuner.core.ports.rows import StoredRows
 
 __all__ = ["Budgets", "Devices", "Replicas", "Stops"]
 
@@ -19,19 +20,19 @@ class Devices(Protocol):
         """Store a device, replacing its former description."""
 
     def get(self, device: str) -> Device:
-        """Return a device. Raises NotFound."""
+        """Return a device. Raises NotFound, Unreadable."""
 
     def agent(self, device: str) -> str:
         """Return the agent that registered a device. Raises NotFound."""
 
-    def list(self) -> Sequence[Device]:
+    def list(self) -> StoredRows[Device]:
         """Return all devices by id."""
 
     def apply(self, applied: Applied) -> None:
         """Record a device's setting if it differs from the last record, and notify other processes."""
 
-    def standing(self) -> Mapping[str, Applied]:
-        """Return the last recorded setting of each device, by id; without devices that have no record."""
+    def standing(self) -> StoredRows[Applied]:
+        """Return the last recorded setting of each device that has a record."""
 
     def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
         """Return the settings applied to a device since a time and the one before them, oldest first.
@@ -82,7 +83,7 @@ class Replicas(Protocol):
     def tell(self, replica: TunerReplica) -> None:
         """Store a tuner's report about itself in place of its former one."""
 
-    def list(self) -> Sequence[TunerReplica]:
+    def list(self) -> StoredRows[TunerReplica]:
         """Return all tuners by id, also those without a recent report."""
 
     def prune(self, before: datetime) -> int:
@@ -93,9 +94,9 @@ class Budgets(Protocol):
     """Groups of devices that share watts, and their members. Another writer's change is not overwritten."""
 
     def group(self, name: str) -> BudgetGroup:
-        """Return a group. Raises NotFound."""
+        """Return a group. Raises NotFound, Unreadable."""
 
-    def groups(self) -> Sequence[BudgetGroup]:
+    def groups(self) -> StoredRows[BudgetGroup]:
         """Return all groups by name."""
 
     def put_group(self, group: BudgetGroup) -> BudgetGroup:
@@ -109,9 +110,9 @@ class Budgets(Protocol):
         """Remove a group; do nothing if it does not exist."""
 
     def member(self, device: str) -> MemberRecord | None:
-        """Return a device's membership, None if it has none."""
+        """Return a device's membership, None if it has none. Raises Unreadable."""
 
-    def members(self) -> Sequence[MemberRecord]:
+    def members(self) -> StoredRows[MemberRecord]:
         """Return all memberships by device, including released ones."""
 
     def put_member(self, member: MemberRecord) -> MemberRecord:

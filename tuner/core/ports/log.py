@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tuner.core.devices import Delivery, Event, MetricCourse, MetricSample, Observation, WindowPoint
 from tuner.core.goals import Limit
+from tuner.core.ports.rows import StoredRows
 
 __all__ = ["Deliveries", "Events", "Observations"]
 
@@ -105,7 +106,7 @@ class Deliveries(Protocol):
     def put(self, delivery: Delivery, /) -> None:
         """Store a destination's progress."""
 
-    def list(self) -> Sequence[Delivery]:
+    def list(self) -> StoredRows[Delivery]:
         """Return the progress of all destinations, by name."""
 
     def forget(self, destination: str, /) -> None:

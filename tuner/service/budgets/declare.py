@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,6 +19,7 @@ from tuner.core import (
     MemberRecord,
     NotFound,
     TimeSeries,
+    Unreadable,
 )
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.creation import about
@@ -81,7 +83,9 @@ def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
     A new group admits all registered devices that it selects.
     """
     budgets = divider.loop.store.budgets
-    former = next((g for g in budgets.groups() if g.name == group.name), None)
+    former: BudgetGroup | None = None
+    with suppress(NotFound):
+        former = budgets.group(group.name)
     if former is not None:
         declared = group.declared or former.declared
         group = replace(group, events=former.events, revision=former.revision, declared=declared)
@@ -193,7 +197,8 @@ def _refuse_floors(group: BudgetGroup, floors: Mapping[str, float], least_w: flo
 def release_budget(divider: WattDivider, name: str, change: Change) -> None:
     """Remove a group: every member returns to its original setting. Raises NotFound."""
     budgets = divider.loop.store.budgets
-    budgets.group(name)
+    with suppress(Unreadable):
+        budgets.group(name)
     budgets.forget_group(name)
     for record in budgets.members():
         if record.group == name and record.active:

@@ -24,6 +24,7 @@ from tuner.core import (
     MemberRecord,
     Notice,
     StaleRevision,
+    StoredRows,
     TimeSeries,
     Topic,
 )
@@ -73,27 +74,39 @@ class WattDivider:
         """Send the next caps of every group. Only the leader calls it, every second."""
         with self._lock:
             groups = self.loop.store.budgets.groups()
-            records = {r.device: r for r in self.loop.store.budgets.members()}
+            members = self.loop.store.budgets.members()
+            records = {r.device: r for r in members}
+            rows = self.loop.changes.rows("the membership")
+            rows.unread(members, lambda *_: None)
+            self.loop.changes.rows("dividing the watts").unread(groups, lambda *_: None)
             if not (groups or records):
                 return
             self._times.look(records.values())
-            rows = self.loop.changes.rows("the membership")
             devices = {d.id: d for d in self.loop.store.devices.list()}
+            unread = {n: devices[n] for n in members.unread if n in devices}
             for name in list(records):
                 rows.each(name, partial(self._enlist, name, groups, devices, records), _nothing)
             rows = self.loop.changes.rows("dividing the watts")
             states = {
-                group.name: rows.each(group.name, partial(self._divide, group, records), _nothing)
-                for group in groups
+                g.name: rows.each(g.name, partial(self._divide, g, records, unread), _nothing)
+                for g in groups
             }
             rows = self.loop.changes.rows("measuring the power")
             for name, state in states.items():  # last: a failure here holds no caps back
                 if state is not None:
                     rows.each(name, partial(self._measuring.go_on, state), _nothing)
 
-    def _divide(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState | None:
-        """Send a group's caps, and return its state."""
+    def _divide(
+        self,
+        group: BudgetGroup,
+        records: Mapping[str, MemberRecord],
+        unread: Mapping[str, Device],
+    ) -> GroupState | None:
+        """Send a group's caps, and return its state; raise no cap beside a member that cannot be read."""
         state = self.state(group, records)
+        if any(map(group.selects, unread.values())):
+            plan = without_raises(state.plan, state.members, self.now_s())
+            state = replace(state, plan=plan)
         for device, schedule in state.plan.schedules.items():
             with suppress(StaleRevision):  # its host answered meanwhile: sent next time
                 self._send(records[device], schedule)
@@ -241,7 +254,7 @@ class WattDivider:
     def _enlist(
         self,
         name: str,
-        groups: Sequence[BudgetGroup],
+        groups: StoredRows[BudgetGroup],
         devices: Mapping[str, Device],
         records: dict[str, MemberRecord],
     ) -> None:
@@ -250,8 +263,8 @@ class WattDivider:
         if (valued := self.valued(record)) is not record:
             with suppress(StaleRevision):
                 record = records[name] = self.loop.store.budgets.put_member(valued)
-        if device is None:
-            return  # forgotten, but perhaps still under its cap
+        if device is None or record.group in groups.unread:
+            return  # forgotten, or its group cannot be read: perhaps still under its cap
         group = next((g for g in groups if g.selects(device) and record.in_watts), None)
         if record.active and (group is None or group.name != record.group):
             self.release(record)

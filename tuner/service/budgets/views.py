@@ -15,12 +15,15 @@ from tuner.wire import BudgetMemberView, BudgetView
 def budget_views(divider: WattDivider) -> list[BudgetView]:
     """Return all groups by name."""
     budgets = divider.loop.store.budgets
-    records = {r.device: r for r in budgets.members()}
+    groups, members = budgets.groups(), budgets.members()
+    records = {r.device: r for r in members}
     rows = divider.loop.changes.rows("the budget")
-    return [
-        rows.each(g.name, partial(_view, divider, g, records), partial(_faulty, g))
-        for g in budgets.groups()
+    views = [
+        rows.each(g.name, partial(_view, divider, g, records), partial(_faulty, g.name))
+        for g in groups
     ]
+    views += rows.unread(groups, _faulty)
+    return sorted(views, key=lambda view: view.name)
 
 
 def budget_view(divider: WattDivider, name: str) -> BudgetView:
@@ -52,16 +55,10 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
     )
 
 
-def _faulty(group: BudgetGroup, why: str) -> BudgetView:
-    """Return the view of a group whose full view failed, with the reason."""
+def _faulty(name: str, why: str) -> BudgetView:
+    """Return the view of a group that cannot be read or whose full view failed, with the reason."""
     return BudgetView(
-        name=group.name,
-        select=dict(group.select),
-        source=group.series,
-        budget_w=0.0,
-        may_draw_w=0.0,
-        reboot_after_s=group.reboot_after_s,
-        error=why,
+        name=name, select={}, source="", budget_w=0.0, may_draw_w=0.0, reboot_after_s=0.0, error=why
     )
 
 

@@ -1,0 +1,123 @@
+"""A group, a membership, a device or a token that cannot be read: all others are shown and capped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from db.schema import BudgetGroupRow, BudgetMemberRow, DeviceRow
+from db.sql.store import SqlStore
+from tests.builders import device
+from tests.errors import raised
+from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
+from tests.unit.tuner.web.site import Site, send
+from tuner.core import Unreadable
+from tuner.service.stops import stop_view
+from tuner.wire import BudgetDraft, Change
+
+
+@contextmanager
+def damaged(rack: Rack, column: Any, which: Any) -> Iterator[None]:  # noqa: ANN401
+    """Damage the JSON of a row, and mend it."""
+    store = rack.world.loop.store
+    assert isinstance(store, SqlStore)
+    with store._database.read() as connection:
+        whole = connection.scalar(
+            column.class_.__table__.select().with_only_columns(column).where(which)
+        )
+    for value in ({"of": "a newer release"}, whole):
+        with store._database.act() as connection:
+            connection.execute(update(column.class_).where(which).values({column.key: value}))
+        if value != whole:
+            yield
+
+
+@pytest.fixture
+def rack() -> Rack:
+    """Two groups of three and of one device."""
+    made = Rack()
+    made.set(600.0)
+    made.world.loop.register(device("other"))
+    made.hosts["other"] = FakeHost()
+    made.exchange("other")
+    draft = BudgetDraft.model_validate({"select": {"id": ["other"]}, "watts": 300.0})
+    made.operations.set_budget("second", draft)
+    made.pass_s(8)
+    return made
+
+
+def noted(rack: Rack) -> list[str]:
+    return [e.text for e in rack.world.loop.store.events.list() if e.kind == "row failed"]
+
+
+def test_a_group_that_cannot_be_read_keeps_its_caps_and_the_others_are_divided(rack: Rack) -> None:
+    site = Site(rack.operations)
+    before = {name: host.cap_w(rack.now_s) for name, host in rack.hosts.items()}
+    with damaged(rack, BudgetGroupRow.document, BudgetGroupRow.name == "rack"):
+        draft = BudgetDraft.model_validate({"select": {"id": ["other"]}, "watts": 200.0})
+        rack.operations.set_budget("second", draft)
+        rack.pass_s(8)
+        after = {name: host.cap_w(rack.now_s) for name, host in rack.hosts.items()}
+        assert after == before | {"other": 200.0}
+        views = {view.name: view for view in rack.operations.budgets()}
+        assert "cannot be read" in views["rack"].error and views["second"].budget_w == 200.0
+        assert len([text for text in noted(rack) if "dividing the watts of rack" in text]) == 1
+        with site.signed_in() as browser:
+            shown = browser.get("/budgets").text
+            assert "cannot be read" in shown and "second: 200 W" in shown
+        with raised(Unreadable, "rack"):
+            rack.set(500.0)
+    rack.pass_s(2)
+    assert any("rack works again" in text for text in noted(rack))
+
+
+def test_a_group_that_cannot_be_read_can_be_released(rack: Rack) -> None:
+    with damaged(rack, BudgetGroupRow.document, BudgetGroupRow.name == "rack"):
+        rack.operations.release_budget("rack", Change(who="ann"))
+    rack.pass_s(8)
+    assert [view.name for view in rack.operations.budgets()] == ["second"]
+    assert {host.group for name, host in rack.hosts.items() if name != "other"} == {""}
+
+
+def test_beside_a_membership_that_cannot_be_read_no_cap_is_raised(rack: Rack) -> None:
+    with damaged(rack, BudgetMemberRow.document, BudgetMemberRow.device == "gpu1"):
+        rack.gone.add("gpu1")  # its requests are refused
+        rack.set(900.0)
+        rack.pass_s(8)
+        assert rack.drawn_w() == 600.0 + 300.0
+        assert any("the membership of gpu1 failed" in text for text in noted(rack))
+    rack.gone.clear()
+    rack.pass_s(8)
+    assert rack.drawn_w() == 900.0 + 300.0
+
+
+def test_a_device_that_cannot_be_read_is_a_row_of_the_fleet_and_is_not_back(rack: Rack) -> None:
+    site = Site(rack.operations)
+    with damaged(rack, DeviceRow.description, DeviceRow.id == "gpu1"):
+        rows = {row.device: row for row in site.fleet.view().rows}
+        assert "cannot be read" in rows["gpu1"].error
+        assert not rows["gpu0"].error and len(rows) == 4
+        with site.signed_in() as browser:
+            assert "gpu1" in browser.get("/").text
+        rack.operations.stop_all(Change(who="ann"))
+        states = {d.device: d.state for d in stop_view(rack.world.loop).devices}
+        assert states["gpu1"] == "not yet"
+
+
+def test_an_operator_lets_a_newcomer_in_on_the_page(rack: Rack) -> None:
+    rack.world.loop.register(device("gpu9"))
+    rack.hosts["gpu9"] = FakeHost()
+    rack.pass_s(8)
+    assert set(rack.operations.budget("rack").outside) == {"gpu9"}
+    site = Site(rack.operations)
+    with site.signed_in("viewer") as browser:
+        assert "Let it in" not in browser.get("/budgets").text
+    with site.signed_in("operator") as browser:
+        assert "let gpu9 in" in browser.get("/budgets").text
+        send(browser, "/budgets/rack/admit", "/budgets", device="gpu9")
+    rack.pass_s(8)
+    assert "gpu9" in {m.device for m in rack.operations.budget("rack").members}
