@@ -120,10 +120,18 @@ def summed(reported: Sequence[ReportedStudy]) -> str:
 
 
 def markdown(
-    reported: Sequence[ReportedStudy], heading: str, at: datetime, pictures: Mapping[str, str]
+    reported: Sequence[ReportedStudy],
+    faults: Sequence[str],
+    heading: str,
+    at: datetime,
+    pictures: Mapping[str, str],
 ) -> str:
-    """Return the studies as Markdown; `pictures` are the picture files by study id."""
+    """Return the studies as Markdown, with why others cannot be reported.
+
+    `pictures` are the picture files by study id.
+    """
     lines = [f"# {_md(heading)}", f"As of {when(at)}. {_md(summed(reported))}.", ""]
+    lines += [f"- {_md(fault)}" for fault in faults] + [""] * bool(faults)
     if len(reported) > 1:
         lines += [*_md_table(COLUMNS, overview(reported)), ""]
     for one in reported:
@@ -138,8 +146,12 @@ def markdown(
     return "\n".join(lines)
 
 
-def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
+def html(
+    reported: Sequence[ReportedStudy], faults: Sequence[str], heading: str, at: datetime
+) -> str:
     """Return the studies as one self-contained HTML page that includes its style and pictures.
+
+    `faults` says why others cannot be reported.
 
     Raises:
         ConfigError: Jinja or matplotlib is not installed.
@@ -162,6 +174,7 @@ def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
         heading=heading,
         at=when(at),
         summed=summed(reported),
+        faults=faults,
         columns=COLUMNS,
         plan_columns=PLAN_COLUMNS,
         overview=overview(reported) if len(reported) > 1 else [],

@@ -25,7 +25,7 @@ def write_page(results: Sequence[Result], state_dir: Path, at: datetime) -> Path
     """
     studies = [ReportedStudy(outcome=r.main, front=r.main.front) for r in results]
     page = state_dir / PAGE
-    write_text(page, html(studies, "The last run", at))
+    write_text(page, html(studies, (), "The last run", at))
     return page
 
 

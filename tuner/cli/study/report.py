@@ -87,8 +87,7 @@ def report(
     of = f" of group {group}" if group else ""
     heading = f"Study {views[0].id}" if study else f"Studies{of}"
     heading += f" since {when(start)}" if start is not None else ""
-    heading = "; ".join([heading, *faults])
-    _write(reported, heading, now, form, output)
+    _write(reported, faults, heading, now, form, output)
 
 
 def _all_reported(
@@ -108,7 +107,7 @@ def _all_reported(
         except Exception as error:
             if len(views) == 1:
                 raise
-            faults.append(f"study {view.id} cannot be reported: {error}")
+            faults.append(f"Study {view.id} cannot be reported: {error}")
     return reported, faults
 
 
@@ -122,6 +121,7 @@ def _reported(api: Api, view: StudyView, since: datetime | None) -> ReportedStud
 
 def _write(
     reported: Sequence[ReportedStudy],
+    faults: Sequence[str],
     heading: str,
     at: datetime,
     format: ReportFormat,
@@ -135,16 +135,17 @@ def _write(
     """
     pictures: dict[str, str] = {}
     if format is ReportFormat.TEXT:
-        text = _as_text(reported, heading)
+        text = _as_text(reported, faults, heading)
     elif format is ReportFormat.JSON:
         outcomes = [document(one.outcome) for one in reported]
-        text = json_text(outcomes[0] if len(outcomes) == 1 else {"studies": outcomes}) + "\n"
+        every = {"studies": outcomes, "not_reported": faults}
+        text = json_text(outcomes[0] if len(outcomes) == 1 and not faults else every) + "\n"
     elif format is ReportFormat.HTML:
-        text = documents.html(reported, heading, at)
+        text = documents.html(reported, faults, heading, at)
     else:
         pictures = _pictures(reported) if output is not None else {}
         names = {} if output is None else {one: _beside(output, one).name for one in pictures}
-        text = documents.markdown(reported, heading, at, names)
+        text = documents.markdown(reported, faults, heading, at, names)
         if output is None and reported:
             typer.echo("no pictures without --output FILE", err=True)
     if output is None:
@@ -155,10 +156,11 @@ def _write(
     typer.echo(f"{how_many(len(reported), 'study', 'studies')} in {output}{beside}", err=True)
 
 
-def _as_text(reported: Sequence[ReportedStudy], heading: str) -> str:
+def _as_text(reported: Sequence[ReportedStudy], faults: Sequence[str], heading: str) -> str:
     out = io.StringIO()
     page = Console(file=out, width=console().width, markup=False, highlight=False)
-    page.print(f"{heading}: {summed(reported)}", soft_wrap=True)
+    for line in (f"{heading}: {summed(reported)}", *faults):
+        page.print(line, soft_wrap=True)
     if len(reported) > 1:
         names = [MARKS.get(name, name) for name in COLUMNS]
         made = listing.listing(names, overview(reported), list_width())

@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 def test_a_page_has_its_pictures_runs_no_script_and_loads_nothing(held: ReportedStudy) -> None:
     pytest.importorskip("matplotlib")
-    text = html([held, held], "What we saved", START)
+    text = html([held, held], ["Study x cannot be read"], "What we saved", START)
     page = Page(text)
     assert [link for link in page.loaded if not link.startswith("#")] == []
     assert page.tags.count("section") == 2
@@ -58,6 +58,7 @@ def test_a_page_has_its_pictures_runs_no_script_and_loads_nothing(held: Reported
     assert "best so far" in drawn[1]
     assert len(text) < 500_000
     assert "energy_j is 40.0 ± 0.6 % better" in text
+    assert "<h1>What we saved</h1>" in text and "<p>Study x cannot be read</p>" in text
     assert "default-src 'none'" in text
 
 
@@ -65,15 +66,15 @@ def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
     pytest.importorskip("matplotlib")
     verbs, study = worlds.held(about=device(workload=HOSTILE, board=HOSTILE))
     study_report = reported(verbs, study)
-    page = Page(html([study_report], HOSTILE, START))
+    page = Page(html([study_report], [HOSTILE], HOSTILE, START))
     assert "img" not in page.tags
-    text = markdown([study_report], HOSTILE, START, {})
+    text = markdown([study_report], [HOSTILE], HOSTILE, START, {})
     assert "<img" not in re.sub(r"\\<", "", text)
     assert r"\`\|" in text
 
 
 def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
-    text = markdown([held], "What we saved", START, {held.id: "a.svg"})
+    text = markdown([held], [], "What we saved", START, {held.id: "a.svg"})
     assert text.startswith("# What we saved\n")
     assert "![Energy against latency of the trials](a.svg)" in text
     row = next(line for line in text.splitlines() if line.startswith("| energy_j |"))
