@@ -1,21 +1,25 @@
 """HTTP clients that read answers within limits: `tuner.foreign_bodies` for httpx.
 
-httpx by itself decompresses a body of any size in memory, and reads a slow one without an end.
+httpx by itself decompresses a body of any size in memory, and reads a slow head or body without an end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import httpcore
 import httpx
 
 from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
 
+LATE = "the head of the answer was not complete in time"
 PASSED = "passed"
 """The extension of a request whose answer is passed on in parts and not kept: it has no limits."""
 
@@ -31,8 +35,8 @@ class BoundedResponse(httpx.Response):
 class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """A transport, sync and async, that requests uncompressed answers and gives up long or slow ones.
 
-    `body_s` is the limit in seconds from the head to the end of the body. Reading an answer raises
-    httpx.ReadError or httpx.ReadTimeout.
+    A head must be complete within the request's timeouts to connect and to read; `body_s` is the limit in
+    seconds from the head to the end of the body. Reading raises httpx.ReadError or httpx.ReadTimeout.
     """
 
     def __init__(
@@ -43,17 +47,30 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inner, self._most, self._body_s = inner, most_bytes, body_s
-        self._monotonic = monotonic
+        self._monotonic, self._head = monotonic, _Head()
+        if isinstance(pool := getattr(inner, "_pool", None), httpcore.ConnectionPool):
+            pool._network_backend = _Backend(pool._network_backend, self._head)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return an answer whose body is checked against the limits while it is read."""
-        return self._bounded(request, self._inner.handle_request(_uncompressed(request)))
+        self._head.until_s = time.monotonic() + _head_s(request)
+        try:
+            response = self._inner.handle_request(_uncompressed(request))
+        finally:
+            self._head.until_s = math.inf
+        return self._bounded(request, response)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return an answer whose body is checked against the limits while it is read."""
-        return self._bounded(
-            request, await self._inner.handle_async_request(_uncompressed(request))
-        )
+        within_s = _head_s(request)
+        answered = self._inner.handle_async_request(_uncompressed(request))
+        try:
+            response = await asyncio.wait_for(
+                answered, within_s if math.isfinite(within_s) else None
+            )
+        except asyncio.TimeoutError:
+            raise httpx.ReadTimeout(LATE) from None
+        return self._bounded(request, response)
 
     def close(self) -> None:
         """Close the connections."""
@@ -86,6 +103,69 @@ def _uncompressed(request: httpx.Request) -> httpx.Request:
     if PASSED not in request.extensions:
         request.headers["Accept-Encoding"] = "identity"
     return request
+
+
+def _head_s(request: httpx.Request) -> float:
+    """Return the seconds within which the head of an answer must be complete."""
+    given = request.extensions.get("timeout", {})
+    limits = [given.get(kind) for kind in ("pool", "connect", "read")]
+    return math.inf if None in limits else sum(limits)
+
+
+class _Head(threading.local):
+    """The end of the wait for a head by `time.monotonic`, of the request that this thread makes now."""
+
+    until_s = math.inf
+
+
+class _Backend(httpcore.NetworkBackend):
+    """A network whose reads end when the head is due: httpcore limits each part, which a drip renews."""
+
+    def __init__(self, inner: httpcore.NetworkBackend, head: _Head) -> None:
+        self._inner, self._head = inner, head
+
+    def connect_tcp(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+        """Open a connection whose reads end in time."""
+        return _Connection(self._inner.connect_tcp(*args, **named), self._head)
+
+    def connect_unix_socket(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+        """Open a connection whose reads end in time."""
+        return _Connection(self._inner.connect_unix_socket(*args, **named), self._head)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        self._inner.sleep(seconds)
+
+
+class _Connection(httpcore.NetworkStream):
+    """A connection whose reads end when the head is due."""
+
+    def __init__(self, inner: httpcore.NetworkStream, head: _Head) -> None:
+        self._inner, self._head = inner, head
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read a part. Raises httpcore.ReadTimeout."""
+        left_s = self._head.until_s - time.monotonic()
+        if left_s <= 0.0:
+            raise httpcore.ReadTimeout(LATE)
+        limit_s = min(left_s, math.inf if timeout is None else timeout)
+        return self._inner.read(max_bytes, limit_s if math.isfinite(limit_s) else None)
+
+    def start_tls(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+        """Open TLS on the connection."""
+        return _Connection(self._inner.start_tls(*args, **named), self._head)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write a part."""
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._inner.close()
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401  httpcore's own
+        """Return a fact about the connection."""
+        return self._inner.get_extra_info(info)
 
 
 class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.attack import agents, budgets, door, limits
+from tests.attack import agents, budgets, door, limits, pooled
 from tests.attack.site import Scenario, Site, opened
 
 ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
@@ -37,6 +37,7 @@ ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
     limits.megabytes_before_llama,
     limits.named_database,
     limits.odd_surroundings,
+    pooled.pooled_transactions,
 )
 
 

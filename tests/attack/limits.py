@@ -22,8 +22,8 @@ from tests.integration.stage import stage
 from tests.unit.tuner.test_foreign_bodies import served
 
 VIEWS = ("/v1/budgets", "/v1/studies", "/v1/fleet", "/metrics")
-MOST_S, MOST_LARGE_S = 3.0, 30.0
-"""On a machine that others load."""
+MOST_S, MOST_LARGE_S, MOST_TIMES = 3.0, 30.0, 8.0
+"""On a machine that others load. Each chunk copied the whole body: a stream took 13 to 30 times as long."""
 
 
 def _members(site: Site, watts: float) -> int:
@@ -109,7 +109,7 @@ def series_bombs(_site: Site, told: Scenario) -> None:
 
 
 def megabytes_before_llama(_site: Site, told: Scenario) -> None:
-    """99 MB to the proxy before llama-server, while others ask it."""
+    """99 MB to the proxy before llama-server, while another streams a hundred tokens from it."""
     from tests.llama.running import proxy_for
     from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
 
@@ -118,20 +118,28 @@ def megabytes_before_llama(_site: Site, told: Scenario) -> None:
         target, draft = models(folder)
         with proxy_for(stand_in("0.3.36", target, "--step-ms", "2"), {"d": draft}, folder) as proxy:
             host = proxy.url.removeprefix("http://")
+            alone_s = min(_streamed_s(host) for _ in range(3))
             waits: list[float] = []
             sent = threading.Thread(target=_send_large, args=(host,))
             large_since = time.monotonic()
             sent.start()
             while sent.is_alive():
-                began = time.monotonic()
-                _ask(host, "GET", "/stats", b"")
-                waits.append(time.monotonic() - began)
+                waits.append(_streamed_s(host))
             sent.join()
             large_s = time.monotonic() - large_since
-    told.counts |= {"asked": len(waits), "worst_s": round(max(waits), 2)}
+    told.counts |= {"asked": len(waits), "alone_s": round(alone_s, 2)}
+    told.counts["worst_s"] = round(max(waits), 2)
     told.counts["large_s"] = round(large_s, 1)
     told.expect(large_s <= MOST_LARGE_S, f"99 MB took {large_s:.0f} s of the proxy's event loop")
-    told.expect(max(waits) <= MOST_S, f"another request took {max(waits):.1f} s")
+    most_s = max(MOST_S, MOST_TIMES * alone_s)
+    told.expect(max(waits) <= most_s, f"another request took {max(waits):.1f} s")
+
+
+def _streamed_s(host: str) -> float:
+    """Return the seconds that a stream of 100 tokens takes."""
+    began = time.monotonic()
+    _ask(host, "POST", "/completion", b'{"prompt": "x", "n_predict": 100, "stream": true}')
+    return time.monotonic() - began
 
 
 def _send_large(host: str) -> None:

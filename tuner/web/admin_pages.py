@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import AccessRole, InvalidInput
 from tuner.service.fleet import FleetOverview
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form, require_role
@@ -29,7 +30,7 @@ ROLES = (
 
 def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version: str) -> APIRouter:
     """Return the routes of the pages for tokens, the audit log and versions."""
-    router = APIRouter()
+    router = APIRouter(route_class=BoundedRoute)
     access = sessions.access
 
     def shown(request: Request, created: object = None) -> Response:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 
 from tuner.core import ConfigError, NotFound
+from tuner.service.http.bodies import BoundedRoute
 
 OURS = Path(__file__).parent / "static"
 PLOTLY = "plotly.min.js"
@@ -46,7 +47,7 @@ def tag(name: str) -> str:
 
 def assets() -> APIRouter:
     """Return the route of the assets."""
-    router = APIRouter()
+    router = APIRouter(route_class=BoundedRoute)
 
     @router.get("/assets/{name}")
     def asset(name: str, request: Request) -> Response:

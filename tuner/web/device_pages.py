@@ -13,6 +13,7 @@ from tuner.presentation.device_chart import AppliedSpan, device_timeline
 from tuner.presentation.texts import saved_by_period
 from tuner.service.courses import DeviceCourse, device_course
 from tuner.service.fleet import FleetOverview
+from tuner.service.http.bodies import BoundedRoute
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
 from tuner.wire import FleetRow
@@ -23,7 +24,7 @@ SHOWN = 50
 
 def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
     """Return the route of a device's page."""
-    router, operations = APIRouter(), fleet.operations
+    router, operations = APIRouter(route_class=BoundedRoute), fleet.operations
 
     @router.get("/devices/{device:path}")
     def show(request: Request, device: str, range: str = "24h") -> Response:

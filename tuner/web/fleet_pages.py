@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from tuner.core import InvalidInput, Study
 from tuner.service.courses import recent_courses
 from tuner.service.fleet import FleetOverview, saves_now
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
@@ -33,7 +34,7 @@ GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
 
 def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRouter:
     """Return the routes of the fleet's pages."""
-    router = APIRouter()
+    router = APIRouter(route_class=BoundedRoute)
     operations = fleet.operations
 
     @router.get("/")

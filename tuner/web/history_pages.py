@@ -16,6 +16,7 @@ from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
 from tuner.core import InvalidInput, Store, Study, TrialState, Verdict
 from tuner.presentation.figures import joined
+from tuner.service.http.bodies import Bound, BoundedRoute
 from tuner.service.operations import Operations
 from tuner.study.moves import needed_metrics
 from tuner.verbs.questions import narrowed
@@ -48,18 +49,21 @@ FIRST = ("device",)
 """The columns beside the metrics if none were chosen."""
 
 
+Text = Annotated[str, Bound()]
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryFilters:
     """The filters of the history, as in the URL."""
 
-    device: str = ""
-    workload: str = ""
-    study: str = ""
-    group: str = ""
-    since: str = ""
-    until: str = ""
-    verdict: str = ""
-    state: str = ""
+    device: Text = ""
+    workload: Text = ""
+    study: Text = ""
+    group: Text = ""
+    since: Text = ""
+    until: Text = ""
+    verdict: Text = ""
+    state: Text = ""
 
     def question(self) -> HistoryQuestion:
         """Return the filters as a query of the history. Raises InvalidInput: one is not valid."""
@@ -68,7 +72,7 @@ class HistoryFilters:
 
 def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     """Return the routes of the history's pages."""
-    router, judges = APIRouter(), Judges(operations)
+    router, judges = APIRouter(route_class=BoundedRoute), Judges(operations)
 
     @router.get("/history")
     def show(

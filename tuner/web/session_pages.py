@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import AccessRole, RateLimited, TuningError, Unauthorised
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import COOKIE, LASTS, Sessions
 from tuner.web.render import Pages
@@ -14,7 +15,7 @@ from tuner.web.requests import Fields, Posted, read_form
 
 def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRouter:
     """Return the routes that start and end a browser's session."""
-    router = APIRouter()
+    router = APIRouter(route_class=BoundedRoute)
 
     @router.get("/login")
     def ask(request: Request) -> Response:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import InvalidInput, Safety, Terms, TuningError
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import Sessions
 from tuner.service.operations import Operations
@@ -28,7 +29,7 @@ Number = TypeVar("Number", int, float)
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
     """Return the routes that create and change a study."""
-    router = APIRouter(prefix="/studies")
+    router = APIRouter(prefix="/studies", route_class=BoundedRoute)
 
     @router.post("/new")
     def create(request: Request, fields: Posted) -> Response:

@@ -23,6 +23,7 @@ from tuner.presentation.knob_charts import (
 )
 from tuner.presentation.next_steps import last_change, sentence, status_reason
 from tuner.presentation.texts import gained, requested_metrics, row_spans
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
@@ -72,7 +73,7 @@ class TrialTable:
 
 def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter:
     """Return the routes of a study's pages."""
-    router = APIRouter(prefix="/studies")
+    router = APIRouter(prefix="/studies", route_class=BoundedRoute)
     explanations = Explanations(operations)
 
     @router.get("/new")

@@ -14,6 +14,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from agents.config import AgentConfig
 from tests.builders import completed
 from tests.frozen.messages import MESSAGES
+from tests.stores import memory_store
+from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.web.site import Site
 from tuner import wire
 from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bounded, visible
 from tuner.config import TunerConfig
@@ -283,3 +286,37 @@ def test_why_a_device_takes_no_orders_is_at_most_a_sentence() -> None:
     assert len(made.unable) == MOST_SENTENCE
     with pytest.raises(ValidationError, match=f"agent: more than {MOST_TEXT} characters"):
         Poll(agent="x" * 7_500_000, applied=poll.applied)
+
+
+@pytest.fixture(scope="module")
+def site() -> Site:
+    return Site(worlds.operations(memory_store()))
+
+
+def test_no_parameter_of_a_path_a_query_or_a_header_is_without_a_bound(site: Site) -> None:
+    found = dict[str, Any]()
+    with site.signed_in() as browser:
+        for paths in (browser.get("/v1/openapi.json").json(), site.pages.openapi()):
+            for path, methods in paths["paths"].items():
+                for method, about in methods.items():
+                    for one in about.get("parameters", ()):
+                        found[f"{method} {path} {one['name']}"] = one["schema"]
+    assert len(found) > 80
+    assert not [w for where, schema in found.items() for w in unbounded(schema, where, once=True)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/events?last=99999999999999999999",
+        "/v1/events?last=-1",
+        f"/v1/events?device={'x' * 2_000}",
+        f"/v1/studies/{'x' * 2_000}",
+        f"/studies/{'9' * 30}/trials/{'9' * 30}",
+        "/?page=99999999999999999999",
+        f"/history?device={'x' * 2_000}",
+    ],
+)
+def test_a_parameter_out_of_bounds_is_refused(site: Site, path: str) -> None:
+    with site.signed_in() as browser:
+        assert browser.get(path).status_code == 422

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -147,6 +149,48 @@ def test_an_answer_that_trickles_in_is_given_up() -> None:
         pytest.raises(httpx.ReadTimeout, match="in time"),
     ):
         http.get("/")
+
+
+def _drip(server: socket.socket) -> None:
+    """Send a head without an end, byte by byte, each well within the time for a part."""
+    with suppress(OSError):
+        line, _ = server.accept()
+        with line:
+            line.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(200):
+                line.sendall(b"x")
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_drip, args=(server,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_head_that_trickles_in_is_given_up(dripping: str) -> None:
+    limits = httpx.Timeout(0.2)
+    began = time.monotonic()
+    with (
+        http_clients.client(1_000, timeout=limits) as http,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        http.get(dripping)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_head_that_trickles_in_is_given_up_by_an_event_loop(dripping: str) -> None:
+    async def ask() -> None:
+        async with http_clients.async_client(1_000, timeout=httpx.Timeout(0.2)) as http:
+            await http.get(dripping)
+
+    began = time.monotonic()
+    with pytest.raises(httpx.ReadTimeout, match="in time"):
+        asyncio.run(ask())
+    assert time.monotonic() - began < 5.0
 
 
 def test_an_answer_that_trickles_in_is_given_up_without_httpx_too() -> None:

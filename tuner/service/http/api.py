@@ -25,7 +25,7 @@ from tuner.service.clock.watchdog import Readiness
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.access_routes import AgentCaller, enrol_routes
 from tuner.service.http.answers import rendered as _one
-from tuner.service.http.bodies import ThreadedRoute
+from tuner.service.http.bodies import BoundedRoute, ThreadedRoute
 from tuner.service.http.feed import Feed, StreamPlaces
 from tuner.service.http.fleet_api import operator_routes
 from tuner.service.http.gate import API, Gate, problem, refused
@@ -208,7 +208,7 @@ def _install_errors(app: FastAPI) -> None:
 
 
 def _health_routes(operations: Operations, version: str) -> APIRouter:
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], route_class=BoundedRoute)
 
     readiness = Readiness(operations.loop.store.check_writable)
 

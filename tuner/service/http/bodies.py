@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import email.message
+import inspect
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, get_type_hints
+from datetime import datetime
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope
 
+from tuner.bounds import MOST_TEXT, Sizes, tightened
 from tuner.core import InvalidInput, TooLarge
 
 OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
@@ -30,6 +33,9 @@ MOST_NESTED, MOST_PARTS = 25_000, 250_000
 The parser holds the interpreter's lock while it creates them.
 """
 
+PARAMETERS = Sizes(text=MOST_TEXT)
+SENT = {str, int, float, bool, datetime, type(None), ...}
+"""The types of parameters in paths, queries and headers, and the parts of such types."""
 Refusal = RequestValidationError | InvalidInput
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -76,7 +82,38 @@ def too_large(most: int) -> TooLarge:
     )
 
 
-class ThreadedRoute(APIRoute):
+class Bound:
+    """The mark of a parameter in a path, a query or a header: it has the bounds of a message's field."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> Any:  # noqa: ANN401
+        """Return the schema with a bound for every number, text and list."""
+        return tightened(handler(source), handler.resolve_ref_schema, PARAMETERS)
+
+
+class BoundedRoute(APIRoute):
+    """A route whose parameters in path, query and headers have bounds, whether they declare any or not."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401
+        hints, signature = (
+            get_type_hints(endpoint, include_extras=True),
+            inspect.signature(endpoint),
+        )
+        bounded = [
+            parameter.replace(annotation=_bounded(hints.get(name, Any)))
+            for name, parameter in signature.parameters.items()
+        ]
+        endpoint.__signature__ = signature.replace(parameters=bounded)  # type: ignore[attr-defined]
+        super().__init__(path, endpoint, **options)
+
+
+def _bounded(kind: Any) -> Any:  # noqa: ANN401  a type
+    """Return the type of a parameter with bounds; a model or a dependency unchanged."""
+    plain = kind.__origin__ if get_origin(kind) is Annotated else kind
+    parts = {*get_args(plain)} or {plain}
+    return Annotated[kind, Bound()] if parts <= SENT else kind
+
+
+class ThreadedRoute(BoundedRoute):
     """A route whose JSON body is parsed and validated in a worker thread, not in the event loop.
 
     FastAPI accepts a body that is already a model.

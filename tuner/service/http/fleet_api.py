@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tuner.core import Caller, RateLimited
 from tuner.service.access import Access
 from tuner.service.fleet import FleetOverview
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.feed import EventFilter, Feed, StreamPlaces, unnamed
 from tuner.service.http.gate import refused
 from tuner.service.http.routes import may_ask, verb_routes
@@ -69,7 +70,7 @@ def operator_routes(
 def _stream_route(
     verb: Verb, operations: Operations, feed: Feed, places: StreamPlaces
 ) -> APIRouter:
-    router = APIRouter(tags=["operators"], dependencies=[may_ask(verb)])
+    router = APIRouter(tags=["operators"], dependencies=[may_ask(verb)], route_class=BoundedRoute)
 
     @router.get(verb.path, response_class=StreamingResponse)
     async def follow(

@@ -21,6 +21,7 @@ from prometheus_client.samples import Sample
 from tuner.core import Store, StoreError
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.access_routes import FOR_VIEWERS
+from tuner.service.http.bodies import BoundedRoute
 from tuner.service.metrics.counts import Counts
 from tuner.service.metrics.fleet_metrics import FleetCollector
 
@@ -109,7 +110,7 @@ class Metrics:
 
 def metrics_routes(metrics: Metrics) -> APIRouter:
     """Return the route that Prometheus scrapes, with a viewer's token."""
-    router = APIRouter(tags=["health"], dependencies=[FOR_VIEWERS])
+    router = APIRouter(tags=["health"], dependencies=[FOR_VIEWERS], route_class=BoundedRoute)
 
     @router.get(METRICS, response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     def scrape() -> Response:
