@@ -140,12 +140,12 @@ def draw_up(
 
     `held` are the held windows' estimates of the energy per item, in order of their start. `course` is the
     baseline by time and load; without it the baseline is the same at all times. `devices` is the number of
-    like devices of the study, `rests` the baseline's setting. `prices` are the rates per kilowatt-hour, in
-    money (`cost`) and in g of CO2e (`co2e_g`), as far as given. `periods` are start times by name; the
+    the study's similar devices, `rests` the baseline's setting. `prices` are the rates per kilowatt-hour,
+    in money (`cost`) and in g of CO2e (`co2e_g`), as far as given. `periods` are start times by name; the
     saving since each of them is also given separately.
 
     A trial's energy is its mean power times the seconds of its window and overhead. The estimates of a
-    trial that one of several like devices ran alone are scaled to all of them; the bill counts one device's
+    trial that one of several devices ran alone are scaled to all of them; the bill counts one device's
     equal part. A window without a power reading makes the whole sum unknown, because a partial sum would be
     too small. Windows with implausible figures are left out. A window at a load at which the baseline was
     not measured counts neither as overhead nor as saving.

@@ -64,7 +64,7 @@ LEAST_LOAD = 1e-3
 
 
 def load_band(load: float) -> int:
-    """Return the band of a load; bands are numbered from 0 for a load of 1."""
+    """Return the number of a load's band: band 0 begins at a load of 1; bands below it are negative."""
     return math.floor(math.log(max(load, LEAST_LOAD)) / math.log(LOAD_STEP) + 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""Merge the reports of several like devices, under one workload and one setting, into one outcome."""
+"""Merge the reports of several similar devices, under one workload and one setting, into one outcome."""
 
 from __future__ import annotations
 

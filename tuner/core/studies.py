@@ -1,4 +1,4 @@
-"""Studies: one workload on a non-empty set of like devices, and the phases it goes through."""
+"""Studies: one workload on a non-empty set of similar devices, and the phases of its tuning."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ MOST_WINDOWS = 6.0
 
 
 class Safety(StrEnum):
-    """How carefully a search keeps away from the limits: what a trial over one is worth.
+    """The risk that a search takes to break a limit in a trial.
 
-    STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
-    where that promises much. ADVISE searches like it and holds nothing before an operator's yes. OFF
-    knows no fear: limits apply to holds, not to trials.
+    STRICT tries only settings that very likely keep every limit, and saves less. BALANCED also tries a
+    setting near a limit if its predicted saving is large. ADVISE searches like BALANCED, but holds no
+    setting before an operator approves it. OFF applies the limits to holds, not to trials.
     """
 
     STRICT = "strict"
@@ -86,11 +86,10 @@ class Safety(StrEnum):
 
 
 class Mode(StrEnum):
-    """How a study continues.
+    """The course of a study.
 
-    SEARCH looks for what to hold, confirms it and holds it. CONTINUOUS decides step by step for as
-    long as the policy likes: every step is a trial, nothing is confirmed, and neither the number of
-    trials nor another load ends it.
+    SEARCH finds a setting, confirms it and holds it. CONTINUOUS runs one trial after another until the
+    policy is done: nothing is confirmed, and neither the number of trials nor another load ends it.
     """
 
     SEARCH = "search"
@@ -99,24 +98,24 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a study may spend and do.
+    """The budget and the options of a study. Times are in seconds.
 
-    `trials` counts suggestions, not baseline or confirming windows; it ends no continuous study. A
-    window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet bounded (0, the
-    default: six times `window_s`, which it then is). `valid_for_s` is how long a hold stands without
-    the tuner's word. `canary` is the device that a plan is held on first (empty: on all at once), until
-    `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
-    the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
-    is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
-    none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
-    its ranges; empty: one setting is held at every load. With `transfer` a setting that three
-    like studies hold is proven first.
+    `trials` is the greatest number of suggestions; baseline and confirming windows do not count. It does
+    not end a continuous study. A window lasts `window_s`; it is extended, up to `max_window_s`, while a
+    tail latency has no upper bound. 0 sets `max_window_s` to six times `window_s`. A hold ends after
+    `valid_for_s` without contact to the tuner.
+
+    `canary` is the device that holds a plan first, until `canary_windows` windows confirm it there; if
+    empty, all devices hold it from the start. `control_share` is the share of held windows that measure the
+    baseline again, within the hours `control_hours` (`HH-HH`, in the tuner's time). `energy_share` is the
+    share of a device's joules that the bill assigns to the study; None if the operator gave none. `plan_by`
+    is the signal that selects a setting of the plan; if empty, one setting is held at every load. With
+    `transfer` the study first confirms a setting that at least three similar studies hold.
 
     Raises:
-        InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
-            continuous study that is only to advise, or has a canary (its trials are what it does), a
-            control share outside 0 … 0.2, hours that cannot be read, or an energy share that is not
-            above 0 and at most 1.
+        InvalidInput: a count or a time is not positive and finite; `max_window_s` is below `window_s`; a
+            continuous study has the safety ADVISE, a canary or `plan_by`; `control_share` is not from 0 to
+            0.2; the hours cannot be read; `energy_share` is not above 0 and at most 1.
     """
 
     trials: Count = 20
@@ -187,7 +186,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The setting that `holders` like studies hold, to be confirmed before a search; empty: none does."""
+    """A setting to confirm before a search, and the number of studies that hold it; empty if none."""
 
     plan: Setting = field(default_factory=dict, hash=False)
     holders: int = 0
@@ -195,7 +194,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One workload on some like devices, with its space, its aim and its progress.
+    """One workload on some similar devices, with its space, its aim and its progress.
 
     `since_trial` is the first trial that still counts: after a change of driver or workload the study
     starts again, but keeps its earlier trials. `phase_since` is the first trial of the present phase.
@@ -204,7 +203,7 @@ class Study:
     in its phase, `paused_reason` why it was in the phase that `paused_from` names; other changes keep both.
     `quantities` are those that its devices declare for their metrics, `signals` those that a plan can
     follow on all of its devices. `group` is the group of the fleet file that declares the study; empty if
-    it is in no fleet file. `transfer` is the first candidate, taken from like studies.
+    it is in no fleet file. `transfer` is the first candidate, taken from similar studies.
     """
 
     id: str

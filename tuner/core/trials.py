@@ -95,7 +95,7 @@ class Trial:
     `phase` is the study's phase when the trial was assigned, so baseline and confirming windows are trials
     like any other; a trial of a study that holds is a control window, at the baseline. `context` is the
     requested load; empty if none was requested. `why` is the policy's reason for the trial in one sentence,
-    `reason` the reason for its end. `device` is the one of several like devices that tries the setting
+    `reason` the reason for its end. `device` is the one of several similar devices that tries the setting
     alone; empty if all devices of the study do. The results of one device are scaled to all
     (`tuner.study.apart`). `plan` is the table that is followed instead of one setting; then `setting` is
     that of its row at the requested load, or of its first row.
@@ -154,7 +154,7 @@ class Trial:
         return estimates
 
     def on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of its study's devices that try it."""
+        """Return the devices that run the trial; `devices` are all devices of its study."""
         return (self.device,) if self.device else devices
 
     def again(self) -> Trial:

@@ -106,12 +106,12 @@ def in_words(findings: Iterable[RuleFinding]) -> str:
 
 
 def counter_beside_power(one: CounterAndPower) -> RuleFinding:
-    """Does the energy counter count what the device draws?
+    """Does the energy counter count the energy that the device draws?
 
     Witnesses: its energy counter; the integral of its power
     Tolerance: {AGREEMENT:.0%}, as in its check under load; {STEP_S:g} s of the greatest power, for the
-        counter's steps; {LAG_S:g} s of what the power varied by, for its averaging; what the
-        device drew at rest, of which some counters show 0.57
+        counter's steps; {LAG_S:g} s of the spread of the power, for its averaging; the
+        energy drawn while idle, of which some counters show 0.57
     Source: arXiv 2312.02741; zeus issue 181
     Result: no measurement
     """

@@ -59,7 +59,7 @@ class DecidesSteps(Protocol):
 
 @runtime_checkable
 class ExploresApart(Protocol):
-    """A policy that can suggest while trials run, so that like devices may each run a trial of their own.
+    """A policy that can suggest while trials run, so that similar devices may each run their own trial.
 
     Running trials are in its past, without a measurement. It does not suggest their settings again, and its
     suggestions must be safe even if their results are never reported.
