@@ -12,7 +12,7 @@ import pytest
 from tests.integration.stage import Stage, stage
 from tests.processes import until
 
-STEP_S = 300.0
+STEP_S = 600.0
 BLOCK_S = 20.0
 RATE, RATES = "arrival_rate_per_s", (2.0, 8.0)
 TOKENS = (60, 120)
