@@ -22,8 +22,3 @@ def progress(one: Round) -> float:
     are comparable.
     """
     return math.log(error(one.before) / error(one.accuracy))
-
-
-def efficiency(one: Round) -> float:
-    """Return the progress of a round per unit spent."""
-    return progress(one) / one.spent

@@ -19,10 +19,10 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app import Context as RunContext
 
-from agents.federated.grid import LocalGrid
 from jouletune_bench.fleet.example import JOULETUNE
 from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import Node
+from tests.federated.grid import LocalGrid
 
 PYTHON = os.environ.get("JOULETUNE_PYTHON", "")
 PAGE = Path(__file__).parents[2] / "docs/policies/fedgpo.md"

@@ -27,11 +27,11 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
 from jouletune_bench.fleet.rounds import FederatedTraining
 from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import Node, Scripted, nodes, training
+from tests.federated.grid import LocalGrid
 from tuner.core import InvalidInput, Setting
 
 BATCH, EPOCHS, ROUNDS = 16, 5, 3

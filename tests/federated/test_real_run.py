@@ -24,12 +24,12 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from agents.federated.embedded import FederationSpec, open_embedded
-from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
 from jouletune_bench.fleet.example import JOULETUNE, MARK
 from jouletune_bench.fleet.rounds import FederatedTraining
 from jouletune_bench.fleet.weights import arrays_of, weights_of
 from tests.federated.clients import nodes, training
+from tests.federated.grid import LocalGrid
 
 PYTHON = os.environ.get("JOULETUNE_PYTHON", "")
 CLIENTS, ROUNDS = 2, 3

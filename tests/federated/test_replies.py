@@ -12,9 +12,9 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from agents.federated.grid import identified
 from agents.federated.replies import KnownClients, sound
 from jouletune_bench.fleet.weights import arrays_of
+from tests.federated.grid import identified
 
 SENT = arrays_of((np.zeros((2, 3)), np.zeros(3)))
 NAME, OTHER = list(SENT)

@@ -16,7 +16,6 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedMedian, Result
 
-from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
 from jouletune_bench.fleet.devices import load_devices
 from jouletune_bench.fleet.rounds import FederatedTraining
@@ -29,6 +28,7 @@ from tests.federated.clients import (
     nodes,
     training,
 )
+from tests.federated.grid import LocalGrid
 from tuner.core import JOULES_PER_KWH, HourRow, Origin, Setting, TimeSeries
 
 NO_EVALUATION = {"fraction_evaluate": 0.0}

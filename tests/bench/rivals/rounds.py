@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from policies.fedgpo.federation import Federation, Round
 from policies.fedgpo.goals import SPENT, TrainingGoal
-from policies.fedgpo.progress import efficiency
+from policies.fedgpo.progress import progress
 from policies.fedgpo.rounds import RoundPolicy
 from tests.bench.rivals.observed import Observed, ObservedSetting
 from tuner.core import Past, SettingKey, Try, setting_key
@@ -69,7 +69,7 @@ def _seen(learnt: Sequence[Round]) -> dict[SettingKey, ObservedSetting]:
     for one in learnt:
         by_setting.setdefault(setting_key(one.setting), []).append(one)
     return {
-        key: ObservedSetting(of[0].setting, -fmean(map(efficiency, of)), ())
+        key: ObservedSetting(of[0].setting, -fmean(progress(one) / one.spent for one in of), ())
         for key, of in by_setting.items()
     }
 
