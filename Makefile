@@ -296,8 +296,8 @@ release-check: $(VENV)/.installed-dev
 locks: build/locks/.installed
 	build/locks/bin/python deploy/build_locks.py build/locks/bin/uv
 
-# Write the blocking client, the awaited verbs, docs/api/http.md and the schema of fleet files. Sources: the table
-# of verbs, the awaited client and the dataclasses of fleet files.
+# Write the blocking client, the verbs as coroutines, docs/api/http.md and the schema of fleet files. Sources: the
+# table of verbs, the asyncio client and the dataclasses of fleet files.
 client: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.generated
 

@@ -1,8 +1,8 @@
-"""What is written by the table of verbs and the awaited client: `python -m tests.generated` writes it anew.
+"""Generate files from the table of verbs, the asyncio client and dataclasses: `python -m tests.generated`.
 
-The blocking client is the awaited one without its awaits, as httpcore makes it; the awaited verbs are
-those of the table, each a coroutine; the page of the HTTP API lists the table. The JSON Schema of a fleet
-file is that of its dataclasses.
+The blocking client is the asyncio client without `await`, as in httpcore. `tuner.verbs.awaited` has the
+verbs of the table as coroutines. The page of the HTTP API lists the table. The JSON Schema of a fleet file
+follows its dataclasses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.verbs.table import TokenVerbs, Verbs
 
 ROOT = Path(__file__).parents[1]
 TO_BLOCKING = (
-    (r"\A\"\"\".*?\"\"\"\n", '"""An operator at a tuner. Generated from `tuner.client.asynchronous`."""\n'),
+    (r"\A\"\"\".*?\"\"\"\n", '"""The blocking client. Generated from `tuner.client.asynchronous`."""\n'),
     (r"import asyncio\n", ""),
     (r"asyncio\.sleep", "time.sleep"),
     (r"\basync_client", "client"),
@@ -42,7 +42,7 @@ TO_BLOCKING = (
     (r"\bAsync(Client|BaseTransport|Iterator|Verbs|TokenVerbs)\b", r"\1"),
 )  # fmt: skip
 TO_AWAITED = (
-    (r"\A\"\"\".*?\"\"\"\n", '"""The table of verbs, awaited. Generated from `tuner.verbs.table`."""\n'),
+    (r"\A\"\"\".*?\"\"\"\n", '"""The verbs as coroutines. Generated from `tuner.verbs.table`."""\n'),
     (r"^    def (?!(?:access|follow)\b)", "    async def "),
     (r"\bIterator", "AsyncIterator"),
     (r"\b(Token)?Verbs\b", r"Async\1Verbs"),
@@ -89,7 +89,7 @@ def _row(verb: Verb) -> str:
 
 
 def _travelling(verb: Verb, name: str, kind: Any) -> Iterable[str]:  # noqa: ANN401  a type
-    """Return what a parameter is called on the wire: a message by its type, what is asked by its names."""
+    """Return the names of a parameter in the page: the type of a message, else the names in the query."""
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     if name in ("change", "decision", "draft"):
@@ -109,7 +109,7 @@ def schema() -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Return every generated file with what is to be in it."""
+    """Return the text of every generated file."""
     return {
         ROOT / "tuner/client/blocking.py": derived(
             ROOT / "tuner/client/asynchronous.py", TO_BLOCKING

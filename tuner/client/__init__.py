@@ -1,4 +1,4 @@
-"""A Python client for operators of a tuner: `Client` blocks, `AsyncClient` is awaited."""
+"""A Python client for operators of a tuner: `Client` blocks, `AsyncClient` is for asyncio."""
 
 from tuner.client.asynchronous import AsyncClient, AsyncStudy
 from tuner.client.blocking import Client, RemoteStudy

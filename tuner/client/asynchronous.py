@@ -1,4 +1,4 @@
-"""The awaited client for operators of a tuner. `make client` generates `tuner.client.blocking` from it."""
+"""The asyncio client for operators of a tuner. `make client` generates `tuner.client.blocking` from it."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ class AsyncStudy(StudyView):
         return await self._client.revisions(self.id)
 
     async def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the study's trials as a history, for a frame or a file."""
+        """Return the study's trials as a history, for a data frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return await self._client.history(None, last, **own)
 

@@ -1,4 +1,4 @@
-"""An operator at a tuner. Generated from `tuner.client.asynchronous`."""
+"""The blocking client. Generated from `tuner.client.asynchronous`."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class RemoteStudy(StudyView):
         return self._client.revisions(self.id)
 
     def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the study's trials as a history, for a frame or a file."""
+        """Return the study's trials as a history, for a data frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return self._client.history(None, last, **own)
 

@@ -1,1 +1,1 @@
-"""What an operator can ask of a tuner, in one table: see `tuner.verbs.table`."""
+"""The requests that an operator can send to a tuner: see `tuner.verbs.table`."""

@@ -1,4 +1,4 @@
-"""The table of verbs, awaited. Generated from `tuner.verbs.table`."""
+"""The verbs as coroutines. Generated from `tuner.verbs.table`."""
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Place = Annotated[int, Ge(0), Le(2**63 - 1)]
 
 
 class AsyncVerbs(Asking[Seen]):
-    """What people ask about studies, devices and all that happened.
+    """The requests on studies, devices, budgets and events. Each raises TuningError.
 
-    Whatever names a study may name the beginning of its id, where no other begins so; only `delete`
-    wants all of it. Each raises the family's errors.
+    A study may be named by the beginning of its id, if no other id begins with it; `delete` needs the whole
+    id.
     """
 
     @verb("POST", "/v1/studies", OPERATOR, status=201)
@@ -189,7 +189,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/events/grid/{event}", OPERATOR, query_fields=["who", "why"])
     async def end_grid_event(self, event: str, change: Change) -> Sequence[BudgetView]:
-        """End an event of the grid, or all of a sender, before its time."""
+        """End a grid event, or all events of a sender, early."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     async def replicas(self) -> Sequence[ReplicaView]:
@@ -235,7 +235,7 @@ class AsyncVerbs(Asking[Seen]):
 
 
 class AsyncTokenVerbs(Asking[StudyView]):
-    """What an admin asks about tokens and about what people did."""
+    """The admin's requests on tokens and on the log of changes and refusals."""
 
     @verb("POST", "/v1/tokens", ADMIN, status=201)
     async def create(self, draft: TokenDraft) -> NewToken:

@@ -1,4 +1,4 @@
-"""What narrows a history, as people type it: the same through every door."""
+"""The filters of a history as users type them; the command line, the API and the clients share them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> HistoryQuestion:
-    """Return a question narrowed by keywords.
+    """Return a question with further filters.
 
     Raises:
-        InvalidInput: one is not known, or names no such word or time.
+        InvalidInput: a filter is unknown, or its value is not a known word or a time.
     """
     names = [f.name for f in fields(HistoryQuestion)]
     now, filters = datetime.now(timezone.utc), dict[str, object]()
@@ -33,10 +33,10 @@ def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> 
 
 
 def parsed(name: str, text: str, now: datetime, called: str = "") -> object:
-    """Return what a text says that narrows a history; `called` is its name in a refusal.
+    """Return the value of a filter from its text; `called` is the filter's name in errors.
 
     Raises:
-        InvalidInput: it names no such word or time.
+        InvalidInput: the text is not a known word or a time.
     """
     called = called or name
     if name in ("since", "until"):

@@ -1,4 +1,4 @@
-"""One row of the table of verbs: how a request travels, what it is answered with, and who may ask."""
+"""One row of the table of verbs: its HTTP request, its answer, and the role that it needs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tuner.core import AccessRole, Conflict
 from tuner.wire import StudyView
 
 Seen = TypeVar("Seen", bound=StudyView, covariant=True)
-"""A study as its client sees it: at a client it can be acted on."""
+"""The view of a study; the clients return one with methods."""
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A request: its method and path, what it takes by name, what it is answered with, and for whom it is.
+    """A request: its method and path, its parameters by name, its answer, and the role that it needs.
 
-    Without a body (`DELETE`) a change travels as these fields of it, `query_fields`, in the query.
+    A request without a body (`DELETE`) sends the fields `query_fields` of its message in the query.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Verb:
 
     @property
     def bodied(self) -> bool:
-        """Whether a message that it takes travels as the body."""
+        """Whether its message is sent as the body."""
         return self.method in ("POST", "PUT")
 
     def sent(
         self, given: Mapping[str, object]
     ) -> tuple[str, BaseModel | None, dict[str, str] | None]:
-        """Return what is given by name as a path, a body and a query."""
+        """Return the path, the body and the query of the request with these arguments."""
         path = self.path.format(**{n: quote(str(v), safe="") for n, v in given.items()})
         body: BaseModel | None = None
         query: dict[str, object] = {}
@@ -63,7 +63,7 @@ class Verb:
         return path, body, sent or None
 
     def read(self, content: bytes) -> object:
-        """Return what an answer says. Raises pydantic's ValidationError."""
+        """Return the value in an answer's body. Raises pydantic's ValidationError."""
         return _adapter(self.answer).validate_json(content or b"null")
 
 
@@ -71,7 +71,7 @@ class Asking(Generic[Seen]):
     """An implementation of the verbs of a table."""
 
     def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Return the answer. Raises Conflict where there is none."""
+        """Return the answer to a verb. Raises Conflict: this implementation does not have the verb."""
         raise Conflict(
             f"{verb.name} needs a running tuner", hint="give its address with --tuner URL"
         )
@@ -109,7 +109,7 @@ def verbs_of(table: type) -> tuple[Verb, ...]:
 
 
 def _answer(declared: Any) -> Any:  # noqa: ANN401  a type, or a variable for one
-    """Return what an answer is read as."""
+    """Return the type by which an answer is parsed."""
     if declared is Seen:
         return StudyView
     if get_origin(declared) is None:

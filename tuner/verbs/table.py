@@ -1,9 +1,9 @@
-"""All that operators can ask of a tuner.
+"""The table of the requests that an operator can send to a tuner: its verbs.
 
-One row a verb: its method, path and role; below them what it takes, what it is answered with and what it
-does. From here come the routes (`tuner.service.http`), both clients (`tuner.client`), what the command
-line asks for here and there, the tests of who may do what, and the page of the HTTP API. What it takes is
-the path's by name, then one message as the body, else the query.
+Each declaration is one verb. The decorator has its HTTP method, path and role; the signature has its
+parameters and its answer. Parameters that the path names are sent in the path, one message as the body, all
+others in the query. The routes (`tuner.service.http`), the clients (`tuner.client`), the requests of the
+command line, the tests of permissions and the page of the HTTP API are made from this table.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -55,10 +55,10 @@ Place = Annotated[int, Ge(0), Le(2**63 - 1)]
 
 
 class Verbs(Asking[Seen]):
-    """What people ask about studies, devices and all that happened.
+    """The requests on studies, devices, budgets and events. Each raises TuningError.
 
-    Whatever names a study may name the beginning of its id, where no other begins so; only `delete`
-    wants all of it. Each raises the family's errors.
+    A study may be named by the beginning of its id, if no other id begins with it; `delete` needs the whole
+    id.
     """
 
     @verb("POST", "/v1/studies", OPERATOR, status=201)
@@ -195,7 +195,7 @@ class Verbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/events/grid/{event}", OPERATOR, query_fields=["who", "why"])
     def end_grid_event(self, event: str, change: Change) -> Sequence[BudgetView]:
-        """End an event of the grid, or all of a sender, before its time."""
+        """End a grid event, or all events of a sender, early."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     def replicas(self) -> Sequence[ReplicaView]:
@@ -241,7 +241,7 @@ class Verbs(Asking[Seen]):
 
 
 class TokenVerbs(Asking[StudyView]):
-    """What an admin asks about tokens and about what people did."""
+    """The admin's requests on tokens and on the log of changes and refusals."""
 
     @verb("POST", "/v1/tokens", ADMIN, status=201)
     def create(self, draft: TokenDraft) -> NewToken:

@@ -1,4 +1,4 @@
-"""The awaited client: the same answers, the same errors, over a real server's application."""
+"""The asyncio client: the same answers, the same errors, over a real server's application."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_refusal_ends_it() -> None:
 
 
 class AsyncBroken(httpx.AsyncByteStream):
-    """The same, awaited."""
+    """The same stream for the asyncio client."""
 
     def __init__(self, text: str) -> None:
         self._text = text
