@@ -13,7 +13,7 @@ from agents.host.symptoms import Symptom
 from agents.target.side import LiveSignal, MeasuresRuns, Side
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
-from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
+from tuner.core import ONE_WITNESS, Clock, Estimate, Knob, Setting, TuningError, Value
 
 READS = 5
 WAIT_S = 0.5
@@ -100,6 +100,8 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
     summary = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
     yield Symptom("the meter", load.completed > 0 and not load.failed, summary,
                   "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
+    if one_witness := window.notes().get(ONE_WITNESS):
+        yield Symptom("second witness", False, one_witness)
     estimates = window.estimates()
     for metric in side.metrics:
         estimate = estimates.get(metric.name)

@@ -111,13 +111,14 @@ class OwnRequests(Fact):
 class Scrapes(Fact):
     """The counters read over each of several connections to one address, in rounds.
 
-    A round begins once every connection of the previous round has answered. `started` has the programs'
-    start times among the answers.
+    A round begins once every connection of the previous round has answered; the last one may be incomplete.
+    `started` has the programs' start times among the answers; `processes` listen at the address.
     """
 
     url: str
     rounds: tuple[tuple[Mapping[str, float], ...], ...] = ()
     started: frozenset[float] = frozenset()
+    processes: int = 1
     why: str = ""
 
 

@@ -218,19 +218,23 @@ def one_counter(one: Scrapes) -> RuleFinding:
 
     Witnesses: rounds of {ROUND_OF} connections at once, twice as many where several processes listen, when
         the window ends; process_start_time_seconds
-    Tolerance: none: no counter of a round is below one of the round before
+    Tolerance: none: no counter of a round is below one of the round before; several processes that cannot
+        be compared contradict
     Source: prometheus_client: Multiprocess Mode
     Result: no measurement
     """
-    if one.why:
-        return unjudged(f"{one.url}: {one.why}")
     if len(one.started) > 1:
         why = f"{len(one.started)} processes with counters of their own answer {one.url}"
         return contradiction(f"{why}: their start times differ", TOGETHER)
     for name, most, least in _fallen(one.rounds):
         why = f"several counters answer {one.url}: one connection showed {name} at {most:g}"
         return contradiction(f"{why}, a later one at {least:g}", TOGETHER)
-    return RuleFinding()
+    if one.why and one.processes > 1:
+        why = (
+            f"{one.processes} processes listen at {one.url}, and their counters cannot be compared"
+        )
+        return contradiction(f"{why}: {one.why}", TOGETHER)
+    return unjudged(f"{one.url}: {one.why}") if one.why else RuleFinding()
 
 
 def _fallen(
@@ -306,9 +310,9 @@ RULES: tuple[tuple[type[Fact], Callable[[Any], RuleFinding]], ...] = (
     (CounterAndPower, counter_beside_power),
     (ZoneReads, zones_apart),
     (WorkloadPlace, workload_here),
+    (Scrapes, one_counter),
     (CounterStep, not_restarted),
     (OwnRequests, own_requests),
-    (Scrapes, one_counter),
     (PrintedNumber, whole_number),
     (LastObject, last_object),
     (ReportedWindow, lengths),

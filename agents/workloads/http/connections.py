@@ -7,22 +7,22 @@ Gunicorn)").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 from agents.host.http.local_http import MOST_ANSWER_BYTES
 from agents.host.processes.process_table import ProcessTable
-from agents.load.exposition import ACCEPT
-from agents.workloads.http.exposition import STARTED, Exposition
+from agents.load.exposition import ACCEPT, Samples
+from agents.workloads.http.exposition import Exposition, start_s
 from tuner.core import ROUND_OF, Clock, MeasurementError, Reading, Scrapes
 
 LOOK_S = 3.0
 """The longest comparison; a service that answers later is not compared."""
 APART_S = 0.004
 """The time between two connections, as one process accepts all that arrive together."""
-ROUNDS, MOST_TIMES = 4, 2
+ROUNDS, LEAST_ROUNDS, MOST_TIMES = 4, 2, 2
 
 
 class ConnectionsMeter:
@@ -38,24 +38,27 @@ class ConnectionsMeter:
     def look(self) -> Reading:
         """Return the counters of several connections, for the rules to compare."""
         url, until = self._exposition.url, self._clock.monotonic() + LOOK_S
-        processes = len(ProcessTable().owners(urlsplit(url).port or 80))
-        at_once = ROUND_OF * min(MOST_TIMES, max(1, processes))
+        processes = max(1, len(_serving(urlsplit(url).port or 80)))
+        at_once, rounds, why = ROUND_OF * min(MOST_TIMES, processes), list[list[Samples]](), ""
         try:
-            rounds = tuple(self._round(url, at_once, until) for _ in range(ROUNDS))
+            for _ in range(ROUNDS):
+                rounds.append([])
+                rounds[-1].extend(self._round(url, at_once, until))
         except (OSError, HTTPException, MeasurementError) as error:
-            why = (
-                f"{at_once} connections at once were not answered: {error or type(error).__name__}"
-            )
-            return Reading(facts=(Scrapes(url=url, why=why),))
-        started = frozenset(one[STARTED] for answers in rounds for one in answers if STARTED in one)
-        return Reading(facts=(Scrapes(url=url, rounds=rounds, started=started),))
+            if len(rounds) <= LEAST_ROUNDS:
+                answer = error or type(error).__name__
+                why = f"{at_once} connections at once were not answered: {answer}"
+        started = frozenset(filter(None, (start_s(one) for answers in rounds for one in answers)))
+        counted = tuple(tuple(map(self._exposition.counters, one)) for one in rounds if one)
+        fact = Scrapes(url=url, rounds=counted, started=started, processes=processes, why=why)
+        return Reading(facts=(fact,))
 
-    def _round(self, url: str, number: int, until: float) -> tuple[Mapping[str, float], ...]:
-        """Return the counters of some connections, all opened before the first request is sent.
+    def _round(self, url: str, number: int, until: float) -> Iterator[Samples]:
+        """Yield the answers to some connections, all opened before the first request is sent.
 
         Raises OSError, HTTPException, MeasurementError.
         """
-        parts, texts = urlsplit(url), []
+        parts = urlsplit(url)
         with ExitStack() as opened:
             lines = [
                 opened.enter_context(closing(HTTPConnection(parts.hostname or "", parts.port)))
@@ -72,8 +75,8 @@ class ConnectionsMeter:
                 answer = opened.enter_context(closing(line.getresponse()))
                 if answer.status != 200:
                     raise MeasurementError(f"HTTP {answer.status}")
-                texts.append(answer.read(MOST_ANSWER_BYTES).decode(errors="replace"))
-        return tuple(map(self._exposition.counters, texts))
+                text = answer.read(MOST_ANSWER_BYTES).decode(errors="replace")
+                yield self._exposition.samples(text)
 
     def _left(self, until: float) -> float:
         """Return the remaining time in s. Raises TimeoutError."""
@@ -97,3 +100,10 @@ class ConnectionsWindow:
         """Close the window and return the result of the comparison."""
         self._final = self._final or self._look()
         return self._final
+
+
+def _serving(port: int) -> frozenset[int]:
+    """Return the processes that listen on a port, without those that only start the others."""
+    table = ProcessTable()
+    owners = table.owners(port)
+    return owners - {stat.parent for pid in owners if (stat := table.stat(pid))}

@@ -111,46 +111,65 @@ class Exposition:
         )
 
     def counting(self) -> Totals:
-        """Start counting the CPU time and the items, if available. Raises MeasurementError."""
-        start, before = self._totals()
+        """Start counting the CPU time and the items, if available. Raises MeasurementError.
+
+        Every series of every counter in use is compared: another's growth can hide the reset of one.
+        """
+        if not self.counts and not self.has_start_time:
+            return dict
+        first = last = self._samples(*self._series())
+        counters = {"cpu_s": Series(CPU)} if self.has_cpu_time else {}
+        counters |= {"items": self._exported.items} if self._exported.items.name else {}
 
         def total() -> Mapping[str, float]:
-            started, now = self._totals(before)
-            used = {name: value - before[name] for name, value in now.items()}
-            steps = ((f"{k} at {self.url}", before[k], value) for k, value in now.items())
+            nonlocal last
+            before, last = last, self._samples(*self._series())
+            now, where = self.counters(last), f"at {self.url}"
+            steps = ((f"{k} {where}", v, now.get(k, 0.0)) for k, v in self.counters(before).items())
             demand(
-                CounterStep(self.url, 0.0, 0.0, start, started),
+                CounterStep(self.url, 0.0, 0.0, start_s(before), start_s(last)),
                 *itertools.starmap(CounterStep, steps),
             )
-            return used
+            return {
+                name: math.fsum(
+                    sign * counter(s, one.name, one.keep) for sign, s in ((1, last), (-1, first))
+                )
+                for name, one in counters.items()
+            }
 
         return total
 
-    def counters(self, text: str) -> Mapping[str, float]:
-        """Return the counters of a text that figures use, and the service's start time.
+    def samples(self, text: str) -> Samples:
+        """Return the samples of a text that figures use. Raises MeasurementError."""
+        return parse(text, [one.name for one in self._series()], self.url)
 
-        Raises MeasurementError: it is not in the format.
-        """
-        used = {one.name: one for one in (*self._series(), Series(CPU), Series(STARTED))}
-        samples, shown = parse(text, used, self.url), dict[str, float]()
-        for name, one in used.items():
-            forms = {name, f"{name}_total", f"{name}_count"}
-            values = [s.value for s in samples if s.name in forms and one.keep(s.labels)]
-            shown |= {name: math.fsum(values)} if values else {}
-        return shown
+    def counters(self, samples: Samples) -> Mapping[str, float]:
+        """Return the value of each series of the counters that figures use, by its name and labels."""
+        return {
+            f"{s.name}{dict(sorted(s.labels.items())) or ''}": s.value
+            for s in samples
+            if samples.types.get(s.name) != "gauge"
+            and any(s.name in one.counted and one.keep(s.labels) for one in self._series())
+        }
 
     def _series(self) -> Iterator[Series]:
-        """Yield every counter and histogram in use."""
+        """Yield every counter and histogram in use, and the start time."""
         exported = self._exported
-        yield from (self._latency, self._failures, exported.items, *exported.histograms.values())
-        yield from (
-            series for ratio in (*exported.ratios, *self._effects) for series in ratio.series
+        ratios = (one for ratio in (*exported.ratios, *self._effects) for one in ratio.series)
+        used = (
+            self._latency,
+            self._failures,
+            exported.items,
+            *exported.histograms.values(),
+            *ratios,
         )
+        yield from (one for one in used if one.name)
+        yield from (Series(CPU), Series(STARTED))
 
     @property
     def counts(self) -> bool:
         """Whether any figure uses a counter of the text."""
-        return self.has_cpu_time or any(one.name for one in self._series())
+        return self.has_cpu_time or len([*self._series()]) > 2
 
     def started(self) -> str:
         """Return the service's start time as it reports it. Raises ActuationError, DeviceLost."""
@@ -180,24 +199,6 @@ class Exposition:
             raise ActuationError(error.message, hint=error.hint) from None
         return value, _started(text)
 
-    def _totals(self, before: Mapping[str, float] | None = None) -> tuple[float, dict[str, float]]:
-        """Return the start time, 0 if it is not reported, and the totals; a vanished counter is 0."""
-        items = self._exported.items
-        counters = {"cpu_s": Series(CPU)} if self.has_cpu_time else {}
-        counters |= {"items": items} if items.name else {}
-        started = [Series(STARTED)] if self.has_start_time else []
-        if not counters and not started:
-            return 0.0, {}
-        samples = self._samples(*counters.values(), *started)
-        names = {sample.name for sample in samples}
-        since = sum(sample.value for sample in samples if sample.name == STARTED)
-        return since, {
-            total: 0.0
-            if before and not {one.name, f"{one.name}_total"} & names
-            else counter(samples, one.name, one.keep)
-            for total, one in counters.items()
-        }
-
     def _text(self) -> str:
         """Return the text. Raises ActuationError, DeviceLost."""
         return self._http.call("GET", self._path, accept=ACCEPT).text
@@ -212,6 +213,11 @@ class Exposition:
         if kind == "counter":
             forms |= {series.name.removesuffix("_total"), f"{series.name}_total"}
         return None if forms & {*declared(text, kind)} else (f"{kind} {series.name!r}", kind)
+
+
+def start_s(samples: Samples) -> float:
+    """Return the service's start time in s since 1970; 0 if it is not reported."""
+    return sum(sample.value for sample in samples if sample.name == STARTED)
 
 
 def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:

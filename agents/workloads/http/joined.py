@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agents.host.processes.program_runs import RunMeter
 from agents.target.side import Closing, OffersLoad, WaitsForRuns
-from tuner.core import Context, Meter, Reading, TuningError, Window
+from tuner.core import Context, Fact, MeasurementError, Meter, Reading, TuningError, Window, demand
 
 
 def joined(first: Meter, more: Sequence[Meter]) -> Meter:
@@ -34,7 +34,7 @@ class JoinedMeter:
                 opened.append(meter.start())  # noqa: PERF401 - those opened are closed below
         except TuningError:
             for window in opened:
-                _discard(window)
+                _ended(window)
             raise
         *more, first = opened
         return JoinedWindow(first, more)
@@ -80,18 +80,31 @@ class JoinedWindow:
 
     def read(self) -> Reading:
         """Return the metrics of all so far. Raises MeasurementError."""
-        return _merged([self._first.read(), *(window.read() for window in self._more)])
+        try:
+            return _merged([self._first.read(), *(window.read() for window in self._more)])
+        except TuningError as error:
+            raise self._cause(error) from None
 
     def stop(self) -> Reading:
         """Close all windows and return their metrics. Raises MeasurementError."""
         try:
             shown = self._first.stop()
-        except TuningError:
-            for window in self._more:
-                _discard(window)
-            raise
+        except TuningError as error:
+            raise self._cause(error) from None
         more = [window.stop() for window in reversed(self._more)]
         return _merged([shown, *reversed(more)])
+
+    def _cause(self, error: TuningError) -> TuningError:
+        """Close the further windows; return a contradiction among their facts, else the error.
+
+        A counter that went back may be that of another process.
+        """
+        facts = [fact for window in self._more for fact in _ended(window)]
+        try:
+            demand(*facts)
+        except MeasurementError as cause:
+            return cause
+        return error
 
 
 def _merged(readings: Sequence[Reading]) -> Reading:
@@ -102,9 +115,9 @@ def _merged(readings: Sequence[Reading]) -> Reading:
     return Reading(totals, estimates, notes, tuple(f for one in readings for f in one.facts))
 
 
-def _discard(window: Window) -> None:
-    """Close a window and ignore errors."""
+def _ended(window: Window) -> tuple[Fact, ...]:
+    """Close a window and return its facts; none if it fails."""
     try:
-        window.stop()
+        return window.stop().facts
     except TuningError:
-        return
+        return ()

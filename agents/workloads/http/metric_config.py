@@ -29,6 +29,11 @@ class Series:
     labels: Mapping[str, str] | None = None
     unit_ms: float = 1.0
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The names of its samples that only grow: a counter's, and a histogram's numbers."""
+        return (self.name, *(f"{self.name}_{end}" for end in ("total", "count", "bucket")))
+
     def keep(self, labels: Mapping[str, str]) -> bool:
         """Whether a series has all the labels."""
         return (self.labels or {}).items() <= labels.items()

@@ -1,4 +1,4 @@
-"""A real uvicorn with several workers is refused by name, or measured as a whole."""
+"""A real uvicorn or Gunicorn with several workers is refused by name, or measured as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from agents.target.rehearsal import rehearse
 from agents.workloads.http.attach import attach
 
 ROOT = Path(__file__).parents[5]
-APP = "tests.unit.agents.workloads.http.workers_app:app"
+APP = "tests.unit.agents.workloads.http.workers_app"
+SERVERS = {
+    "uvicorn": ("uvicorn", f"{APP}:app", "--log-level", "error", "--port"),
+    **{
+        kind: ("gunicorn", f"{APP}:wsgi", "--log-level", "error", "-k", *kind.split(), "-b")
+        for kind in ("sync", "gthread --threads 4")
+    },
+}
 TIMES = int(os.environ.get("JOULETUNE_WORKERS_TIMES", "2"))
 PACE_S, SENDERS = 0.005, 4
 FILE = """
@@ -47,14 +54,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(workers: int, folder: Path | None) -> Iterator[int]:
-    """Run uvicorn and yield its port."""
+def served(server: str, workers: int, folder: Path | None) -> Iterator[int]:
+    """Run a server and yield its port."""
+    module, *words = SERVERS[server]
+    pytest.importorskip(module)
     port = free_port()
     together = {} if folder is None else {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
-    command = [sys.executable, "-m", "uvicorn", APP, "--port", str(port), "--log-level", "error"]
-    with subprocess.Popen(
-        [*command, "--workers", str(workers)], cwd=ROOT, env={**os.environ, **together}
-    ) as server:
+    address = f"{port}" if module == "uvicorn" else f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", module, *words, address, "--workers", str(workers)]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **together}) as running:
         try:
             until = time.monotonic() + 60.0
             while time.monotonic() < until:
@@ -65,8 +73,8 @@ def served(workers: int, folder: Path | None) -> Iterator[int]:
                     time.sleep(0.1)
             yield port
         finally:
-            server.terminate()
-            server.wait(30.0)
+            running.terminate()
+            running.wait(30.0)
 
 
 def answer(port: int, path: str) -> None:
@@ -116,10 +124,13 @@ def checked(port: int, rest: str, tmp_path: Path) -> tuple[bool, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("rest", [LATENCY, LOAD], ids=["production", "our load"])
-def test_workers_that_count_apart_are_refused_by_name(rest: str, tmp_path: Path) -> None:
+def test_workers_that_count_apart_are_refused_by_name(
+    server: str, rest: str, tmp_path: Path
+) -> None:
     """Four workers; one connection shows the share of one."""
-    with served(4, None) as port, ExitStack() as stack:
+    with served(server, 4, None) as port, ExitStack() as stack:
         if rest is LATENCY:
             stack.enter_context(traffic(port))
         time.sleep(1.0)
@@ -130,11 +141,14 @@ def test_workers_that_count_apart_are_refused_by_name(rest: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(("workers", "together"), [(1, False), (4, True)])
-def test_what_counts_together_is_measured(workers: int, together: bool, tmp_path: Path) -> None:
+def test_what_counts_together_is_measured(
+    server: str, workers: int, together: bool, tmp_path: Path
+) -> None:
     folder = tmp_path / "counters"
     folder.mkdir()
-    with served(workers, folder if together else None) as port, traffic(port):
+    with served(server, workers, folder if together else None) as port, traffic(port):
         time.sleep(1.0)
         for _ in range(TIMES):
             right, words = checked(port, LATENCY, tmp_path)

@@ -86,7 +86,7 @@ class Service(ThreadingHTTPServer):
         """Whether a change of its workers restarts it with its first codec."""
         self.late = 0
         """How many readings a change takes to show."""
-        self.answered, self.failed, self.cpu_s = 0, 0, 1.5
+        self.answered, self.failed, self.beside, self.cpu_s = 0, 0, 2, 1.5
         self.started = 1.7e9
         self.tells_process = True
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -107,7 +107,7 @@ class Service(ThreadingHTTPServer):
                 "# TYPE other_seconds histogram",
                 "# TYPE failures_total counter",
                 f'failures_total{{why="a"}} {self.failed}',
-                'failures_total{why="b"} 2',
+                f'failures_total{{why="b"}} {self.beside}',
                 f"# TYPE {cpu} counter",
                 f"{cpu} {self.cpu_s}",
                 f"# TYPE {start} gauge",
@@ -315,12 +315,14 @@ def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Se
 
 
 @pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
-@pytest.mark.parametrize("counter", ["answered", "failed", "cpu_s"])
+@pytest.mark.parametrize("counter", ["answered", "failed", "beside", "cpu_s"])
 def test_a_counter_that_was_reset_is_no_measurement(
     side: Side, service: Service, counter: str
 ) -> None:
+    """One of two series, too, whose sum still grows."""
     service.answered = service.failed = 10
     window = side.meter.start()
+    service.failed += 100
     setattr(service, counter, 0)
     with pytest.raises(MeasurementError, match="went backwards"):
         window.read()

@@ -1,10 +1,10 @@
-"""An ASGI service whose workers count apart, unless PROMETHEUS_MULTIPROC_DIR is set."""
+"""A service, as ASGI and as WSGI, whose workers count apart, unless PROMETHEUS_MULTIPROC_DIR is set."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
@@ -23,12 +23,31 @@ def metrics() -> bytes:
     return generate_latest(together)
 
 
+def answer(path: str) -> bytes:
+    """Answer /metrics, /config and everything else."""
+    if path == "/metrics":
+        return metrics()
+    if path == "/config":
+        return json.dumps({"batch": 1}).encode()
+    SECONDS.observe(0.002)
+    REQUESTS.inc()
+    return b"ok"
+
+
+def wsgi(environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+    """Answer a request of Gunicorn's workers."""
+    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    body = answer(environ["PATH_INFO"])
+    start("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+
+
 async def app(
     scope: dict[str, Any],
     receive: Callable[[], Awaitable[dict[str, Any]]],
     send: Callable[[dict[str, Any]], Awaitable[None]],
 ) -> None:
-    """Answer /metrics, /config and everything else."""
+    """Answer a request of uvicorn's workers."""
     while scope["type"] == "lifespan":
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})
@@ -36,14 +55,7 @@ async def app(
             return
     while (await receive()).get("more_body"):
         pass
-    if scope["path"] == "/metrics":
-        body = metrics()
-    elif scope["path"] == "/config":
-        body = json.dumps({"batch": 1}).encode()
-    else:
-        SECONDS.observe(0.002)
-        REQUESTS.inc()
-        body = b"ok"
+    body = answer(scope["path"])
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
