@@ -14,15 +14,18 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
 from tuner.service.declared.file import FleetFile
 from tuner.verbs.row import Verb, verbs_of
 from tuner.verbs.table import TokenVerbs, Verbs
+from tuner.wire import StudyDraft
 
 ROOT = Path(__file__).parents[1]
+UNTYPED = ("protocol", "devices", "group", "who")
+"""Fields that `tune` sets, and the group, which is a fleet file's."""
 TO_BLOCKING = (
     (r"\A\"\"\".*?\"\"\"\n", '"""The blocking client. Generated from `tuner.client.asynchronous`."""\n'),
     (r"import asyncio\n", ""),
@@ -90,7 +93,7 @@ def _row(verb: Verb) -> str:
 
 def _travelling(verb: Verb, name: str, kind: Any) -> Iterable[str]:  # noqa: ANN401  a type
     """Return the names of a parameter in the page: the type of a message, else the names in the query."""
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) and not hasattr(kind, "model_fields"):
         return [field.name for field in dataclasses.fields(kind)]
     if name in ("change", "decision", "draft"):
         return [_named(kind)] if verb.bodied else verb.query_fields
@@ -108,6 +111,23 @@ def schema() -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
+def request() -> str:
+    """Return the arguments of `tune`: the fields of a draft, in the types that a caller may give."""
+    head = (
+        '"""The arguments of `tune`. Generated from `tuner.wire.StudyDraft`."""\n\n'
+        "from __future__ import annotations\n\nfrom collections.abc import Mapping, Sequence\n"
+        "from typing import TypedDict\n\nfrom tuner.core import Exploration, Terms\n\n\n"
+        "class StudyRequest(TypedDict, total=False):\n"
+        '    """The fields of a request for a study; an absent one has the default of a draft."""\n\n'
+    )
+    kinds = get_type_hints(StudyDraft)
+    fields = [name for name in StudyDraft.model_fields if name not in UNTYPED]
+    rows = "".join(f"    {name}: {_named(kinds[name])}\n" for name in fields)
+    return head + rows.replace("tuple[", "Sequence[").replace(", ]", "]").replace(
+        "dict[", "Mapping["
+    )
+
+
 def generated() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
@@ -115,6 +135,7 @@ def generated() -> dict[Path, str]:
             ROOT / "tuner/client/asynchronous.py", TO_BLOCKING
         ),
         ROOT / "tuner/verbs/awaited.py": derived(ROOT / "tuner/verbs/table.py", TO_AWAITED),
+        ROOT / "tuner/client/request.py": request(),
         ROOT / "docs/api/http.md": page(),
         ROOT / "docs/api/fleet.schema.json": schema(),
     }

@@ -59,7 +59,7 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
     objective = study.objective
     if objective.metric not in spent or objective.sign < 0.0:
         raise InvalidInput(
-            f"the policy {study.policy} does not support the objective {objective.goal} {objective.metric}",
+            f"the policy {study.policy} does not support the objective {objective}",
             hint=f"minimize one of {', '.join(spent)}; or choose another policy, like fedgpo",
         )
     for constraint in study.constraints:

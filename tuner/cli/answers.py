@@ -146,7 +146,11 @@ def typed(
     """Return `call` with a signature for Typer: the verb's parameters after `skip`, then those added."""
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
-    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
+    parameters = [
+        one.replace(kind=Parameter.KEYWORD_ONLY)
+        for one in own
+        if one.name not in names and one.kind is not Parameter.VAR_KEYWORD
+    ]
     command: Any = call
     command.__signature__ = inspect.Signature([*parameters, *added])
     command.__annotations__ = {one.name: one.annotation for one in (*parameters, *added)}

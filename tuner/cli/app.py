@@ -163,12 +163,8 @@ def _exit_code(error: TuningError) -> int:
     return 2 if isinstance(error, correctable) else 1
 
 
-TERMS = 'give "terms": {{"{}": …}} of POST /v1/studies, Terms({}=…) in Python'
 REMOVED = {
-    ("study create", "--canary-windows"): TERMS.format(*2 * ["canary_windows"]),
-    ("study create", "--control-hours"): TERMS.format(*2 * ["control_hours"]),
-    ("study create", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
-    ("run", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
+    ("run", "--energy-share"): "give it to `jouletune study create`",
     ("packrat plan", "--mixed"): "remove it: instances may differ",
     (
         "packrat plan",

@@ -33,12 +33,13 @@ WATCH = _option("watch", Watch, False)
 
 
 def with_api(
-    *, watch: bool = False, lists: bool = False, quiet: bool = False
+    *more: Parameter, watch: bool = False, lists: bool = False, quiet: bool = False
 ) -> Callable[[Verb], Callable[..., None]]:
     """Add the API to a verb as its first argument, with `--tuner`, `--token-file`, `--db`, `--json`.
 
     `lists` adds `-o`. `watch` adds `--watch`, which repeats the verb after each change. With `quiet`
-    the note that every device is stopped is not printed.
+    the note that every device is stopped is not printed. `more` are further options, which a verb takes as
+    `**given`.
     """
 
     def decorated(verb: Verb) -> Callable[..., None]:
@@ -57,7 +58,7 @@ def with_api(
                         "-o wide" if lists else "--json",
                     )
 
-        added = (*([WATCH] if watch else []), *PLACE, *(LISTS if lists else [JSON]))
+        added = (*more, *([WATCH] if watch else []), *PLACE, *(LISTS if lists else [JSON]))
         return typed(asking, verb, added, skip=1)
 
     return decorated

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from policies import POLICIES
 from tuner.bounds import MOST_SENTENCE
 from tuner.config import holds_password
-from tuner.core import ConfigError
+from tuner.core import ConfigError, request_fields
 from tuner.moments import FORMS
 
 STATE_DIR = Path(".jouletune")
@@ -43,11 +44,42 @@ CONSTRAINT = (
     'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (default: the latter); '
     "repeatable."
 )
-OBJECTIVE = (
-    'Metric to optimise; write "minimize METRIC" if its direction is unknown. Default: energy, or CPU '
-    "time without a meter."
-)
 POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
+FIELDS = {field.name: field for field in request_fields()}
+"""The described fields of a request for a study."""
+NO_OPTION = {
+    "frozen": "`study freeze` gives the reason",
+    "group": "a fleet file declares it",
+    "time_zone": "it is that of the windows",
+    "windows": "they are tables of a fleet file",
+}
+"""The fields of a request without an option of `study create`, with the reason."""
+
+
+def option(name: str, hint: str = "", *, closed: bool = False) -> Any:  # noqa: ANN401  Typer's
+    """Return the option of a field of a request; `hint` is added to its help. `closed` shows no default."""
+    field = FIELDS[name]
+    text = POLICY if name == "policy" else field.about.help
+    return typer.Option(
+        field.option,
+        metavar=field.about.unit or None,
+        help=f"{text} {hint}".strip(),
+        show_default=not closed,
+    )
+
+
+def request_options() -> Iterator[Parameter]:
+    """Yield the option of each described field of a request."""
+    for field in FIELDS.values():
+        named = bool(field.values) and field.kind is not bool
+        kind: Any = Literal[tuple(field.values)] if named else field.kind
+        marked: Any = Annotated[
+            kind if field.default is not None else kind | None, option(field.name)
+        ]
+        default = str(field.default) if named else field.default
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=marked)
+
+
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
 
 
@@ -171,7 +203,5 @@ LoadTrace = Annotated[
     ),
 ]
 
-SafetyName = Literal["strict", "balanced", "advise", "off"]
-"""The values of `tuner.core.Safety`, in a form that every release of Typer accepts."""
 RunSafetyName = Literal["strict", "balanced", "off"]
 """Without `advise`: a run restores the device at its end."""

@@ -42,7 +42,7 @@ def plain(value: object) -> Plain:
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    if is_dataclass(value):
+    if is_dataclass(value) and not hasattr(value, "model_fields_set"):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     # A message: iterating gives its fields. `protocol` is for the wire only.
     items: Iterable[tuple[str, object]] = value  # type: ignore[assignment]

@@ -15,7 +15,8 @@ from tuner import http_clients
 from tuner.client import calls
 from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
-from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
+from tuner.client.request import StudyRequest
+from tuner.core import ConfigError, Event, LinkError, Phase
 from tuner.tls import SYSTEM, ClientTls
 from tuner.verbs.awaited import AsyncTokenVerbs, AsyncVerbs
 from tuner.verbs.questions import narrowed
@@ -93,17 +94,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         """The verbs on tokens."""
         return AsyncTokens(self)
 
-    async def tune(
-        self,
-        *devices: str,
-        objective: str = "",
-        constraints: Sequence[str] | None = None,
-        policy: str = "polythrottle",
-        seed: int = 0,
-        terms: Terms | None = None,
-        choices: Mapping[str, Sequence[Value]] | None = None,
-        conditions: Mapping[str, str] | None = None,
-    ) -> AsyncStudy:
+    async def tune(self, *devices: str, **request: Unpack[StudyRequest]) -> AsyncStudy:
         """Create a study as `jouletune study create` does, with the same defaults.
 
         Without an objective it takes the first that the device measures of energy, CPU time and latency.
@@ -115,17 +106,8 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
             InvalidInput and its subclasses: the request does not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        draft = StudyDraft(
-            devices=devices,
-            objective=objective,
-            constraints=None if constraints is None else tuple(constraints),
-            policy=policy,
-            seed=seed,
-            terms=terms or Terms(),
-            choices={name: tuple(values) for name, values in (choices or {}).items()},
-            conditions=dict(conditions or {}),
-        )
-        return await self.create(draft)
+        given = {name: value for name, value in request.items() if value is not None}
+        return await self.create(StudyDraft.model_validate({**given, "devices": devices}))
 
     async def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
@@ -221,7 +203,7 @@ class AsyncTokens(AsyncTokenVerbs):
         return await self._client.ask(verb, given)
 
 
-class AsyncStudy(StudyView):
+class AsyncStudy(StudyView):  # type: ignore[misc] # pydantic freezes it
     """A study as it was when it was read, with the verbs that apply to it.
 
     Each verb that changes the study returns the study after the change; this object stays unchanged.

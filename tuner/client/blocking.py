@@ -14,7 +14,8 @@ from tuner import http_clients
 from tuner.client import calls
 from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
-from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
+from tuner.client.request import StudyRequest
+from tuner.core import ConfigError, Event, LinkError, Phase
 from tuner.tls import SYSTEM, ClientTls
 from tuner.verbs.questions import narrowed
 from tuner.verbs.row import Verb
@@ -92,17 +93,7 @@ class Client(Verbs["RemoteStudy"]):
         """The verbs on tokens."""
         return RemoteTokens(self)
 
-    def tune(
-        self,
-        *devices: str,
-        objective: str = "",
-        constraints: Sequence[str] | None = None,
-        policy: str = "polythrottle",
-        seed: int = 0,
-        terms: Terms | None = None,
-        choices: Mapping[str, Sequence[Value]] | None = None,
-        conditions: Mapping[str, str] | None = None,
-    ) -> RemoteStudy:
+    def tune(self, *devices: str, **request: Unpack[StudyRequest]) -> RemoteStudy:
         """Create a study as `jouletune study create` does, with the same defaults.
 
         Without an objective it takes the first that the device measures of energy, CPU time and latency.
@@ -114,17 +105,8 @@ class Client(Verbs["RemoteStudy"]):
             InvalidInput and its subclasses: the request does not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        draft = StudyDraft(
-            devices=devices,
-            objective=objective,
-            constraints=None if constraints is None else tuple(constraints),
-            policy=policy,
-            seed=seed,
-            terms=terms or Terms(),
-            choices={name: tuple(values) for name, values in (choices or {}).items()},
-            conditions=dict(conditions or {}),
-        )
-        return self.create(draft)
+        given = {name: value for name, value in request.items() if value is not None}
+        return self.create(StudyDraft.model_validate({**given, "devices": devices}))
 
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
@@ -218,7 +200,7 @@ class RemoteTokens(TokenVerbs):
         return self._client.ask(verb, given)
 
 
-class RemoteStudy(StudyView):
+class RemoteStudy(StudyView):  # type: ignore[misc] # pydantic freezes it
     """A study as it was when it was read, with the verbs that apply to it.
 
     Each verb that changes the study returns the study after the change; this object stays unchanged.

@@ -7,6 +7,7 @@ from tuner.core.budget_groups import *
 from tuner.core.budgets import *
 from tuner.core.conditions import *
 from tuner.core.decisions import *
+from tuner.core.described import *
 from tuner.core.devices import *
 from tuner.core.errors import *
 from tuner.core.evidence import *

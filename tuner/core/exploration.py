@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
+from tuner.core.described import Described
 from tuner.core.units import Share
 from tuner.errors import InvalidInput
 
@@ -49,9 +51,11 @@ class Exploration:
     windows: tuple[MaintenanceWindow, ...] = ()
     time_zone: str = "UTC"
     frozen: str = ""
-    max_time_share: Share = 1.0
-    max_energy_share: Share = 1.0
-    min_saving: Share = 0.0
+    max_time_share: Annotated[Share, Described("Most of the time for trials.", "SHARE")] = 1.0
+    max_energy_share: Annotated[
+        Share, Described("Most energy of trials, of the baseline's.", "SHARE")
+    ] = 1.0
+    min_saving: Annotated[Share, Described("Least saving of a held plan.", "SHARE")] = 0.0
 
     def __post_init__(self) -> None:
         for name in ("max_time_share", "max_energy_share"):

@@ -108,6 +108,9 @@ class Objective:
                 hint=f'write "minimize {self.metric}" or "maximize {self.metric}"',
             )
 
+    def __str__(self) -> str:
+        return f"{self.goal} {self.metric}"
+
     @property
     def sign(self) -> float:
         """+1 if less is better, -1 if more is: `sign * value` is always minimised."""

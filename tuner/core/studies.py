@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from typing import Annotated, Any
 
 from tuner.compat import StrEnum
+from tuner.core.described import Described, DescribedField, described_fields
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
 from tuner.core.exploration import Exploration
@@ -15,17 +17,15 @@ from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
-from tuner.core.trials import Phase
+from tuner.core.trials import ACTIVE, EDGES, HELD, PLANNED, Phase
 from tuner.core.units import LONGEST_S, Count, Share, Span
 from tuner.errors import InvalidInput
 
 __all__ = [
-    "ACTIVE",
-    "EDGES",
-    "HELD",
     "MOST_WINDOWS",
+    "PARTS",
     "Mode",
-    "PLANNED",
+    "Requested",
     "Revision",
     "Safety",
     "Situation",
@@ -34,34 +34,10 @@ __all__ = [
     "Terms",
     "Transfer",
     "UnreadableStudy",
+    "Written",
+    "request_fields",
+    "requested",
 ]
-
-ACTIVE = frozenset(Phase) - {Phase.STOPPED}
-"""Phases in which a study owns its devices."""
-
-HELD = frozenset({Phase.CANARY, Phase.HOLDING})
-"""Phases in which a plan is held, on one device or on all."""
-
-PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
-"""Phases in which a study must have a plan."""
-
-_ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
-_DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
-
-EDGES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.BASELINE: _ALWAYS | _DECIDED | {Phase.TUNING},
-    Phase.TUNING: _ALWAYS | _DECIDED | {Phase.BASELINE, Phase.CONFIRMING},
-    Phase.CONFIRMING: _ALWAYS | _DECIDED | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
-    Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
-    Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
-    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
-    Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
-    Phase.STOPPED: frozenset(),
-}
-"""All transitions. BASELINE follows a changed driver, workload or rate band; TUNING follows HOLDING on
-drift or a changed constraint. Only studies that advise reach PROPOSED, only studies with a canary reach
-CANARY."""
-
 
 MOST_CONTROL = 0.2
 """The greatest share of control windows: our choice. More would cost too much of the hold's saving."""
@@ -118,21 +94,33 @@ class Terms:
             0.2; the hours cannot be read; `energy_share` is not above 0 and at most 1.
     """
 
-    trials: Count = 20
-    window_s: Span = 10.0
-    max_window_s: Span = 0.0
-    valid_for_s: Span = 7 * 86400.0
-    allow_estimated: bool = False
-    allow_restart: bool = True
-    safety: Safety = Safety.BALANCED
-    mode: Mode = Mode.SEARCH
-    canary: str = ""
-    canary_windows: Count = 5
-    control_share: Share = 0.0
-    control_hours: str = ALL_DAY
-    energy_share: Share | None = None
-    plan_by: str = ""
-    transfer: bool = True
+    trials: Annotated[Count, Described("Maximum number of trials.")] = 20
+    window_s: Annotated[Span, Described("Length of a measurement window.", "SECONDS")] = 10.0
+    max_window_s: Annotated[
+        Span, Described("Longest window; 0 is 6 x --window, 60 x with --plan-by.", "SECONDS")
+    ] = 0.0
+    valid_for_s: Annotated[Span, Described("Length of a hold without tuner.", "SECONDS")] = (
+        604_800.0
+    )
+    allow_estimated: Annotated[bool, Described("Accept estimated metrics.")] = False
+    allow_restart: Annotated[bool, Described("Change knobs that restart the workload.")] = True
+    safety: Annotated[
+        Safety, Described("Margin to the limits; advise: balanced, holds only after approval.")
+    ] = Safety.BALANCED
+    mode: Annotated[Mode, Described("Search and hold, or change continuously.")] = Mode.SEARCH
+    canary: Annotated[str, Described("Confirm a plan on this device first.", "ID")] = ""
+    canary_windows: Annotated[Count, Described("Windows that confirm a plan on the canary.")] = 5
+    control_share: Annotated[
+        Share, Described("Share of a hold that measures the baseline; 0.02 is one in 50.", "SHARE")
+    ] = 0.0
+    control_hours: Annotated[str, Described("Hours of these windows.", "HH-HH")] = ALL_DAY
+    energy_share: Annotated[
+        Share | None, Described("The workload's share of a shared device's energy.", "SHARE")
+    ] = None
+    plan_by: Annotated[
+        str, Described("Follow this signal: each range of the load has its own setting.", "SIGNAL")
+    ] = ""
+    transfer: Annotated[bool, Described("Try first what similar devices hold.")] = True
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -156,21 +144,17 @@ class Terms:
                 f"({self.window_s} s)",
                 hint=f"give {self.window_s:g} s or more, or 0 for six windows",
             )
-        if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
-            raise InvalidInput(
-                "a continuous study cannot be advisory: it applies every step",
-                hint="choose another safety, or the mode `search`",
-            )
-        if self.mode is Mode.CONTINUOUS and self.canary:
-            raise InvalidInput(
-                "a continuous study cannot have a canary: it applies every step on all devices",
-                hint="leave the canary out, or choose the mode `search`",
-            )
-        if self.mode is Mode.CONTINUOUS and self.plan_by:
-            raise InvalidInput(
-                f"a continuous study cannot plan by {self.plan_by}: it confirms no row of a plan",
-                hint="leave plan_by out, or choose the mode `search`",
-            )
+        if self.mode is Mode.CONTINUOUS:
+            for given, phrase in (
+                (self.safety is Safety.ADVISE, "be advisory: it applies every step"),
+                (self.canary, "have a canary: it applies every step on all devices"),
+                (self.plan_by, f"plan by {self.plan_by}: it confirms no row of a plan"),
+            ):
+                if given:
+                    raise InvalidInput(
+                        f"a continuous study cannot {phrase}",
+                        hint="leave it out, or choose the mode `search`",
+                    )
         if not 0.0 <= self.control_share <= MOST_CONTROL:
             raise InvalidInput(
                 f"control_share cannot be {self.control_share:g}",
@@ -184,6 +168,67 @@ class Terms:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Requested:
+    """The fields that drafts, views, fleet files and studies have alike. A change needs another study.
+
+    It has no slots, because messages inherit it, too. The described fields of `Written`, `Terms` and
+    `Exploration` are also options of `study create` and fields of the form for a new study.
+    """
+
+    policy: Annotated[str, Described("The search policy.", "NAME")] = "polythrottle"
+    seed: Annotated[int, Described("Same seed, same suggestions.")] = 0
+    terms: Terms = Terms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Requested):
+    """The request for a study as operators write it; a fleet file has the same fields.
+
+    An empty objective and `constraints` of None are chosen by the device's metrics; an empty list sets no
+    limit.
+    """
+
+    objective: Annotated[
+        str, Described('Metric, or "minimize METRIC"; default: energy, else CPU time.', "METRIC")
+    ] = ""
+    second_objective: Annotated[
+        str, Described("With the policy pareto: the trade-off of both objectives.", "METRIC")
+    ] = ""
+    constraints: tuple[str, ...] | None = None
+
+
+PARTS: Mapping[str, type[Terms] | type[Exploration]] = {
+    "terms": Terms,
+    "exploration": Exploration,
+}
+"""The parts of a request that have described fields of their own."""
+
+
+def request_fields() -> Sequence[DescribedField]:
+    """Return the described fields of a request and its parts; no two have the same name."""
+    return described_fields(Written, *PARTS.values())
+
+
+def requested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's fields from values by described field; a missing one has its default.
+
+    Raises:
+        InvalidInput: a part refuses its values.
+    """
+    parts = {part: kind(**_of(kind, values)) for part, kind in PARTS.items()}
+    return _of(Written, values) | parts
+
+
+def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a dataclass's described fields; the text of an enumeration becomes its value."""
+    return {
+        field.name: field.kind(value) if field.values else value
+        for field in described_fields(kind)
+        if (value := values.get(field.name, field.default)) != field.default
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """A setting to confirm before a search, and the number of studies that hold it; empty if none."""
@@ -193,7 +238,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Requested):
     """One workload on some similar devices, with its space, its aim and its progress.
 
     `since_trial` is the first trial that still counts: after a change of driver or workload the study
@@ -215,9 +260,6 @@ class Study:
     quantities: Quantities = field(default_factory=dict, hash=False)
     signals: tuple[Signal, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    policy: str = "polythrottle"
-    seed: int = 0
-    terms: Terms = Terms()
     exploration: Exploration = Exploration()  # noqa: RUF009  frozen
     group: str = ""
     transfer: Transfer = Transfer()
@@ -257,8 +299,17 @@ class Study:
     @property
     def aim(self) -> str:
         """The objective and the constraints of the held plan, as text."""
-        goal = f"{self.objective.goal} {self.objective.metric}"
-        return "; ".join([goal, *sorted(map(str, self.constraints))])
+        return "; ".join([str(self.objective), *sorted(map(str, self.constraints))])
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The fields of `Written`, as an operator may have given them."""
+        same = {field.name: getattr(self, field.name) for field in fields(Requested)}
+        return same | {
+            "objective": str(self.objective),
+            "second_objective": str(self.second_objective or ""),
+            "constraints": tuple(map(str, self.constraints)),
+        }
 
     @property
     def askable(self) -> frozenset[str]:

@@ -14,7 +14,20 @@ from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.plans import Context, Plan
 
-__all__ = ["NO_ANSWER", "Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
+__all__ = [
+    "ACTIVE",
+    "EDGES",
+    "HELD",
+    "NO_ANSWER",
+    "PLANNED",
+    "Lease",
+    "Outcome",
+    "Phase",
+    "Report",
+    "Trial",
+    "TrialCare",
+    "TrialState",
+]
 
 NO_ANSWER = "does not answer after its restart"
 """Part of the reason of a failed trial: its workload was restarted and did not serve."""
@@ -59,6 +72,33 @@ class Phase(StrEnum):
     HOLDING = "holding"
     PAUSED = "paused"
     STOPPED = "stopped"
+
+
+ACTIVE = frozenset(Phase) - {Phase.STOPPED}
+"""Phases in which a study owns its devices."""
+
+HELD = frozenset({Phase.CANARY, Phase.HOLDING})
+"""Phases in which a plan is held, on one device or on all."""
+
+PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
+"""Phases in which a study must have a plan."""
+
+_ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
+_DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
+
+EDGES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.BASELINE: _ALWAYS | _DECIDED | {Phase.TUNING},
+    Phase.TUNING: _ALWAYS | _DECIDED | {Phase.BASELINE, Phase.CONFIRMING},
+    Phase.CONFIRMING: _ALWAYS | _DECIDED | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
+    Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
+    Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
+    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
+    Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
+    Phase.STOPPED: frozenset(),
+}
+"""All transitions. BASELINE follows a changed driver, workload or rate band; TUNING follows HOLDING on
+drift or a changed constraint. Only studies that advise reach PROPOSED, only studies with a canary reach
+CANARY."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

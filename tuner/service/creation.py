@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from types import MappingProxyType
 
-from tuner.core import Device, InvalidInput, Objective, Study, TuningError
+from tuner.core import Device, InvalidInput, Objective, Requested, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
@@ -38,8 +39,8 @@ def store(loop: Loop, study: Study, who: str, why: str) -> None:
     loop.store.studies.add(study, who, why)
     loop.changes.publish(study)
     constraints = ", ".join(map(str, study.constraints)) or "no constraint"
-    goal = f"{study.objective.goal} {study.objective.metric} under {constraints}"
-    loop.changes.note("created", f"{goal} by {who}", study.id)
+    text = f"{study.objective} under {constraints} by {who}"
+    loop.changes.note("created", text, study.id)
 
 
 def drafted(
@@ -77,6 +78,7 @@ def drafted(
         constraints = constraints_of(draft, objective, devices[0])
     with about("terms"):
         study = Study(
+            **{field.name: getattr(draft, field.name) for field in fields(Requested)},
             id=uuid.uuid4().hex[:8],
             devices=draft.devices,
             workload=devices[0].workload,
@@ -86,9 +88,6 @@ def drafted(
             quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
             signals=signals_of(devices),
             constraints=constraints,
-            policy=draft.policy,
-            seed=draft.seed,
-            terms=draft.terms,
             exploration=draft.exploration,
             group=draft.group,
             created_at=loop.now(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tuner.core import (
     ENERGY,
@@ -18,7 +19,6 @@ from tuner.core import (
     Phase,
     Setting,
     Study,
-    Terms,
     Trial,
     TrialState,
     UnreadableStudy,
@@ -62,95 +62,53 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
     states = [t.state for t in trials]
     best = chosen(study, evidence)
     return StudyView(
-        id=study.id,
-        devices=study.devices,
-        workload=study.workload,
-        policy=study.policy,
-        seed=study.seed,
-        objective=f"{study.objective.goal} {study.objective.metric}",
-        second_objective=_second(study),
-        constraints=tuple(str(c) for c in study.constraints),
-        limits=evidence.limits or (),
-        phase=study.phase,
-        phase_why=study.reason or why,
-        revision=study.revision,
-        terms=study.terms,
-        exploration=study.exploration,
-        group=study.group,
-        settings=study.space.size,
-        conditions=tuple(str(k) for k in study.space.knobs if k.condition),
-        trials={str(s): states.count(s) for s in TrialState if s in states},
-        baseline=setting_view(evidence, study.baseline),
-        best=candidate_view(best) if best else None,
-        violations=violations(past),
-        plan=study.plan,
-        confirmed=study.confirmed,
-        unmet=unmet(past),
-        quantities=dict(study.quantities),
-        signals=study.signals,
-        created_at=study.created_at,
+        **_stored(study)
+        | {
+            "limits": evidence.limits or (),
+            "phase_why": study.reason or why,
+            "trials": {str(s): states.count(s) for s in TrialState if s in states},
+            "baseline": setting_view(evidence, study.baseline),
+            "best": candidate_view(best) if best else None,
+            "violations": violations(past),
+            "unmet": unmet(past),
+        }
     )
 
 
 def faulty_view(study: Study, why: str) -> StudyView:
     """Return the view of a study whose full view failed, with the reason and the stored values."""
-    return StudyView(
-        id=study.id,
-        devices=study.devices,
-        workload=study.workload,
-        policy=study.policy,
-        seed=study.seed,
-        objective=f"{study.objective.goal} {study.objective.metric}",
-        second_objective=_second(study),
-        constraints=tuple(str(c) for c in study.constraints),
-        phase=study.phase,
-        phase_why=f"it cannot be shown: {why}; see the tuner's log",
-        revision=study.revision,
-        terms=study.terms,
-        exploration=study.exploration,
-        group=study.group,
-        settings=study.space.size,
-        conditions=tuple(str(k) for k in study.space.knobs if k.condition),
-        trials={},
-        baseline=SettingView(setting=study.baseline, metrics={}),
-        plan=study.plan,
-        confirmed=study.confirmed,
-        error=why,
-        quantities=dict(study.quantities),
-        signals=study.signals,
-        created_at=study.created_at,
-    )
-
-
-def _second(study: Study) -> str:
-    """Return the second objective as text; empty if the study has only one."""
-    second = study.second_objective
-    return "" if second is None else f"{second.goal} {second.metric}"
+    shown = f"it cannot be shown: {why}; see the tuner's log"
+    return StudyView(**_stored(study), trials={}, phase_why=shown, error=why)
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:
     """Return the view of a study that cannot be read, with the reason."""
-    return StudyView(
-        id=study.id,
-        devices=study.devices,
-        workload=study.workload,
-        policy="",
-        seed=0,
-        objective="",
-        constraints=(),
-        phase=study.phase,
-        phase_why=study.error,
-        revision=study.revision,
-        terms=Terms(),
-        settings=0,
-        trials={},
-        baseline=SettingView(setting={}, metrics={}),
-        plan=None,
-        error=study.error,
-        quantities={},
-        signals=(),
-        created_at=study.created_at,
-    )
+    empty: dict[str, Any] = {
+        "policy": "",
+        "objective": "",
+        "constraints": (),
+        "settings": 0,
+        "trials": {},
+    }
+    baseline = SettingView(setting={}, metrics={})
+    return StudyView(**_alike(study), **empty, baseline=baseline, phase_why=study.error)
+
+
+def _stored(study: Study) -> dict[str, Any]:
+    """Return the fields of a view that a study has without its trials."""
+    return {
+        **_alike(study),
+        **study.written,
+        "settings": study.space.size,
+        "conditions": tuple(str(k) for k in study.space.knobs if k.condition),
+        "quantities": dict(study.quantities),
+        "baseline": SettingView(setting=study.baseline, metrics={}),
+    }
+
+
+def _alike(study: Study | UnreadableStudy) -> dict[str, Any]:
+    """Return the fields that a study and its view have alike."""
+    return {n: getattr(study, n) for n in StudyView.model_fields if hasattr(study, n)}
 
 
 def unmet(past: Past) -> Limit | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import InvalidInput, Safety, Terms, TuningError
+from tuner.core import InvalidInput, TuningError, request_fields, requested
 from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import Sessions
@@ -24,7 +24,15 @@ from tuner.wire import (
     StudyView,
 )
 
-Number = TypeVar("Number", int, float)
+NO_FIELD = {
+    "choices": "the devices to choose from differ in their knobs",
+    "conditions": "they need choices",
+    "frozen": "the page of the study pauses it",
+    "group": "a fleet file declares it",
+    "time_zone": "it is that of the windows",
+    "windows": "they are tables of a fleet file",
+}
+"""The fields of a request without a field in the form for a new study, with the reason."""
 
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
@@ -114,19 +122,21 @@ def _change(form: Form) -> Change:
 
 
 def _decision(form: Form) -> Decision:
-    """Return a decision on the proposal that the caller saw, by its revision."""
-    return Decision(
-        who=form.caller.name, why=form.text("why"), revision=_number(form, "revision", int)
-    )
+    """Return a decision on the proposal that the caller saw, by its revision. Raises InvalidInput."""
+    text = form.text("revision")
+    if not re.fullmatch("[0-9]{0,18}", text):
+        raise InvalidInput(f"revision: {text!r} is not a number", hint="reload the page")
+    revision = int(text) if text else None
+    return Decision(who=form.caller.name, why=form.text("why"), revision=revision)
 
 
 def _draft(form: Form) -> StudyDraft:
     """Return the study that a form requests. Raises InvalidInput: a field is not valid."""
-    free = Terms()
-    trials, window_s = _number(form, "trials", int), _number(form, "window_s", float)
-    safety = form.text("safety")
-    if safety not in ("", *Safety):
-        raise InvalidInput(f"safety cannot be {safety!r}", hint=f"choose {', '.join(Safety)}")
+    given = {
+        field.name: field.read(text)
+        for field in request_fields()
+        if (text := form.text(field.name))
+    }
     limits = form.lines("constraints")
     if limits and form.text("no_constraint"):
         raise InvalidInput(
@@ -134,25 +144,7 @@ def _draft(form: Form) -> StudyDraft:
         )
     return StudyDraft(
         devices=form.fields.get("device", ()),
-        objective=form.text("objective"),
         constraints=limits if limits or form.text("no_constraint") else None,
-        policy=form.text("policy") or "polythrottle",
-        terms=Terms(
-            trials=free.trials if trials is None else trials,
-            window_s=free.window_s if window_s is None else window_s,
-            safety=Safety(safety) if safety else free.safety,
-            energy_share=_number(form, "energy_share", float),
-        ),
         who=form.caller.name,
+        **requested(given),
     )
-
-
-def _number(form: Form, name: str, kind: Callable[[str], Number]) -> Number | None:
-    """Return a field as a number; None if it is empty. Raises InvalidInput: it is not a number."""
-    text = form.text(name)
-    if not text:
-        return None
-    try:
-        return kind(text)
-    except ValueError:
-        raise InvalidInput(f"{name}: {text!r} is not a number", hint="use digits only") from None

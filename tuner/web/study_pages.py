@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tuner.core import Value, setting_key
+from tuner.core import Value, request_fields, setting_key
 from tuner.presentation.charts import Chart, against_limit, course, plan_steps, scale
 from tuner.presentation.figures import ShownUnit, change, joined
 from tuner.presentation.knob_charts import (
@@ -80,7 +80,9 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
     def new(request: Request, device: str = "") -> Response:
         """Show the form for a new study of devices without a study."""
         free = [d for d in operations.devices() if not d.study]
-        return pages.page(request, "study_new", devices=free, chosen=device)
+        return pages.page(
+            request, "study_new", devices=free, chosen=device, fields=request_fields()
+        )
 
     @router.get("/{study}")
     def show(

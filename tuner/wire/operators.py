@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.core import REPEATED, AccessRole, Exploration, Ordinal, Terms, Value
+from tuner.core import REPEATED, AccessRole, Exploration, Ordinal, Value, Written
 from tuner.wire.message import Message
 
 __all__ = [
@@ -26,7 +26,7 @@ TOKEN_DAYS = 90
 """The default lifetime of a person's token, in days."""
 
 
-class StudyDraft(Message):
+class StudyDraft(Message, Written):  # type: ignore[misc] # pydantic freezes it
     """A request for a study. Constraints and objective are text, as typed on the command line.
 
     `choices` restricts knobs to some of their values; `conditions` states when a knob has an effect, as
@@ -40,12 +40,6 @@ class StudyDraft(Message):
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
 
     devices: tuple[str, ...]
-    objective: str = ""
-    second_objective: str = ""
-    constraints: tuple[str, ...] | None = None
-    policy: str = "polythrottle"
-    seed: int = 0
-    terms: Terms = Terms()
     exploration: Exploration = Exploration()
     group: str = ""
     choices: dict[str, tuple[Value, ...]] = Field(default_factory=dict)

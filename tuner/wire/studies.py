@@ -16,9 +16,9 @@ from tuner.core import (
     Limit,
     Phase,
     Quantity,
+    Requested,
     Setting,
     Signal,
-    Terms,
     TrialState,
     Verdict,
 )
@@ -169,7 +169,7 @@ class Violations(OperatorView):
     held: int = 0
 
 
-class StudyView(OperatorView):
+class StudyView(OperatorView, Requested):  # type: ignore[misc] # pydantic freezes it
     """A study as operators see it: its request, its status, and the best setting so far.
 
     `error` is the reason why the rest cannot be shown, empty if it can; a faulty study never hides the
@@ -184,8 +184,6 @@ class StudyView(OperatorView):
     id: str
     devices: tuple[str, ...]
     workload: str
-    policy: str
-    seed: int
     objective: str
     second_objective: str = ""
     constraints: tuple[str, ...]
@@ -194,7 +192,6 @@ class StudyView(OperatorView):
     phase_why: Shown = ""
     error: Shown = ""
     revision: int
-    terms: Terms
     exploration: Exploration = Exploration()
     group: str = ""
     settings: int

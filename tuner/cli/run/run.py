@@ -21,8 +21,6 @@ from tuner.cli.host import logs
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     CONSTRAINT,
-    OBJECTIVE,
-    POLICY,
     STATE_DIR,
     AsJson,
     ForeignShare,
@@ -30,6 +28,7 @@ from tuner.cli.options import (
     NoConstraint,
     RunSafetyName,
     TokenFile,
+    option,
     user_name,
     wished,
     without_password,
@@ -138,30 +137,15 @@ def run(
         int | None,
         typer.Option(help="Runs of --command per window (default 4).", show_default=False),
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(metavar="NAME", help=f"{POLICY} Default: polythrottle.", show_default=False),
-    ] = "",
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="METRIC",
-            help=OBJECTIVE,
-            show_default=False,
-        ),
-    ] = "",
+    policy: Annotated[str, option("policy", "Default: polythrottle.", closed=True)] = "",
+    objective: Annotated[str, option("objective", closed=True)] = "",
     constraint: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
     no_constraint: NoConstraint = False,
-    trials: Annotated[
-        int | None, typer.Option(help="Maximum number of trials.", show_default=False)
-    ] = None,
-    window: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Length of a measurement window.", show_default=False),
-    ] = None,
+    trials: Annotated[int | None, option("trials", closed=True)] = None,
+    window_s: Annotated[float | None, option("window_s", closed=True)] = None,
     db: Annotated[
         str,
         typer.Option(
@@ -177,12 +161,8 @@ def run(
     ] = None,
     load: LoadTrace = None,
     foreign_share: ForeignShare = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
-    ] = None,
-    no_transfer: Annotated[
-        bool, typer.Option("--no-transfer", help="Ignore finished studies of like devices.")
-    ] = False,
+    seed: Annotated[int | None, option("seed", "Default: 0.", closed=True)] = None,
+    transfer: Annotated[bool, option("transfer")] = True,
     keep: Annotated[
         bool,
         typer.Option(
@@ -247,11 +227,11 @@ def run(
         objective=objective,
         constraints=wished(constraint, no_constraint),
         trials=trials,
-        window_s=window,
+        window_s=window_s,
         seed=seed,
         safety=None if safety is None else Safety(safety),
         foreign_share=foreign_share,
-        transfer=not no_transfer,
+        transfer=transfer,
         allow_restart=allow_restart or not llm,
     )
     if resume and (db or wishes != Wishes()):

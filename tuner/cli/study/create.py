@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,62 +12,30 @@ from tuner.cli.asking import Api, with_api
 from tuner.cli.conditions import parted
 from tuner.cli.options import (
     CONSTRAINT,
-    OBJECTIVE,
-    POLICY,
     NoConstraint,
-    SafetyName,
+    request_options,
     user_name,
     wished,
 )
-from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
+from tuner.core import CAPACITY, InvalidInput, Knob, Value, called, requested
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import requested_metrics
 from tuner.wire import StudyDraft, StudyView
 
 
-@with_api()
+@with_api(*request_options())
 def create(
     api: Api,
     device: Annotated[
         list[str],
         typer.Option(metavar="ID", help="A device to tune; repeatable for identical devices."),
     ],
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="METRIC",
-            help=OBJECTIVE,
-            show_default=False,
-        ),
-    ] = "",
-    second_objective: Annotated[
-        str,
-        typer.Option(
-            metavar="METRIC",
-            help="With --policy pareto: search the trade-off of both objectives.",
-            show_default=False,
-        ),
-    ] = "",
     constraint: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
     no_constraint: NoConstraint = False,
-    policy: Annotated[str, typer.Option(metavar="NAME", help=POLICY)] = "polythrottle",
-    trials: Annotated[int, typer.Option(help="Maximum number of trials.")] = 20,
-    window: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Length of a measurement window.")
-    ] = 10.0,
-    max_window: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Longest window, for tail latencies that need more requests. 0 is 6 x --window; with "
-            "--plan-by this value grows to 60 x --window where few requests arrive.",
-        ),
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,75 +44,22 @@ def create(
             "Repeatable.",
         ),
     ] = None,
-    allow_estimated: Annotated[
-        bool,
-        typer.Option("--allow-estimated", help="Accept estimated metrics that are not measured."),
-    ] = False,
-    safety: Annotated[
-        SafetyName,
-        typer.Option(
-            help="Safety margin to the limits; advise: balanced, and holds only after approval."
-        ),
-    ] = "balanced",
-    canary: Annotated[
-        str,
-        typer.Option(
-            metavar="ID",
-            help="Hold a plan on this device only, until its windows confirm it.",
-        ),
-    ] = "",
-    no_restart: Annotated[
-        bool, typer.Option("--no-restart", help="Leave out knobs that restart the workload.")
-    ] = False,
-    control_share: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of a hold's windows that measure the baseline again; 0.02 is one in 50.",
-        ),
-    ] = 0.0,
-    plan_by: Annotated[
-        str,
-        typer.Option(
-            metavar="SIGNAL",
-            help="Follow this signal: give each range of the load its own setting if that saves energy.",
-        ),
-    ] = "",
-    no_transfer: Annotated[
-        bool,
-        typer.Option("--no-transfer", help="Ignore finished studies of like devices."),
-    ] = False,
+    **given: Any,  # noqa: ANN401  of request_options
 ) -> Answer:
     """Create a study; the tuner starts it at once.
 
     Defaults are those of `jouletune run`. Saving energy may cost latency or throughput: give a limit for
     each with --constraint.
     """
-    terms = Terms(
-        trials=trials,
-        window_s=window,
-        max_window_s=max_window,
-        allow_estimated=allow_estimated,
-        allow_restart=not no_restart,
-        safety=Safety(safety),
-        canary=canary,
-        control_share=control_share,
-        plan_by=plan_by,
-        transfer=not no_transfer,
-    )
     wishes = wished(constraint, no_constraint)
     pairs = [parted(text) for text in choose or []]
     draft = StudyDraft(
         devices=tuple(device),
-        objective=objective,
-        second_objective=second_objective,
         constraints=wishes,
-        policy=policy,
-        seed=seed,
-        terms=terms,
         choices=_choices(api, device, [text for text, _ in pairs]),
         conditions={text.partition("=")[0]: str(when) for text, when in pairs if when},
         who=user_name(),
+        **requested(given),
     )
     view = api.create(draft)
     for text in _cautions(view, chosen=wishes is None):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from tuner.core import ConfigError, Device, Exploration, InvalidInput, Study, TuningError
+from tuner.core import ConfigError, Device, Exploration, InvalidInput, Study, TuningError, Written
 from tuner.service.creation import about, drafted
 from tuner.service.declared.file import ExplorationTable, FleetFile, GroupTable, StudyTable
 from tuner.service.energy_price import EnergyPrice, in_energy
@@ -142,14 +142,11 @@ def _draft(
                     hint=f"it has {', '.join(knobs) or 'none'}",
                 )
             choices[name] = (knobs[name],)
+    names = [field.name for field in fields(Written)]
+    given = {n: value for n in names if (value := getattr(own, n, None)) is not None}
     return StudyDraft(
+        **{n: getattr(group, n) for n in names} | given,
         devices=tuple(device.id for device in team),
-        objective=group.objective if own.objective is None else own.objective,
-        second_objective=group.second_objective,
-        constraints=group.constraints if own.constraints is None else own.constraints,
-        policy=group.policy,
-        seed=group.seed,
-        terms=own.terms or group.terms,
         choices=choices,
         conditions=group.conditions,
         exploration=limits.over(Exploration()),

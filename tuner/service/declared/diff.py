@@ -10,7 +10,6 @@ from typing import Literal
 from tuner.core import (
     BudgetGroup,
     Exploration,
-    Objective,
     Study,
     Terms,
     Unreadable,
@@ -91,9 +90,8 @@ def _same(study: Study, present: Mapping[str, Study | UnreadableStudy]) -> Study
 
 def _create(study: Study, why: Sequence[str] = ()) -> Planned:
     """Return the creation of a study, with the reasons for it."""
-    goal = f"{study.objective.goal} {study.objective.metric}"
     limits = ", ".join(map(str, study.constraints)) or "no constraint"
-    details = (*why, f"{goal} under {limits}")
+    details = (*why, f"{study.objective} under {limits}")
     return Planned(_change("create", study, study, details), study)
 
 
@@ -130,10 +128,10 @@ def _change(action: Action, present: Study, target: Study, details: Sequence[str
 
 def _replacing(present: Study, target: Study) -> Iterator[str]:
     """Yield the differences that need a new study."""
-    for name in ("objective", "second_objective", "policy", "seed"):
-        then, now = getattr(present, name), getattr(target, name)
-        if then != now:
-            yield f"{name}: {_aim(then)} → {_aim(now)}"
+    written = target.written
+    for name, then in present.written.items():
+        if name not in ("terms", "constraints") and then != written[name]:
+            yield f"{name}: {_shown(then)} → {_shown(written[name])}"
     # A change of constraints may have granted trials beyond the declared number: ignored here.
     granted = replace(present.terms, trials=min(present.terms.trials, target.terms.trials))
     for field in fields(Terms):
@@ -163,13 +161,6 @@ def _changing(present: Study, target: Study) -> Iterator[str]:
         yield f"group: {present.group or 'none'} → {target.group}"
 
 
-def _aim(value: object) -> str:
-    """Return an objective, or another compared value, as a fleet file writes it."""
-    if isinstance(value, Objective):
-        return f"{value.goal} {value.metric}"
-    return "none" if value is None else str(value)
-
-
 def _values(values: Sequence[object], condition: str) -> str:
     """Return the values of a knob as text; of more than six, the first and the last."""
     if not values:
@@ -184,7 +175,7 @@ def _values(values: Sequence[object], condition: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a limit of exploring as text."""
+    """Return a compared value as text."""
     if isinstance(value, tuple):
         return ", ".join(f"{window.cron} for {window.hours:g} h" for window in value) or "none"
     return str(value) or "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from tuner.core import (
@@ -13,12 +13,12 @@ from tuner.core import (
     Device,
     Exploration,
     HourRow,
-    Objective,
     Study,
     Terms,
     TimeSeries,
     TuningError,
     Value,
+    Written,
 )
 from tuner.service.budgets.fronts import SWEEP
 from tuner.service.declared.file import BudgetTable
@@ -82,26 +82,21 @@ def _budget(group: BudgetGroup) -> str:
 
 def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:
     """Return the declaration of a study without its devices; defaults are left out."""
-    limits = {
-        field.name: value
-        for field in fields(Exploration)
-        if (value := asdict(study.exploration)[field.name]) != asdict(Exploration())[field.name]
-    }
-    second = study.second_objective
+    own, usual = study.written, asdict(Written())
     optional = {
-        "second_objective": "" if second is None else _aim(second),
-        "seed": study.seed,
-        "terms": {n: v for n, v in asdict(study.terms).items() if v != asdict(Terms())[n]},
+        **{n: value for n, value in own.items() if value != usual[n] and n != "terms"},
+        "terms": _changed(study.terms, Terms()),
         "choices": _choices(study, devices),
         "conditions": {k.name: str(k.condition) for k in study.space.knobs if k.condition},
-        "exploration": limits,
+        "exploration": _changed(study.exploration, Exploration()),
     }
-    return {
-        "objective": _aim(study.objective),
-        "constraints": [str(constraint) for constraint in study.constraints],
-        "policy": study.policy,
-        **{name: value for name, value in optional.items() if value},
-    }
+    always = {n: own[n] for n in ("objective", "constraints", "policy")}
+    return always | {name: value for name, value in optional.items() if value}
+
+
+def _changed(limits: Terms | Exploration, usual: Terms | Exploration) -> dict[str, Any]:
+    """Return the fields that do not have their default."""
+    return {n: v for n, v in asdict(limits).items() if v != asdict(usual)[n]}
 
 
 def _choices(study: Study, devices: Sequence[Device]) -> dict[str, list[Value]]:
@@ -113,11 +108,6 @@ def _choices(study: Study, devices: Sequence[Device]) -> dict[str, list[Value]]:
             usual = {knob.name: knob.values for knob in space.knobs}
     knobs = study.space.knobs
     return {k.name: list(k.values) for k in knobs if usual.get(k.name) != k.values}
-
-
-def _aim(objective: Objective) -> str:
-    """Return an objective as a fleet file writes it."""
-    return f"{objective.goal} {objective.metric}"
 
 
 def _toml(value: Any) -> str:  # noqa: ANN401  any TOML value

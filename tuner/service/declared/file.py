@@ -20,6 +20,7 @@ from tuner.core import (
     Terms,
     Value,
     Watts,
+    Written,
 )
 from tuner.typed_toml import Filled, Table
 from tuner.wire import BudgetDraft
@@ -68,7 +69,7 @@ class StudyTable(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTable(Table):
+class GroupTable(Table, Written):
     """Devices selected by their fields and labels, and the study of each.
 
     `select` has patterns (`A100*`) by field or label. All of them must match; of a list, any one. With
@@ -78,12 +79,6 @@ class GroupTable(Table):
     name: Filled
     select: dict[str, str | tuple[str, ...]]
     together: bool = False
-    objective: str = ""
-    second_objective: str = ""
-    constraints: tuple[str, ...] | None = None
-    policy: str = "polythrottle"
-    seed: int = 0
-    terms: Terms = Terms()  # noqa: RUF009  frozen
     choices: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
     exploration: ExplorationTable = ExplorationTable()

@@ -83,7 +83,7 @@ def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
 
 def _apart(verb: Verb, kind: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401  a type
     """Return the fields of a parameter that is sent in the query, by name: their types and defaults."""
-    if is_dataclass(kind):
+    if is_dataclass(kind) and not hasattr(kind, "model_fields"):
         types = get_type_hints(kind)
         aware = {name: AwareDatetime | None for name in types if types[name] == datetime | None}
         return {name: (aware.get(name, types[name]), None) for name in types}

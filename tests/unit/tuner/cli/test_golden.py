@@ -118,7 +118,7 @@ CASES: dict[str, list[str]] = {
         "study create --device sim --trials 0",
         "study create --device sim --window -1",
         "study create --device sim --control-share 2",
-        "study create --device sim --control-hours 22-6",
+        "study create --device sim --control-hours 22",
         "study create --device sim --choose voltage=1",
         "study create --device sim --choose batch_size=3",
         "study create --device sim --constraint 'a <= 1' --no-constraint",
