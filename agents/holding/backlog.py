@@ -1,8 +1,8 @@
-"""Whether the queue that a risen load left is served: before, a lower row of a plan makes it longer.
+"""Detect the end of the queue that a risen load left: an earlier change to a lower row makes it longer.
 
-A rate of arrivals is low again at the end of a spike, while most of its requests still wait. By
-Little's law the requests in a service are its rate × the time of a request: the queue is served once
-there are no more than the present rate explains with the time of a request before the rise.
+At the end of a spike the rate of arrivals is low again, while most of its requests still wait. By
+Little's law the number of requests in a service is its rate × the time of a request. So the queue is
+served once that number is at most the present rate × the time of a request before the rise.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 
 USUAL_S = 60.0
-"""Time constant of the usual rate and number of requests, as of the slowest level of a plan."""
+"""Time constant in s of the usual rate and number of requests, like that of a plan's slowest level."""
 NOW_S = 10.0
-"""Time constant of the present rate."""
+"""Time constant in s of the present rate."""
 LEFT = 1.25
-"""A queue up to this multiple of the usual one is served: as loads are compared. Ours."""
+"""A queue up to this multiple of the usual number of requests counts as served: our choice."""
 LONGEST_S = 900.0
-"""A queue that lasts longer has another cause. Ours."""
+"""A queue that lasts more seconds has another cause: our choice."""
 
 
 class Backlog:
     """Track the requests in a service and their rate; times in seconds.
 
-    Without a signal of the requests a queue is taken to be served after as long as the rise took.
+    Without a signal of the number of requests, a queue counts as served once the load has been low for as
+    many seconds as it was high.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Backlog:
             self._high_at = now
 
     def rise(self, now: float) -> None:
-        """Note a change to a higher row; before a minute was seen nothing is usual."""
+        """Note a change to a higher row; without `USUAL_S` seconds of readings it is ignored."""
         if self._risen_at is None and self._seen_s >= USUAL_S and self._usual_rate > 0.0:
             self._risen_at, self._high_at, self._before = now, now, self._usual_rate
             self._request_s = self._usual_inside / self._usual_rate

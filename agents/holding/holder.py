@@ -42,7 +42,7 @@ RENEW_SHARE = 0.01
 class Holder:
     """Keep one device at its hold.
 
-    `attached` is what the journal notes for opening the device again. A hold is written to disk
+    `attached` is the journal's record for opening the device again. A hold is written to disk
     before the device is changed. It ends in memory and on the device even if the disk refuses; the
     write is then repeated later. A hold without a journal entry has ended, because restoring
     removes the entry. The plan runner follows the hold from another thread; changes are serialised.
@@ -92,7 +92,7 @@ class Holder:
         return self._hold if self._hold is not None and not self._hold.ended else None
 
     def applied(self) -> Applied:
-        """Return what is in force: the hold, else the original setting. Raises ActuationError."""
+        """Return the setting in force, with the hold if there is one. Raises ActuationError."""
         hold = self.current
         level = Level.ORIGINAL if hold is None else Level.HOLD
         name, revision = ("", 0) if hold is None else (hold.order.study, hold.order.revision)
@@ -245,10 +245,10 @@ class Holder:
         return self._incarnation
 
     def follow(self, hold: Hold, row: int) -> bool:
-        """Change to another row of the plan of `hold`; return whether it still was.
+        """Change the row of `hold`; return False if it is not in force or the device is lent.
 
         Raises:
-            ActuationError: the row could not be put in force; the former one is held on.
+            ActuationError: the row could not be put in force; the former row stays held.
         """
         with self._lock:
             if self._aside or self.current is not hold:
@@ -272,7 +272,7 @@ class Holder:
         self._void = why
 
     def lapsed(self) -> str:
-        """Return why the hold in force must end now, whatever is measured; empty while it is valid."""
+        """Return why the hold in force must end now, other than by its windows; empty while it is valid."""
         hold = self.current
         if hold is None:
             return ""

@@ -30,7 +30,7 @@ LIFT = "lift it with `jouletune agent revert --lift`"
 class Entry:
     """One device's original setting per side, and the level of the present change.
 
-    `attached` is what opens the device again: its spec, the workload's, and the seed. `damaged`
+    `attached` has the data to open the device again: its spec, the workload's, and the seed. `damaged`
     lists the parts of the file that could not be read.
     """
 
@@ -142,7 +142,7 @@ class Journal:
         return noted
 
     def left(self, device: str) -> bool:
-        """Return whether a device's file is on the disk, whatever its content."""
+        """Return whether a device's file is on the disk, valid or not."""
         return os.path.exists(self._path(device))  # noqa: PTH110 - it never raises
 
     def record(

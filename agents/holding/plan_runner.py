@@ -31,11 +31,11 @@ _Change = frozenset[SettingKey]
 
 TICK_S = 1.0
 AWAITED_TICK_S = 0.05
-"""Between looks that wait themselves for the signal to rise, for a second at most."""
+"""Seconds between looks, if a look itself waits for a rise of the signal, for at most 1 s."""
 POLLED_TICK_S = 0.2
-"""For signals that cannot be waited for: a look costs the agent 1 ms, and a workload half of that."""
+"""Seconds between looks at other signals: a look costs the agent 1 ms, and a workload half of that."""
 LOADS_S = 0.5
-"""Between readings of the signals that no plan uses, however often the followed one is read."""
+"""Seconds between readings of the signals that no plan uses."""
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan for a signal that is only measured."""
@@ -54,8 +54,8 @@ class PlanRunner:
     ones also use the current value, once it is `QUEUE_FACTOR` times that of the row. Then each
     waiting request loses time, so a longer queue brings the change earlier. A signal that can be
     waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
-    workload the plan is not followed: the load is then partly ours. An eager plan changes upward
-    immediately, whatever the cost, and downward once the queue of a rise is served (`Backlog`).
+    workload the plan is not followed, because a part of the load is then our own. An eager plan changes
+    upward immediately, at any cost, and downward once the queue of a rise is served (`Backlog`).
 
     The other signals are read too, also without a hold, so that the tuner knows the load.
 

@@ -8,10 +8,10 @@ time, not by ticks. Only downward changes use the majority: a higher load counts
 because too small a setting builds a queue and too large a one only wastes energy.
 
 The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
-count would change rows all the time. It uses the lower bound of the rate within 2 s, 10 s or a
-minute, whichever is higher: only a long count shows a load that stays a little above a row. The
-minute begins again once the last 10 s contradict it, so that a burst is soon forgotten. A row
-with `bursts` is held until the load exceeds these.
+count would change rows all the time. Such a plan uses the highest of the lower bounds of the rate within
+2 s, 10 s and a minute: only a long count shows a load that stays a little above a row. The minute begins
+again once the last 10 s contradict it, so that a burst has no long effect. A row with `bursts` is held
+until the load exceeds these.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from agents.target.side import SignalSample
 from tuner.core import Bursts, Plan
 
 SMOOTHING_S = 2.0
-"""The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
+"""Time constant in s of the smoothed level; that of Packrat (weights 0.9 and 0.1, 5 ms) is shorter."""
 STEADY_S = 10.0
-"""Time constant of the slower level, by which an eager plan detects a slowly growing load."""
+"""Time constant in s of the slower level, by which an eager plan detects a slowly growing load."""
 LASTING_S = 60.0
-"""Time constant of the slowest, which at 3 requests/s shows a load 15 % above a row; that of 10 s, 40 %."""
+"""Time constant in s of the slowest level. At 3 requests/s it detects a load 15 % above a row; the slower
+level detects 40 %."""
 SURE = 2.0
 """An eager plan uses a rate less this number of standard deviations of its count."""
 EARNED = 0.9
-"""A lower row is taken again once its bursts are down to this share of what they may be."""
+"""A lower row is used again once its bursts are at most this share of their limits."""
 VOTES = 10
 VOTE_S = 1.0
 """Seconds between votes for a row, as in the prototype, however often the signal is read."""
@@ -63,10 +64,10 @@ class SignalLevel:
         self._bursts = {k: Bursts(row.below) for k, row in enumerate(plan.rows) if row.bursts}
 
     def see(self, now: float, sample: SignalSample) -> None:
-        """Record a reading at `now` seconds; one without new data changes nothing.
+        """Record a reading at `now` seconds; a reading not later than the last one changes no level.
 
-        After a restart, or if totals went backwards, later readings are compared with this one; the
-        level is kept.
+        After a restart, or if totals went backwards, there is no mean: the levels and the row are kept,
+        `latest` and `present` are 0, and the next reading is compared with this one.
         """
         last, self._last = self._last, (now, sample)
         if last is None or now <= last[0]:
@@ -94,7 +95,7 @@ class SignalLevel:
             self._cast(self._requested())
 
     def _requested(self) -> int:
-        """Return the row for the load so far: of those with bursts, the lowest that is not full."""
+        """Return the row for the load since the last vote: with bursts, the lowest whose limits hold."""
         (total, seconds), self._span = self._span, (0.0, 0.0)
         if not self._bursts:
             return self.plan.row({self.plan.by: self._sure}, self._vote)
@@ -137,7 +138,7 @@ class SignalLevel:
 
     @property
     def reported(self) -> float | None:
-        """The level to report: over a minute of a rate, which within seconds is chance."""
+        """The level to report: a rate's mean over a minute, because within seconds its count is noise."""
         return self._minute if self._rate and self.smoothed is not None else self.smoothed
 
     def rise(self) -> None:
@@ -175,7 +176,7 @@ def _mean(before: SignalSample, now: SignalSample, seconds: float) -> float | No
 
 
 def _doubt(rate: float, constant_s: float) -> float:
-    """Return how uncertain a rate is; its mean counts arrivals within twice the time constant."""
+    """Return `SURE` standard deviations of a rate that counts arrivals within twice the time constant."""
     return SURE * math.sqrt(max(0.0, rate) / (2.0 * constant_s))
 
 

@@ -136,7 +136,7 @@ class Watch:
         own = setting == dict(hold.setting)
         why = self._holder.observed(measured.measurement) if own else ""
         if measured.foreign:
-            # Judged all the same: whatever the cause, the limit was kept or broken.
+            # The window is judged although it is not reported: the limit was kept or broken.
             log.warning(
                 "event=window_not_reported device=%s why=%r", self._device, measured.foreign
             )
