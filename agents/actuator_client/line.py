@@ -12,13 +12,13 @@ from tuner.error_codes import error_of
 from tuner.errors import ActuationError, KnobRefused, Unauthorised
 
 PATIENCE_S = 150.0
-"""The longest wait for an answer, in seconds: a driver's start, and several deadlines of the actuator."""
+"""The longest wait for an answer, in seconds. It covers a driver's start and several actuator deadlines."""
 
 
 class ActuatorClient:
     """A connection to the actuator that is opened again after a failure. Several threads may use it.
 
-    A request may be repeated: after a broken connection the device is no longer leased.
+    If a connection breaks, the request is sent once more; its trial has ended, so a write is refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class ActuatorClient:
             answer = self._answer(request, again=self._socket is not None)
         if not answer.pop("ok", False):
             kind = error_of(str(answer.get("code"))) or ActuationError
-            if issubclass(kind, Unauthorised):  # from the tuner, that error ends the agent
+            if issubclass(kind, Unauthorised):  # the tuner's Unauthorised ends the agent
                 kind = ActuationError
             refusal = kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
             if isinstance(refusal, KnobRefused):

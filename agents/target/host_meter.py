@@ -19,10 +19,10 @@ MOST_ASTRAY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A ceiling that we set on a clock: the file that reports the clock, and its highest allowed value.
+    """A ceiling that we set on a clock. `runs` is the file that reports the clock.
 
-    `most` and `ceiling` are in the file's unit; `most` includes the margin within which the clock
-    is measured.
+    `ceiling` is the highest allowed clock, `most` the highest accepted reading: the ceiling with the
+    tolerance of the measurement. Both are in the file's unit.
     """
 
     runs: Path

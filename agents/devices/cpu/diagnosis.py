@@ -128,7 +128,7 @@ def _energy(side: Side, root: Path) -> Symptom:
 
 
 def _failed(root: Path) -> bool | None:
-    """Return what a missing clock or counter is: no failure in a virtual machine or a container."""
+    """Return the result for a missing clock or counter: False, None in a virtual machine or container."""
     return None if virtual(root) or contained(root) else False
 
 

@@ -112,7 +112,7 @@ class NvidiaKnobs:
         """Set a knob; for a lock success means "requested", and only the clock under load shows it.
 
         None unlocks a clock, or sets the default power limit. The value need not be among the offered
-        ones, because the original must be restored, whatever is offered now.
+        ones, because the original must be restored in any case.
         """
         if knob == LIMIT:
             default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit

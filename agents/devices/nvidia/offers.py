@@ -35,7 +35,7 @@ ONE_CLOCK = "the board has one memory clock"
 def limits_w(supported: Sequence[int], original_w: float) -> list[float]:
     """Return the power limits to offer, in watts, from the supported ones.
 
-    The greatest and the original one are included, whatever the step.
+    The greatest and the original one are always included.
     """
     span = supported[-1] - supported[0]
     step = next((s for s in STEPS_W if span / s <= MOST_STEPS), STEPS_W[-1])

@@ -36,7 +36,7 @@ AWAY = (errno.EBUSY, errno.ENOENT, errno.ENODEV)
 class PowerModes:
     """A board's power modes; a KnobDriver. Every method raises ActuationError.
 
-    NVIDIA's guide: "the mode persists across power cycles".
+    A mode is in `lasting`, because NVIDIA's guide says: "the mode persists across power cycles".
     """
 
     uuid, knobs, epoch = "nvpmodel", (MODE,), "files"

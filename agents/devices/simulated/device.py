@@ -28,7 +28,7 @@ TICK_NS = NS // 10
 EPOCH_NS = int(EPOCH_S * NS)
 LONGEST_DELAY_S = 2.0
 KEPT_PER_S = 200.0
-"""Request latencies kept per second, at most: a busy server samples its own, too."""
+"""The most request latencies recorded per second of simulated time; a busy server records a sample, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class SimulatedDevice:
         )
 
     def listen(self, latencies_ms: list[float]) -> None:
-        """Append the latency of every request from now on to a list; of a sample if there are many."""
+        """Append the latencies of requests from now on to a list: at most `KEPT_PER_S` per second."""
         self._listeners.append(latencies_ms)
 
     def unlisten(self, latencies_ms: list[float]) -> None:
@@ -211,7 +211,7 @@ class SimulatedDevice:
             end_ns = min(end_ns, self._now_ns + max(1, math.ceil(left_s * NS)))
         seconds = (end_ns - self._now_ns) / NS
         throttled = pace.gpu_mhz < point.gpu_mhz
-        # While the cap applies, the total is what it allows, whatever the leakage is.
+        # While the power cap applies, the total power is the cap; leakage does not add to it.
         ruled = throttled and pace.gpu_mhz > chip.min_gpu_mhz
         watts = point.limit_w if ruled else pace.power_w
         self.celsius, energy = chip.thermal.warm(self.celsius, watts, seconds, leaking=not ruled)

@@ -1,4 +1,4 @@
-"""An HTTP client for a program on this machine that raises our errors."""
+"""An HTTP client for programs on this machine. It raises the errors of `tuner.core`."""
 
 from __future__ import annotations
 

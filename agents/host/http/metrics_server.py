@@ -23,7 +23,7 @@ LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
 
 
 class MetricsServer(HTTPServer):
-    """A server with one thread that answers one request at a time, each within `PATIENCE_S` seconds."""
+    """A server with one thread that answers one request at a time; see `get_request` for the timeout."""
 
     def __init__(self, address: MetricsAddress, text: Callable[[], bytes]) -> None:
         self.text = text
@@ -47,7 +47,7 @@ class MetricsServer(HTTPServer):
         self.server_name, self.server_port = "localhost", 0
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        """Accept a connection, with a timeout of `PATIENCE_S` seconds for its request and response."""
+        """Accept a connection. Each read or write on it has a timeout of `PATIENCE_S` seconds."""
         connection, _ = self.socket.accept()
         connection.settimeout(PATIENCE_S)
         return connection, ("local", 0)

@@ -70,7 +70,7 @@ class HttpKnob:
         settle(self._http.url, self.knob, self.read, value, self._clock)
 
     def goes_with(self, other: HttpKnob) -> bool:
-        """Return whether one call can set both, by keys of one object."""
+        """Return whether one call can set both knobs: to one path, as different keys of one JSON object."""
         mine, its = self._set.template, other._set.template
         if not (isinstance(mine, dict) and isinstance(its, dict)) or mine.keys() & its.keys():
             return False

@@ -57,7 +57,7 @@ class ExportedRatio:
 
 @dataclass(frozen=True, slots=True)
 class ExportedMetrics:
-    """The metrics read from the text beside latencies and failures.
+    """The metrics read from a service's Prometheus text, besides latencies and failures.
 
     `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` counts the items of work,
     if they are not requests. `signal` is the name of the signal that the gauge `load` reports.
@@ -71,7 +71,7 @@ class ExportedMetrics:
 
     @property
     def counters(self) -> tuple[Series, ...]:
-        """The counters among it."""
+        """The counters among these series."""
         of_ratios = (series for ratio in self.ratios for series in ratio.series)
         return (*([self.items] if self.items.name else []), *of_ratios)
 

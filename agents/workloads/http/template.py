@@ -54,7 +54,7 @@ class LoadTable:
 
 
 def filled(template: Any, places: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Fill a template's placeholders: a whole text becomes the value itself, a key its text."""
+    """Return a template with values for its placeholders; keys become the values' text."""
     if isinstance(template, dict):
         return {str(places.get(key, key)): filled(inner, places) for key, inner in template.items()}
     if isinstance(template, list):

@@ -1,4 +1,4 @@
-"""Totals of a service: its CPU time from the kernel or its text, and its items."""
+"""Totals of a service: its items, and its CPU time from the kernel or from its metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tuner.core import MeasurementError, TuningError
 def counting_all(
     exposition: Callable[[], Totals] | None, process: ServiceProcess | None
 ) -> Callable[[], Totals]:
-    """Return a function that starts counting both; for CPU time the process takes precedence."""
+    """Return a function that starts to count a service's metrics and its process's CPU time.
+
+    If both have the CPU time, that of the process counts.
+    """
 
     def begin() -> Totals:
         started: list[Totals] = [] if exposition is None else [exposition()]
@@ -23,7 +26,7 @@ def counting_all(
 
 
 class ProcessTotals:
-    """The CPU seconds of a service's processes since this was made. Raises MeasurementError."""
+    """The CPU seconds of a service's processes since the count began. Raises MeasurementError."""
 
     def __init__(self, process: ServiceProcess) -> None:
         self._process = process
@@ -32,7 +35,7 @@ class ProcessTotals:
     def __call__(self) -> Mapping[str, float]:
         """Return the CPU seconds so far.
 
-        Raises MeasurementError: it was restarted, or has ended.
+        Raises MeasurementError: the service was restarted, or has ended.
         """
         (started, used), (started_now, now) = self._before, self._look()
         if started_now != started:

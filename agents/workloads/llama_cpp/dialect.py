@@ -107,7 +107,7 @@ another (tools/server/server.cpp, `update_slots`).
 """
 
 REQUEST_LENGTH = "speculative.n_max"
-"""The field of a request that sets its length, in builds that support it."""
+"""The field that sets the draft length of one request, in builds that support it."""
 
 
 def dialect_of(help_text: str, program: str) -> Dialect:

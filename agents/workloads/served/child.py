@@ -22,7 +22,7 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
 
     Raises:
         InvalidInput: a package that the server needs is not installed, the model does not fit in
-            memory, or `spec` names a model other than the only one, a ResNet-18.
+            memory, or `spec` is not `reference`, the only model (a ResNet-18).
         DeviceLost: it does not start; the message has the last line of its log.
     """
     if spec != "reference":
