@@ -28,7 +28,7 @@ BACKENDS = 3
 START_S, BESIDE_S = 30.0, 20.0
 PGBOUNCER = """
 [databases]
-* = host=127.0.0.1 port={server}
+{name} = host=127.0.0.1 port={server} dbname={name} user={user}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -50,7 +50,7 @@ class Pooler:
     def __init__(self, server: int) -> None:
         self._server = server
         self._free: queue.LifoQueue[socket.socket] = queue.LifoQueue()
-        self._greeting = b""
+        self._start = self._greeting = b""
         self._made = threading.Lock()
         self._count = 0
 
@@ -68,27 +68,37 @@ class Pooler:
                 client.sendall(b"N")
                 start = _exactly(client, struct.unpack("!I", _exactly(client, 4))[0] - 4)
             with self._made:
-                if self._count < BACKENDS:
-                    self._greeting, self._count = self._backend(start), self._count + 1
+                if not self._greeting:
+                    self._start = start
+                    self._free.put(self._backend())
             client.sendall(self._greeting)
             while (sent := client.recv(65_536)) and not sent.startswith(b"X"):
-                backend = self._free.get()
+                backend = self._lent()
                 try:
                     self._transaction(client, backend, sent)
                 finally:
                     self._free.put(backend)
 
-    def _backend(self, start: bytes) -> bytes:
-        """Open a backend with a client's start; return what the server greets with."""
+    def _lent(self) -> socket.socket:
+        """Return the backend that was returned last, a new one, or wait for one."""
+        with self._made:
+            with suppress(queue.Empty):
+                return self._free.get_nowait()
+            if self._count < BACKENDS:
+                return self._backend()
+        return self._free.get()
+
+    def _backend(self) -> socket.socket:
+        """Open a backend with the first client's start, and keep what the server greets with."""
         made = socket.create_connection(("127.0.0.1", self._server))
-        made.sendall(struct.pack("!I", len(start) + 4) + start)
+        made.sendall(struct.pack("!I", len(self._start) + 4) + self._start)
         greeting, kind = b"", b""
         while kind != b"Z":
             head = _exactly(made, 5)
             kind = head[:1]
             greeting += head + _exactly(made, struct.unpack("!I", head[1:])[0] - 4)
-        self._free.put(made)
-        return greeting
+        self._greeting, self._count = greeting, self._count + 1
+        return made
 
     def _transaction(self, client: socket.socket, backend: socket.socket, sent: bytes) -> None:
         """Pass on until the server is idle again, outside a transaction."""
@@ -126,7 +136,8 @@ def pooled(url: str, folder: Path, played: Stage) -> Iterator[tuple[str, str]]:
     server, program = make_url(url).port or 0, shutil.which("pgbouncer")
     if program is not None:
         port, config = reserved_port(), folder / "pgbouncer.ini"
-        config.write_text(PGBOUNCER.format(server=server, port=port))
+        about = {"name": make_url(url).database, "user": make_url(url).username}
+        config.write_text(PGBOUNCER.format(server=server, port=port, **about))
         folder.chmod(0o755)
         played.spawn("pgbouncer", [program, "-u", "nobody", str(config)])
         time.sleep(1.0)
