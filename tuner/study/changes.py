@@ -61,7 +61,7 @@ class Changes:
         self._ended = EndedTrials(self.store.trials)
 
     def rows(self, work: str) -> EachRow:
-        """Return the rows of a list, page, scrape or job; what fails of them is an event."""
+        """Return the rows of a list, page, scrape or job; a row that fails becomes an event."""
         if work not in self._rows:
             self._rows[work] = EachRow(work, lambda text, _: self.note("row failed", text))
         return self._rows[work]

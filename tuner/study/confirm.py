@@ -290,7 +290,7 @@ def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Tria
 
 
 def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> dict[str, Estimate]:
-    """Return what a setting showed: limited metrics in all its windows, others in those that alternate.
+    """Return a setting's metrics: limited ones from all its windows, others from those that alternate.
 
     Windows that only prove a limit come after the baseline's: a drift in them is no gain.
     """

@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Derived(Generic[T]):
     """Keep the latest value of each study; recompute it at another revision or after a new trial.
 
-    A value is valid while all trials have ended; `trials` is their number before that was checked.
+    Call `get` only if all trials have ended. `trials` is their number, read before that was checked.
     """
 
     def __init__(self) -> None:

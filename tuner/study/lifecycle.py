@@ -1,8 +1,8 @@
 """Chooses a study's next step from its trials alone: after a crash the same step results.
 
-BASELINE measures the default. TUNING asks the policy; where like studies agree on a plan, that is
-confirmed first. CONFIRMING compares the proposed plan with
-the baseline in alternating windows. HOLDING rests, until `tuner.study.follow` reports that a plan
+BASELINE measures the default. TUNING requests suggestions of the policy; if similar studies agree on a
+plan, that is confirmed first. CONFIRMING compares the proposed plan with the baseline in alternating
+windows. HOLDING rests, until `tuner.study.follow` reports that a plan
 by the load lacks the present one. A study that only advises rests in PROPOSED until an operator
 approves; one with a canary stays in CANARY until that confirms its plan. A continuous study asks
 the policy round by round and confirms nothing; its policy may do without a baseline. If consecutive
@@ -173,7 +173,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
 
 
 def _common_plan(past: Past) -> Move | None:
-    """Return the move to confirming the plan of like studies, before the first trial and only once."""
+    """Return the move to confirming the plan of similar studies, before the first trial and only once."""
     transfer = past.study.transfer
     if not transfer.plan or any(t.phase is not Phase.BASELINE for t in past.trials):
         return None
@@ -183,7 +183,7 @@ def _common_plan(past: Past) -> Move | None:
 
 
 def _searching(past: Past, step: Assign | Move) -> Assign | Move:
-    """Return a step of confirming, or the move to a search if the plan of like studies is not confirmed."""
+    """Return a step of confirming, or the move to a search if similar studies' plan is not confirmed."""
     verifying = past.study.transfer.plan and not any(t.phase is Phase.TUNING for t in past.trials)
     if not verifying or not isinstance(step, Move) or step.phase is not Phase.HOLDING:
         return step

@@ -1,4 +1,4 @@
-"""The setting that like studies hold: the first candidate of a new study, proven like any other."""
+"""The setting that similar studies hold: the first candidate of a new study, confirmed like any other."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tuner.core import (
 from tuner.study.moves import needed_metrics
 
 LEAST_HOLDERS = 3
-"""The least number of like studies that must hold a setting."""
+"""The least number of similar studies that must hold a setting."""
 
 MOST_LIKE = 32
-"""The most like studies that are looked at, the newest."""
+"""The most similar studies that are compared, the newest first."""
 
 ALIKE = 0.1
-"""The largest relative difference of a like study's baseline: some percent is usual."""
+"""The largest relative difference between the baselines of similar studies: a few percent is usual."""
 
 
 def transfer(store: Store, study: Study, trials: Sequence[Trial]) -> Transfer:
-    """Return the setting that most like studies hold, and how many; an empty one without it.
+    """Return the setting that most similar studies hold, and their number; empty if there is none.
 
-    Like are studies on as many devices of the same board, workload and versions, with the same objective
-    and constraints, whose baseline is within `ALIKE` of this one's. `trials` have the baseline.
+    Similar studies have the same number of devices of the same board, workload and versions, the same
+    objective and constraints, and a baseline within `ALIKE` of this one's. `trials` include the baseline.
     """
     if not study.terms.transfer or study.terms.plan_by or study.second_objective is not None:
         return Transfer()

@@ -321,8 +321,8 @@ class Loop:
     ) -> Orders | None:
         """Take the study's next step; None if the study moved and must be read again.
 
-        `running` are the trials of other devices alone: any step but one more such trial waits for
-        them.
+        `running` are trials that other devices run alone. Every step waits for them, except another
+        trial of one device.
         """
         standing = self._standing(study, situation, device, poll)
         if standing is not None:
@@ -374,7 +374,7 @@ class Loop:
         devices = [self.store.devices.get(name) for name in study.devices]
         try:
             policy = self.policies(study.policy)
-        except TuningError:  # the step says why it cannot be had
+        except TuningError:  # the step reports the reason
             return False
         return apart.may_explore(study, devices, policy) and apart.is_scalable(
             study, self.changes.shares(study, trials, device)
@@ -477,5 +477,5 @@ def _poll_key(poll: Poll) -> PollKey:
 
 
 def _waits_for(running: Sequence[Trial]) -> str:
-    """Return what a device without a trial of its own waits for."""
+    """Return the reason why a device without its own trial waits."""
     return "waits for " + ", ".join(f"trial {t.number} on {t.device}" for t in running)

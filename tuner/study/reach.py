@@ -99,7 +99,7 @@ def _may_gain(past: Past, own: Windows, result: ConfirmResult, duel: Duel | None
 
 
 def _moving(past: Past, own: Windows) -> float:
-    """Return the load up to which a setting is confirmed over whatever load came, 0 for none.
+    """Return the load up to which a setting is confirmed under a moving load, 0 for none.
 
     A load that moves from window to window may not come twice: then the tails of all windows count
     together, if each of them met the limits, up to the second highest load. Not for limits that are

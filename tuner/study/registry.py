@@ -86,7 +86,7 @@ class Registry:
 
     @looking_again
     def _narrow(self, device: Device) -> None:
-        """Remove from a study's space what its device no longer offers, such as a refused knob.
+        """Remove knobs and values from a study's space that its device no longer offers or that it refuses.
 
         Evidence within the rest still counts. A plan outside it is given up, and so is a running
         trial: it failed, and no setting is in force that its device would no longer accept.

@@ -1,4 +1,4 @@
-"""Time that no setting of the wall clock moves."""
+"""A clock that a change of the wall clock does not move."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class SteadyClock:
         return self._began_s + self._monotonic()
 
     def lead_s(self) -> float:
-        """Return by how much the wall clock is ahead: what is due at an hour is due by that."""
+        """Return the seconds by which the wall clock is ahead; work due at an hour is due by that clock."""
         return self._now().timestamp() - self()
 
     def stepped_s(self) -> float:
-        """Return by how much the wall clock was set since the last call."""
+        """Return the seconds by which the wall clock was set since the last call."""
         before, self._lead_s = self._lead_s, self.lead_s()
         return self._lead_s - before
