@@ -27,11 +27,11 @@ CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
 
 
 class BodyRefused(OSError):
-    """A body is too large, late or damaged, or is redirected to another host. Give it up."""
+    """A body is too large, late or damaged, or is redirected to another host. Discard it."""
 
 
 class BodyLate(BodyRefused):
-    """A body was not complete in time. Give it up."""
+    """A body was not complete in time. Discard it."""
 
 
 def parsed(body: bytes | str, most_depth: int = MOST_DEPTH) -> Any:  # noqa: ANN401  JSON
@@ -136,6 +136,6 @@ def fetched(
     with build_opener(*handlers).open(
         Request(url, headers=dict(headers)), timeout=within_s
     ) as answer:
-        while part := answer.read1(PART_BYTES):  # without a wait: a slow body meets its deadline
+        while part := answer.read1(PART_BYTES):  # one read, then `add` checks the time
             whole += body.add(part)
     return parsed(bytes(whole))

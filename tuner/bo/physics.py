@@ -60,9 +60,9 @@ always binds."""
 
 
 def items_in_flight(shown: Mapping[str, float], latency: str, declared: Quantities) -> float:
-    """Return the number of items in flight at the baseline by a latency, 0 without evidence.
+    """Return the number of items in flight at the baseline, from a latency metric; 0 without evidence.
 
-    By Little's law: their rate times the time each takes. The rate is the measured throughput, else
+    By Little's law: the rate of items times the latency. The rate is the measured throughput, else the
     power over the energy of an item.
     """
     done, power_w, energy_j = (shown.get(called(m, declared)) for m in (CAPACITY, POWER, ENERGY))

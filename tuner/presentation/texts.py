@@ -147,7 +147,7 @@ def broken(view: StudyView) -> str:
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
-    """Yield the setting of each row of a plan, with the row's range of the quantity in a longer plan."""
+    """Yield the setting of each row of a plan; with several rows, each with its range of the quantity."""
     if len(plan.rows) == 1:
         yield change(plan.rows[0].setting, baseline)
         return

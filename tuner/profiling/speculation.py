@@ -43,7 +43,7 @@ NEEDED = (*CELL, RATE, f"{RATE}_stderr")
 
 
 def profiling_study(space: Space, trials: int) -> Study:
-    """Return a study that maximises tokens per second at every number of requests at once."""
+    """Return a study that maximises tokens per second at each number of concurrent requests."""
     return Study(
         id="profile",
         devices=("engine",),
@@ -61,7 +61,7 @@ def profiling_study(space: Space, trials: int) -> Study:
 def profiling_trial(
     number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
 ) -> Trial:
-    """Return a row of a profile as a completed trial; one of tuning requested the load that it measured."""
+    """Return a row of a profile as a completed trial; in tuning its requested load is the measured one."""
     return Trial(
         number=number,
         setting=setting,
@@ -123,7 +123,7 @@ def write_profile(path: Path, trials: Iterable[Trial]) -> None:
 
 
 def _column(name: str) -> str:
-    """Return a metric's column name; the measured number of requests differs from the requested one."""
+    """Return a metric's column name; the number of requests has two: the requested and the measured one."""
     return f"{SIGNAL}_shown" if name == SIGNAL else name
 
 

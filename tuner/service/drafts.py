@@ -143,7 +143,7 @@ def read_constraints(
 
 
 def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
-    """Return the space that a study of like devices searches, restricted by the draft's choices.
+    """Return the space that a study of similar devices searches, restricted by the draft's choices.
 
     A device's knob whose values are words (a governor, a power mode) stays at its default unless the draft
     names values: the optimiser would assume that the words have an order. So does a knob that is by choice

@@ -62,7 +62,7 @@ def refuse_exploration(study: Study, devices: Sequence[Device]) -> None:
     """Refuse limits of exploring that cannot be kept.
 
     Raises:
-        InvalidInput: a window cannot open, or the study is continuous: it consists of its trials.
+        InvalidInput: a window cannot open, or the study is continuous, so that all of it is exploring.
         MetricUnavailable: `max_energy_share` is below 1, and a device does not measure its power.
     """
     limits = study.exploration

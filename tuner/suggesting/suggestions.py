@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 WORKING = "its next setting is being computed"
 TOGETHER_S = 1.0
-"""The expected length of a batch of studies of one space, by the time of the last suggestion of that size.
+"""The longest expected duration of a batch in seconds, by the last suggestion of its size.
 
-A batch computes the data that its studies share once, and is long enough to outweigh its transfer.
+A batch computes the shared data of its studies once, and takes longer than its transfer.
 """
 WITHIN_S = 120.0
-"""The time limit of a suggestion; each further past of a question adds a tenth of it."""
+"""The time limit of a suggestion in seconds; each further study of a batch adds a tenth of it."""
 MOST_TRIES = 3
 
 At = tuple[int, int, tuple[int, ...]]
@@ -61,7 +61,7 @@ class SuggestionRequest:
 
 @dataclass
 class Suggestions:
-    """Runs policies in several workers at once: a waiting request never blocks another.
+    """Runs policies in several workers at once; a request for a suggestion never waits for a worker.
 
     `policies` returns a policy by its name. `workers` compute, each one question at a time. `wake` is
     called with a study once its suggestion is ready, `took` with the policy's name and the seconds that
