@@ -29,7 +29,7 @@ that import no large package."""
 
 
 def demand_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> None:
-    """Return quietly if there is a policy of this name; imports none. Raises InvalidInput."""
+    """Check that there is a policy of this name; imports none. Raises InvalidInput."""
     if name not in (names := plugins.names(GROUP, builtin)):
         hint = f"choose one of {', '.join(names)}"
         raise InvalidInput(f"there is no policy {name!r}", hint=hint)
@@ -39,8 +39,8 @@ def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
     """Return a policy by its name; only that policy's module and its dependencies are imported.
 
     Raises:
-        InvalidInput: there is no such policy, the package that offers it cannot be imported, or what
-            it offers is no policy.
+        InvalidInput: there is no such policy, the package that offers it cannot be imported, or its
+            entry point is not a policy.
     """
     demand_policy(name, builtin)
     factory = plugins.load(GROUP, builtin, name)

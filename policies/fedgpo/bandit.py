@@ -25,7 +25,7 @@ from policies.fedgpo.rounds import RoundPolicy
 from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
-"""Number of latest rounds to learn from: older ones say little about the present progress."""
+"""Number of latest rounds to learn from: older ones hardly predict the present progress."""
 EXPLORATION = 0.3
 """The factor on the deviation of the drawn weights: a training ends after some dozens of rounds.
 Chosen on synthetic tasks that are not used in the evaluation."""

@@ -47,8 +47,8 @@ class ClientClass:
 class Federation:
     """The knobs of a round: participants (K), and B and E of each class of clients.
 
-    The class is the part of the knobs' names after the last dot, as in `batch_size.high`. Where the
-    steps between two averagings are a knob, they set how long clients train, whatever their epochs.
+    The class is the part of the knobs' names after the last dot, as in `batch_size.high`. If the steps
+    between two averagings are a knob, clients train for these steps, and their epochs have no effect.
     """
 
     participants: Knob
@@ -61,7 +61,8 @@ class Federation:
         """Return the federation that a space describes; other knobs keep their defaults.
 
         Raises:
-            InvalidInput: a role is missing, a class has one of its two knobs only, or a value is no count.
+            InvalidInput: a role is missing, a class has only one of its two knobs, or a value is not an
+                integer of at least 1.
         """
         by_role = {role: [k for k in space.knobs if k.role is role] for role in Role}
         participants = by_role[Role.PARTICIPANTS]

@@ -47,7 +47,8 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
     """Check that a policy that minimises `spent` and limits `limited` supports a study.
 
     Raises:
-        InvalidInput: the space is no federation's, or a part is not supported; the message names it.
+        InvalidInput: the space is not that of a federation, or a part is not supported; the message
+            names it.
     """
     Federation.of(study.space)
     if study.terms.mode is not Mode.CONTINUOUS:

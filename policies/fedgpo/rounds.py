@@ -34,7 +34,7 @@ class RoundPolicy(ABC):
         """Return the next round's setting, or that the goal is reached.
 
         Raises:
-            InvalidInput: the space is no federation's.
+            InvalidInput: the space is not that of a federation.
         """
         federation = Federation.of(past.study.space)
         goal = TrainingGoal.of(past)

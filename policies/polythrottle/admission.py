@@ -5,8 +5,8 @@ latency beside fine-tuning is linear in five features, the FLOPs and the arithme
 (FLOPs per byte moved) of both and the batch size, plus a constant; this holds at stable clocks; a
 request runs only if the prediction meets the SLO; requests run one after another.
 
-The paper does not publish how the model is fitted, from how many samples, how well it predicts, and
-what "meets" means under uncertainty. Our own choices: ordinary least squares without a ridge over
+The paper does not publish the method of the fit, the number of samples, the error of the prediction, or
+the meaning of "meets" under uncertainty. Our own choices: ordinary least squares without a ridge over
 the study's own windows; a prediction bound instead of the mean, since later work measured errors of
 such models above one half (arXiv 2512.18725); no prediction where a feature is beyond its observed
 range (a new combination of features is the purpose of the model); and no prediction from fewer than
@@ -159,7 +159,7 @@ def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:
     the freedom left.
 
     Raises:
-        MeasurementError: the windows do not say what this mix does.
+        MeasurementError: the windows are too few, or too different from this mix, for a prediction.
     """
     if not windows:
         raise MeasurementError("no window has been measured at these clocks")

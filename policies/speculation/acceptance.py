@@ -47,7 +47,7 @@ def observed_lengths(shown: Mapping[str, Estimate], length: int) -> Lengths:
     """Return the acceptance in a window at a length; empty where the engine does not report it.
 
     Raises:
-        InvalidInput: shares that cannot be, as after a reset of the engine's counters.
+        InvalidInput: the shares are impossible, as after a reset of the engine's counters.
     """
     if length and position(1) in shown:
         names = itertools.takewhile(shown.__contains__, map(position, range(1, length + 1)))

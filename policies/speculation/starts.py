@@ -41,7 +41,7 @@ def cells_beside(
 ) -> list[Cell]:
     """Return the best cells to measure beside the first, best first: one of each other batch, of its draft.
 
-    Each is the best next cell once those before it are measured, whatever they show.
+    Each is the best next cell once those before it are measured, for any result of them.
     """
     picked, last = list[Cell](), first
     while True:

@@ -62,7 +62,7 @@ def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
     """Return a trial's window, None where it does not show the objective.
 
     Raises:
-        InvalidInput: acceptance that cannot be.
+        InvalidInput: the acceptance is impossible.
     """
     shown, objective = trial.shown, study.objective
     score = objective.score(shown, trial.ran_at)
