@@ -27,7 +27,7 @@ ABOUT = tuple(f.name for f in fields(HistoryRow) if f.name not in ("setting", "l
 NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
 
 FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet reads a text that begins so as a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
+"""Spreadsheets read a text with such a start as a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
 KNOB = "knob:"
 LOAD = "load:"
 
@@ -100,9 +100,9 @@ def as_table(rows: Sequence[HistoryRow]) -> pyarrow.Table:
 
 
 def columns(rows: Sequence[HistoryRow]) -> tuple[str, ...]:
-    """Return the column names: those of `ABOUT`, `knob:NAME`, `load:NAME`, then `METRIC` and its error.
+    """Return the column names: `ABOUT`, `knob:NAME`, `load:NAME`, then `METRIC` and `METRIC:PART`.
 
-    Knobs, loads and metrics are sorted, so that the same rows give the same columns.
+    PART is each other name of `NUMBERS`. Knobs, loads and metrics are sorted.
     """
     knobs = sorted({name for row in rows for name in row.setting})
     loads = sorted({name for row in rows for name in row.load})

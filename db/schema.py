@@ -423,7 +423,7 @@ class StopRow(Base):
 
 
 class StopBackRow(Base):
-    """A device that has reported since the order that it is at its original setting."""
+    """A device that has confirmed the stop: it reported afterwards that it is at its original setting."""
 
     __tablename__ = "stop_back"
 

@@ -13,7 +13,7 @@ from db.sql.engine import connect
 
 
 def render_item(_kind: str, item: object, _context: object) -> str | Literal[False]:
-    """Write our own types as what they are in the database: a migration outlives the models."""
+    """Write our own types as the database types that they use: a migration outlives the models."""
     return f"sa.{item.impl!r}" if isinstance(item, TypeDecorator) else False
 
 

@@ -90,7 +90,7 @@ def recent(
         .cte("windows")
     )
     shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
-    # Aggregated as JSON: to fetch a row per window costs ten times what the database needs to find it.
+    # Aggregated as JSON: to fetch one row per window takes ten times as long as the query itself.
     postgres = dialect.name == "postgresql"
     pair = func.json_build_array if postgres else func.json_array
     every = func.json_agg if postgres else func.json_group_array

@@ -14,7 +14,7 @@ from db.sql.rows import ESTIMATES, LOADS, WINDOWS
 from tuner.core import Estimate, Measurement
 
 AT_ONCE = 200
-"""Number of windows named in one statement: databases plan for each."""
+"""The most windows that one statement names: its planning takes longer with each."""
 OF_WINDOWS = select(
     *WINDOWS.columns,
     *LOADS.columns,
@@ -82,6 +82,6 @@ def _owner(row: Row[Any]) -> object:
 
 
 def _window(row: Row[Any], estimates: Mapping[str, Estimate]) -> Measurement:
-    """Return the measurement of a row and its estimates."""
+    """Return the measurement that a row and its estimates store."""
     load = LOADS.read(row[len(WINDOWS.names) :])
     return WINDOWS.read(row, load=load, estimates=estimates)

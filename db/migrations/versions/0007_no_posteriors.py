@@ -1,7 +1,7 @@
-"""No posteriors: a study reads the holds of like ones instead.
+"""Drop the posteriors: a study reads the holds of similar studies instead.
 
-Not additive: a tuner of the schema before answers an error to a study that begins to tune, until it
-is replaced. Holds go on.
+Not additive: a tuner with schema 0006 answers with an error when a study begins to tune, until the tuner is
+replaced. Holds continue.
 """
 
 from __future__ import annotations
