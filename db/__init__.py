@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from tuner.core import Store
+if TYPE_CHECKING:
+    from db.sql.budgets import Budgets
+    from db.sql.devices import Devices
+    from db.sql.log import Events, Observations
+    from db.sql.stops import Stops
+    from db.sql.store import Store
+    from db.sql.studies import Studies
+    from db.sql.trials import Trials
+else:
 
-__all__ = ["SCHEMA", "open_store", "shown"]
+    def __getattr__(name: str) -> type:
+        """Return a class of the store; its libraries are imported at the first use."""
+        if name not in __all__:
+            raise AttributeError(f"module 'db' has no attribute {name!r}")
+        return getattr(import_module("db.sql.store"), name)
+
+
+__all__ = [
+    "SCHEMA",
+    "Budgets",
+    "Devices",
+    "Events",
+    "Observations",
+    "Stops",
+    "Store",
+    "Studies",
+    "Trials",
+    "open_store",
+    "shown",
+]
 
 SCHEMA = "0007"
 """The newest schema. A test keeps it equal to the last migration in db/migrations."""

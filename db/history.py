@@ -1,4 +1,4 @@
-"""Queries of operators about past trials, over the ports, so that each database answers alike.
+"""Queries of operators about past trials, over the store, so that each database answers alike.
 
 Verdicts are derived from the stored trials with the study's present limits.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tuner.core import (
     Better,
@@ -18,7 +19,6 @@ from tuner.core import (
     Past,
     Phase,
     Setting,
-    Store,
     Study,
     Trial,
     TrialState,
@@ -28,6 +28,9 @@ from tuner.core import (
     quantity_of,
     weigh,
 )
+
+if TYPE_CHECKING:
+    from db.sql.store import Store
 
 MOST_JUDGED = 5_000
 

@@ -7,12 +7,12 @@ from functools import cache
 from db.sql.address import IN_MEMORY
 from db.sql.database import Database
 from db.sql.engine import MemoryEngines
-from db.sql.store import SqlStore
+from db.sql.store import Store
 
 
-def memory_store() -> SqlStore:
+def memory_store() -> Store:
     """Return a store that nobody else knows, as `open_store("memory://")` does."""
-    return SqlStore(Database(IN_MEMORY, engine=_engines().make()))
+    return Store(Database(IN_MEMORY, engine=_engines().make()))
 
 
 @cache

@@ -19,13 +19,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import db
 from tuner import files, malloc
 from tuner.config import TunerConfig
 from tuner.core import ConfigError, StoreError, within_hours
 from tuner.garbage import leave_alone_too, uncollected
 
 if TYPE_CHECKING:
-    from tuner.core import Policy, Store
+    from tuner.core import Policy
     from tuner.destinations import Email, Webhook
     from tuner.service.notices.courier import Courier
     from tuner.service.operations import Operations
@@ -52,7 +53,7 @@ def utc_now() -> datetime:
 
 
 def build_operations(
-    store: Store, config: TunerConfig, telemetry: Telemetry | None = None
+    store: db.Store, config: TunerConfig, telemetry: Telemetry | None = None
 ) -> Operations:
     """Return the operator's verbs over a store, for the tuner and for commands with `--db`."""
     from policies import load_policy
@@ -240,7 +241,7 @@ def ray_cluster(address: str) -> RayCluster:
     return RayCluster(address)
 
 
-def couriers(store: Store, config: TunerConfig) -> list[Courier]:
+def couriers(store: db.Store, config: TunerConfig) -> list[Courier]:
     """Return a courier of events for each destination; forget destinations no longer configured."""
     from tuner.service.notices.courier import Courier
     from tuner.service.notices.senders import EmailSender, Sender, WebhookSender

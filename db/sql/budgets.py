@@ -23,7 +23,7 @@ OF_MEMBERS = select(Unparsed(BudgetMemberRow.document))
 """Documents as text, so that a damaged one fails alone."""
 
 
-class SqlBudgets:
+class Budgets:
     """Groups that share a power budget, and their members, in a database."""
 
     def __init__(self, database: Database) -> None:

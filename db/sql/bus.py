@@ -39,7 +39,7 @@ Heard = Callable[[Notice], None]
 NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("message")))
 
 
-class SqlBus:
+class Bus:
     """Notify the subscribers of this process and of others on the same database."""
 
     def __init__(self, database: Database) -> None:

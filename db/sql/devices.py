@@ -13,7 +13,7 @@ from sqlalchemy import Row, bindparam, delete, func, insert, select, text, updat
 from db import refusals
 from db.codec import Json
 from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
-from db.sql.bus import SqlBus
+from db.sql.bus import Bus
 from db.sql.database import Database, insert_into, put
 from db.sql.documents import Unparsed
 from db.sql.rows import APPLIED, DEVICES, described, device_values, readable
@@ -29,10 +29,10 @@ AS_TEXT = DEVICES.all.add_columns(Unparsed(DeviceRow.description).label("text"))
 """Devices with their descriptions as text: few differ, and each distinct one is decoded once."""
 
 
-class SqlDevices:
+class Devices:
     """Devices in a database, and the settings applied to them."""
 
-    def __init__(self, database: Database, bus: SqlBus) -> None:
+    def __init__(self, database: Database, bus: Bus) -> None:
         self._database, self._bus = database, bus
 
     def put(self, device: Device) -> None:

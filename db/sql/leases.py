@@ -18,7 +18,7 @@ from tuner.core import Lease, Trial
 ONE = LEASES.all.where(LeaseRow.device == bindparam("device"))
 
 
-class SqlLeases:
+class Leases:
     """Leases in a database. A device's row outlives its lease, because it stores the token."""
 
     def __init__(self, database: Database) -> None:

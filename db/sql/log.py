@@ -13,7 +13,7 @@ from sqlalchemy import Select, Text, and_, cast, func, insert, or_, select, text
 from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
-from db.sql.bus import SqlBus
+from db.sql.bus import Bus
 from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import EVENTS, OBSERVATIONS, readable, without_id
@@ -35,7 +35,7 @@ from tuner.core import (
 KEY = ObservationRow.study, ObservationRow.device, ObservationRow.started_at
 
 
-class SqlObservations:
+class Observations:
     """Observations in a database."""
 
     def __init__(self, database: Database) -> None:
@@ -181,10 +181,10 @@ class SqlObservations:
         return pruned(self._database, ObservationRow, ObservationRow.at < before)
 
 
-class SqlEvents:
+class Events:
     """Events in a database."""
 
-    def __init__(self, database: Database, bus: SqlBus) -> None:
+    def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database
         self._bus = bus
 

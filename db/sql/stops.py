@@ -12,7 +12,7 @@ from tuner.core import FleetStop
 THE_ONE = 1
 
 
-class SqlStops:
+class Stops:
     """The order to stop the whole fleet, in a database."""
 
     def __init__(self, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The store: all ports over one database."""
+"""The store: its parts over one database."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
 from db.sql.address import IN_MEMORY, MEMORY, read_url, shown
-from db.sql.budgets import SqlBudgets
-from db.sql.bus import SqlBus
+from db.sql.budgets import Budgets
+from db.sql.bus import Bus
 from db.sql.database import Database, Timed, insert_into, untimed
-from db.sql.devices import SqlDevices
-from db.sql.leases import SqlLeases
-from db.sql.log import SqlEvents, SqlObservations
-from db.sql.stops import SqlStops
-from db.sql.studies import SqlStudies
-from db.sql.tables import SqlAudit, SqlDeliveries, SqlReplicas
-from db.sql.tokens import SqlTokens
-from db.sql.trials import SqlTrials
+from db.sql.devices import Devices
+from db.sql.leases import Leases
+from db.sql.log import Events, Observations
+from db.sql.stops import Stops
+from db.sql.studies import Studies
+from db.sql.tables import Audit, Deliveries, Replicas
+from db.sql.tokens import Tokens
+from db.sql.trials import Trials
 from db.sql.upgrade import bring_up
 from tuner import files
 from tuner.core import ConfigError, StoreError
@@ -26,24 +26,24 @@ from tuner.core import ConfigError, StoreError
 POOLED_LOOKS = 4
 
 
-class SqlStore:
+class Store:
     """The store in SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.studies = SqlStudies(database)
-        self.trials = SqlTrials(database)
-        self.leases = SqlLeases(database)
-        self.bus = SqlBus(database)
-        self.devices = SqlDevices(database, self.bus)
-        self.observations = SqlObservations(database)
-        self.events = SqlEvents(database, self.bus)
-        self.tokens = SqlTokens(database)
-        self.stops = SqlStops(database)
-        self.budgets = SqlBudgets(database)
-        self.audit = SqlAudit(database)
-        self.deliveries = SqlDeliveries(database)
-        self.replicas = SqlReplicas(database)
+        self.studies = Studies(database)
+        self.trials = Trials(database)
+        self.leases = Leases(database)
+        self.bus = Bus(database)
+        self.devices = Devices(database, self.bus)
+        self.observations = Observations(database)
+        self.events = Events(database, self.bus)
+        self.tokens = Tokens(database)
+        self.stops = Stops(database)
+        self.budgets = Budgets(database)
+        self.audit = Audit(database)
+        self.deliveries = Deliveries(database)
+        self.replicas = Replicas(database)
 
     def ping(self) -> None:
         """Check that the database answers. Raises StoreError."""
@@ -64,7 +64,7 @@ class SqlStore:
         self.bus.release()
 
 
-def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:
+def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Store:
     """Open a database and upgrade its schema; `timed` is called for every transaction.
 
     Raises:
@@ -72,7 +72,7 @@ def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Sq
         StoreError: the database does not answer, or was written by a newer program.
     """
     if text_url == MEMORY:
-        return SqlStore(Database(IN_MEMORY, timed))
+        return Store(Database(IN_MEMORY, timed))
     url = read_url(text_url)
     if url.get_backend_name() == "sqlite":
         _find_file(url, create=create)
@@ -84,7 +84,7 @@ def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Sq
     except BaseException:
         database.engine.dispose()
         raise
-    return SqlStore(database)
+    return Store(database)
 
 
 def refuse_pooled(database: Database) -> None:

@@ -95,7 +95,7 @@ SITUATION = (
 """The data from which a device's next order is chosen, in one statement. Built once: agents poll it."""
 
 
-class SqlStudies:
+class Studies:
     """Studies in a database. Every revision is a document; fields that are searched are columns too."""
 
     def __init__(self, database: Database) -> None:

@@ -51,13 +51,13 @@ class Keyed(Generic[Kept]):
             connection.execute(delete(self.rows.table).where(self._key == key))
 
 
-class SqlDeliveries(Keyed[Delivery]):
+class Deliveries(Keyed[Delivery]):
     """Destinations of notifications, each with the last event delivered to it."""
 
     rows = DELIVERIES
 
 
-class SqlReplicas(Keyed[TunerReplica]):
+class Replicas(Keyed[TunerReplica]):
     """The running tuners, as they report themselves."""
 
     rows = REPLICAS
@@ -71,7 +71,7 @@ class SqlReplicas(Keyed[TunerReplica]):
         return pruned(self._database, ReplicaRow, ReplicaRow.seen_at < before)
 
 
-class SqlAudit:
+class Audit:
     """The log of requested changes, with the token that requested each."""
 
     def __init__(self, database: Database) -> None:

@@ -13,7 +13,7 @@ from db.sql.rows import TOKENS, readable
 from tuner.core import AccessToken, StoredRows
 
 
-class SqlTokens:
+class Tokens:
     """Access tokens in a database."""
 
     def __init__(self, database: Database) -> None:

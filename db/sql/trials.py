@@ -72,7 +72,7 @@ CHANGING = ("state", "attempt", "ended_at", "broke", "reason")
 """The fields that change after a trial has begun."""
 
 
-class SqlTrials:
+class Trials:
     """Trials in a database."""
 
     def __init__(self, database: Database) -> None:

@@ -13,7 +13,7 @@ from db import SCHEMA
 from db.schema import EventRow
 from db.sql.address import command, existing, shown
 from db.sql.database import Database
-from db.sql.studies import SqlStudies
+from db.sql.studies import Studies
 from db.sql.upgrade import refuse_unreadable, revision
 from tuner.core import Now, StoreError, UnreadableStudy
 
@@ -71,7 +71,7 @@ def check(url_text: str, now: Now) -> list[Checked]:
             if current:
                 checks += [
                     *_whole(connection, path, restore),
-                    _readable(SqlStudies(database), restore),
+                    _readable(Studies(database), restore),
                     _kept(connection),
                     _backed_up(connection, now, again),
                 ]
@@ -98,7 +98,7 @@ def _none(about: str, wrong: int, restore: str) -> Checked:
     )
 
 
-def _readable(studies: SqlStudies, restore: str) -> Checked:
+def _readable(studies: Studies, restore: str) -> Checked:
     """Name the unreadable studies: each has a separate document, so the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from db import open_store
+from db import Store, open_store
 from policies import load_policy
 from tests.builders import Time
 from tuner.core import (
@@ -34,7 +34,6 @@ from tuner.core import (
     Policy,
     Setting,
     Space,
-    Store,
     Study,
     Terms,
     TrialState,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from db import Store
 from tests.builders import START
 from tests.contracts.threads import together
 from tests.errors import raised
@@ -19,7 +20,6 @@ from tuner.core import (
     MemberRecord,
     NotFound,
     StaleRevision,
-    Store,
     TimeSeries,
 )
 

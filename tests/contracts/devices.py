@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from db import Store
 from tests.builders import START, applied, device, setting, study
 from tests.contracts.stored import applied_to
 from tests.contracts.threads import together
@@ -23,7 +24,6 @@ from tuner.core import (
     Scope,
     Signal,
     Space,
-    Store,
 )
 
 

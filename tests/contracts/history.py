@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 
+from db import Store
 from db.exports import as_csv, as_json
 from db.history import HistoryQuestion, history, pareto, recent
 from tests.builders import START, completed, setting, study, window
@@ -23,7 +24,6 @@ from tuner.core import (
     Outcome,
     Phase,
     Setting,
-    Store,
     TrialState,
     Verdict,
 )

@@ -7,10 +7,10 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import START, completed, setting, study
 from tests.contracts.stored import trial_states
-from tuner.core import Phase, Report, Store, Trial, TrialState
+from tuner.core import Phase, Report, Trial, TrialState
 
 ROOT = Path(__file__).parents[2]
 END = START + timedelta(seconds=10)

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from db import Store
 from tests.builders import START, setting, study
 from tests.contracts.threads import together
 from tests.errors import raised
-from tuner.core import Lease, NotFound, Phase, StaleToken, Store, Trial
+from tuner.core import Lease, NotFound, Phase, StaleToken, Trial
 
 END = START + timedelta(seconds=10)
 

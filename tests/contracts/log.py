@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import START, completed, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
@@ -25,7 +25,6 @@ from tuner.core import (
     Observation,
     Phase,
     Setting,
-    Store,
     Topic,
     setting_key,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from db import Store
 from tests.builders import START
-from tuner.core import Store, TunerReplica
+from tuner.core import TunerReplica
 
 ONE = TunerReplica(
     id="b1",

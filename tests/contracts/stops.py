@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from db import Store
 from tests.builders import START
 from tests.contracts.threads import together
-from tuner.core import FleetStop, Store
+from tuner.core import FleetStop
 
 STOP = FleetStop(at=START, who="ann", why="smoke in rack 4")
 

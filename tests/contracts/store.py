@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from db import Store
 from tests.builders import applied, device
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.devices import DevicesContract
@@ -34,7 +35,7 @@ from tests.contracts.studies import (
 from tests.contracts.tokens import TokensContract
 from tests.contracts.trials import ReportsContract, TrialsContract
 from tests.errors import raised
-from tuner.core import InvalidInput, Store
+from tuner.core import InvalidInput
 
 __all__ = [
     "BudgetsContract",

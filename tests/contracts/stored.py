@@ -9,15 +9,15 @@ from sqlalchemy import select
 
 from db.schema import AppliedRow, TrialStateRow
 from db.sql.rows import APPLIED
-from db.sql.store import SqlStore
-from tuner.core import Applied, Store, TrialState
+from db.sql.store import Store
+from tuner.core import Applied, TrialState
 
 
 def trial_states(
     store: Store, study: str, number: int
 ) -> Sequence[tuple[TrialState, int, datetime]]:
     """Return a trial's history: state, attempt, and when it came to that."""
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     query = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
     query = query.where(TrialStateRow.study == study, TrialStateRow.trial == number)
     with store._database.look() as connection:
@@ -27,7 +27,7 @@ def trial_states(
 
 def applied_to(store: Store, device: str) -> Sequence[Applied]:
     """Return what a device was set to, latest first."""
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     query = APPLIED.all.where(AppliedRow.device == device).order_by(AppliedRow.id.desc())
     with store._database.look() as connection:
         return tuple(APPLIED.read(row) for row in connection.execute(query))

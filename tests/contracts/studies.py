@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import create_engine, text
 
+from db import Store
 from db.sql.address import read_url
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.stored import trial_states
@@ -34,7 +35,6 @@ from tuner.core import (
     Situation,
     Space,
     StaleRevision,
-    Store,
     Study,
     StudyStamp,
     Terms,

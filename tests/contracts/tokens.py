@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from db import Store
 from tests.builders import START
 from tests.contracts.threads import together
 from tests.errors import raised
-from tuner.core import AccessRole, AccessToken, Conflict, NotFound, Store, Unauthorised, digest_of
+from tuner.core import AccessRole, AccessToken, Conflict, NotFound, Unauthorised, digest_of
 
 LATER = START + timedelta(hours=1)
 END = START + timedelta(days=1)

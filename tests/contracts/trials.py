@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from db import Store
 from tests.builders import START, completed, setting, study, window
 from tests.contracts.stored import trial_states
 from tests.contracts.threads import together
@@ -29,7 +30,6 @@ from tuner.core import (
     Scope,
     Setting,
     StaleRevision,
-    Store,
     Trial,
     TrialCare,
     TrialState,

@@ -1,4 +1,4 @@
-"""What the frozen databases hold: put in through the ports, and read back through them."""
+"""What the frozen databases hold: put in through the store, and read back through it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
+from db import Store
 from db.history import HistoryQuestion, history, pareto
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.stored import applied_to, trial_states
@@ -37,7 +38,6 @@ from tuner.core import (
     Row,
     Setting,
     Signal,
-    Store,
     Study,
     Terms,
     Trial,

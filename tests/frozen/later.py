@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from db import Store
 from tests.builders import START, completed, setting, study
 from tests.frozen.content import AGENT, LIMIT, PLAN, at, described, fill
 from tests.frozen.messages import MESSAGES
@@ -29,7 +30,6 @@ from tuner.core import (
     Plan,
     Row,
     Safety,
-    Store,
     Terms,
     TimeSeries,
     TunerReplica,

@@ -19,11 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from tests import postgres
 from tests.frozen.later import LATER_MESSAGES, fill_later
 from tests.frozen.messages import write_files
-from tuner.core import Store
 from tuner.wire import Message
 
 TOP = Path(__file__).parents[2]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from db import Store
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import Time, applied, device, study
 from tests.stores import memory_store
@@ -18,7 +19,6 @@ from tuner.core import (
     Plan,
     Setting,
     Signal,
-    Store,
     Terms,
     TrialState,
     render_setting,

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import make_url, text
 
-from db import open_store
+from db import Store, open_store
 from db.schema import Base
 from db.sql import patience
 from db.sql.address import read_url
@@ -27,7 +27,7 @@ from tests.frozen.content import everything
 from tests.frozen.make import RELEASES, Release
 from tests.integration.stage import JOULETUNE, Wire
 from tests.processes import until
-from tuner.core import InvalidInput, Notice, Store, StoreError, Topic
+from tuner.core import InvalidInput, Notice, StoreError, Topic
 
 HURRIED = {"options": "-c statement_timeout=100"}
 

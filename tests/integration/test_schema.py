@@ -15,10 +15,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import Time, device, policies
 from tests.profiles import examples
-from tuner.core import AccessRole, Store, digest_of
+from tuner.core import AccessRole, digest_of
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.fleet import FleetOverview
 from tuner.service.http import gate, sessions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
@@ -19,7 +19,7 @@ from tests.frozen.make import postgres_server
 from tests.integration.stage import Stage, stage
 from tests.processes import until
 from tuner.cli.app import main
-from tuner.core import Conflict, InvalidInput, Phase, Store
+from tuner.core import Conflict, InvalidInput, Phase
 from tuner.main import utc_now
 
 

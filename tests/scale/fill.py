@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from db import open_store
+from db import Store, open_store
 from db.sql.address import read_url
 from db.sql.database import Database
 from tests.builders import device, setting, study, surface
@@ -24,7 +24,6 @@ from tuner.core import (
     Phase,
     Plan,
     Setting,
-    Store,
     Study,
     Terms,
     Trial,

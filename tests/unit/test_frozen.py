@@ -24,7 +24,7 @@ from agents.devices.fake import knobs as fake
 from agents.tuner_link import client as agents_client
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report
-from db import open_store
+from db import Store, open_store
 from tests.builders import Time, policies
 from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything
@@ -32,7 +32,7 @@ from tests.frozen.make import NEXT, RELEASES, Release, schema_sums, write
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
 from tests.stores import memory_store
 from tests.unit.agents.actuator.site import FACTORY, GPU, LIMIT, Site
-from tuner.core import Store, TrialState
+from tuner.core import TrialState
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop

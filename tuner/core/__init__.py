@@ -23,15 +23,9 @@ from tuner.core.measurements import *
 from tuner.core.merging import *
 from tuner.core.plans import *
 from tuner.core.plausibility import *
-from tuner.core.ports.access import *
-from tuner.core.ports.fleet import *
 from tuner.core.ports.hardware import *
-from tuner.core.ports.log import *
 from tuner.core.ports.policies import *
 from tuner.core.ports.rows import *
-from tuner.core.ports.store import *
-from tuner.core.ports.studies import *
-from tuner.core.ports.trials import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *

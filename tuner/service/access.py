@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import db
 from tuner.core import (
     AccessRole,
     AccessToken,
@@ -23,7 +24,6 @@ from tuner.core import (
     NotFound,
     Notice,
     Now,
-    Store,
     Topic,
     Unauthorised,
     digest_of,
@@ -56,7 +56,7 @@ class Access(TokenVerbs):
     `AGENT_TRUSTED_S` at most.
     """
 
-    store: Store
+    store: db.Store
     now: Now
     monotonic: Callable[[], float] = time.monotonic
     _cached: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+import db
 from tuner.core import (
     ACTIVE,
     ENERGY,
@@ -18,7 +19,6 @@ from tuner.core import (
     Level,
     Phase,
     StoredRows,
-    Studies,
     Study,
     UnreadableStudy,
     called,
@@ -38,7 +38,7 @@ class KeptStudies:
         self._studies: dict[str, Study | UnreadableStudy] = {}
 
     def of(
-        self, studies: Studies, revisions: Mapping[str, int]
+        self, studies: db.Studies, revisions: Mapping[str, int]
     ) -> Sequence[Study | UnreadableStudy]:
         """Return the studies of these ids, in this order, each at its given revision or a later one."""
         kept = self._studies

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tuner.core import InvalidInput, NotFound, Studies, Study
+import db
+from tuner.core import InvalidInput, NotFound, Study
 
 MOST_LISTED = 8
 
 
-def begun_with(studies: Studies, name: str) -> Study:
+def begun_with(studies: db.Studies, name: str) -> Study:
     """Return the study with this id, or else the only study whose id begins with it.
 
     Raises:

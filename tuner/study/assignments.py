@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import db
 from tuner.core import (
     CYCLE,
     MOST_WINDOWS,
@@ -14,7 +15,6 @@ from tuner.core import (
     Past,
     Plan,
     Setting,
-    Stops,
     Study,
     Trial,
     Verdict,
@@ -135,7 +135,7 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
     )
 
 
-def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
+def stopped(stops: db.Stops, device: str, poll: Poll) -> Release | None:
     """Return the release that a stop of the whole fleet requires, None without a stop.
 
     Notes whether the device is at its original setting: a poll comes between trials.

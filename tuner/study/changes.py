@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import db
 from tuner.core import (
     Event,
     IllegalTransition,
@@ -20,7 +21,6 @@ from tuner.core import (
     Phase,
     Plan,
     Report,
-    Store,
     Study,
     Topic,
     Trial,
@@ -47,7 +47,7 @@ class Changes:
     unchanged since it was read.
     """
 
-    store: Store
+    store: db.Store
     now: Now
     telemetry: Telemetry
     _ended: EndedTrials = field(init=False)

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import takewhile
 
-from tuner.core import Trial, Trials
+import db
+from tuner.core import Trial
 
 MOST_KEPT = 20_000
 """Number of trials kept, some 2 kB each; the least recently requested study is evicted first."""
@@ -20,7 +21,7 @@ class EndedTrials:
     given to a new one.
     """
 
-    def __init__(self, trials: Trials, most: int = MOST_KEPT) -> None:
+    def __init__(self, trials: db.Trials, most: int = MOST_KEPT) -> None:
         self._trials, self._most = trials, most
         self._ended: OrderedDict[str, Sequence[Trial]] = OrderedDict()
         self._kept = 0

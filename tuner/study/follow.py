@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import db
 from tuner.core import (
     ANYWHERE,
     HOUR,
@@ -26,7 +27,6 @@ from tuner.core import (
     Policy,
     Row,
     Setting,
-    Store,
     Study,
     Suggestion,
     Trial,
@@ -81,7 +81,7 @@ class Spent:
 class PlanGrowth:
     """Decide whether plans by the load should grow: at every poll, computed once per load band."""
 
-    store: Store
+    store: db.Store
     policy: Callable[[str], Policy]
     _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
     _spent: Derived[Spent] = field(default_factory=Derived)

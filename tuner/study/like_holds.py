@@ -6,15 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from tuner.core import (
-    Past,
-    SettingKey,
-    Store,
-    Study,
-    Transfer,
-    Trial,
-    setting_key,
-)
+import db
+from tuner.core import Past, SettingKey, Study, Transfer, Trial, setting_key
 from tuner.study.moves import needed_metrics
 
 LEAST_HOLDERS = 3
@@ -27,7 +20,7 @@ ALIKE = 0.1
 """The largest relative difference between the baselines of similar studies: a few percent is usual."""
 
 
-def transfer(store: Store, study: Study, trials: Sequence[Trial]) -> Transfer:
+def transfer(store: db.Store, study: Study, trials: Sequence[Trial]) -> Transfer:
     """Return the setting that most similar studies hold, and their number; empty if there is none.
 
     Similar studies have the same number of devices of the same board, workload and versions, the same
@@ -60,7 +53,7 @@ def _comparable(study: Study, other: Study) -> bool:
     )
 
 
-def _alike(store: Store, own: Past, others: Sequence[Study]) -> bool:
+def _alike(store: db.Store, own: Past, others: Sequence[Study]) -> bool:
     """Return whether a study's baseline is near the median of others', by objective and limits."""
     shown = own.evidence.baseline
     pasts = [Past(study=other, trials=tuple(store.trials.list(other.id))) for other in others]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import db
 from tuner.core import (
     HELD,
     Conflict,
@@ -30,7 +31,6 @@ from tuner.core import (
     Policy,
     Situation,
     StaleRevision,
-    Store,
     Study,
     Topic,
     Trial,
@@ -101,7 +101,7 @@ class Loop:
     Raises the store's errors; a refused message changes nothing.
     """
 
-    store: Store
+    store: db.Store
     policies: Callable[[str], Policy]
     now: Now
     lease_s: float = 30.0

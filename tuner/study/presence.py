@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from tuner.core import Conflict, Context, Device, Devices, Now, Study
+import db
+from tuner.core import Conflict, Context, Device, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
@@ -28,7 +29,7 @@ class Presence:
     """
 
     def __init__(
-        self, devices: Devices, now: Now, monotonic: Callable[[], float], lease_s: float
+        self, devices: db.Devices, now: Now, monotonic: Callable[[], float], lease_s: float
     ) -> None:
         self._devices = devices
         self._lease_s = lease_s

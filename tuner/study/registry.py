@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+import db
 from tuner.core import (
     Applied,
     Device,
     NotFound,
     Notice,
     Now,
-    Store,
     Study,
     Topic,
     TrialState,
@@ -28,7 +28,7 @@ from tuner.study.telemetry import Telemetry
 class Registry:
     """Store new descriptions of devices, and align their studies with them."""
 
-    store: Store
+    store: db.Store
     now: Now
     changes: Changes
     telemetry: Telemetry

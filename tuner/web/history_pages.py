@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+import db
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
-from tuner.core import InvalidInput, Store, Study, TrialState, Verdict
+from tuner.core import InvalidInput, Study, TrialState, Verdict
 from tuner.presentation.figures import joined
 from tuner.service.http.bodies import Bound, BoundedRoute
 from tuner.service.operations import Operations
@@ -132,7 +133,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     return router
 
 
-def _studies(store: Store, rows: Sequence[HistoryRow]) -> list[Study]:
+def _studies(store: db.Store, rows: Sequence[HistoryRow]) -> list[Study]:
     """Return the studies of some trials, without studies that cannot be read."""
     stored = store.studies.stored(among={row.study for row in rows})
     return [study for study in stored if isinstance(study, Study)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from db import Store
 from policies import load_policy
 from tests.builders import device
-from tuner.core import Store
 from tuner.main import utc_now
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop

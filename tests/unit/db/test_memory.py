@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import device
 from tests.contracts import store as contracts
 from tests.stores import memory_store
-from tuner.core import Store
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import Float, Integer, String
 from sqlalchemy.types import TypeDecorator
 
-from db import open_store
+from db import Store, open_store
 from db.schema import Base
 from tests.builders import START, applied, device
 from tests.contracts.budgets import GROUP, MEMBER
 from tests.contracts.replicas import ONE
 from tests.contracts.tokens import ENROL, agent
 from tests.errors import raised
-from tuner.core import AuditEntry, Delivery, Event, Store, StoredRows, Unreadable
+from tuner.core import AuditEntry, Delivery, Event, StoredRows, Unreadable
 
 LISTS: dict[str, Callable[[Store], StoredRows[object]]] = {
     "devices": lambda store: store.devices.list(),

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from db import open_store
+from db import Store, open_store
 from db.sql.address import read_url
 from db.sql.database import Database
 from tests.builders import study
 from tests.contracts import store as contracts
 from tests.contracts.killed_writer import killed_after
 from tests.errors import raised
-from tuner.core import Store, StoreError
+from tuner.core import StoreError
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+import db
 from tuner.core import (
     BudgetGroup,
-    Budgets,
     Conflict,
     Device,
     GridEvent,
@@ -97,7 +97,7 @@ def put(divider: WattDivider, group: BudgetGroup, how: str) -> None:
 
 
 @looking_again
-def _let_in(budgets: Budgets, group: str, device: str) -> None:
+def _let_in(budgets: db.Budgets, group: str, device: str) -> None:
     """Record that an operator has admitted a device to a group."""
     if record := budgets.member(device):
         budgets.put_member(replace(record, admitted=group))
@@ -241,13 +241,13 @@ def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
     return names
 
 
-def end_events(budgets: Budgets, name: str) -> Sequence[str]:
+def end_events(budgets: db.Budgets, name: str) -> Sequence[str]:
     """End the event of an id, or the events of a sender, in all groups; return the groups' names."""
     return [group for g in budgets.groups() if (group := _without(budgets, g.name, name))]
 
 
 @looking_again
-def _without(budgets: Budgets, group: str, name: str) -> str:
+def _without(budgets: db.Budgets, group: str, name: str) -> str:
     """Remove such events from a group; return its name, empty if it had no such event."""
     before = budgets.group(group)
     if (after := before.without_events(name)) != before:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial, wraps
 
+import db
 from tuner import malloc
 from tuner.core import (
     ANYWHERE,
     Context,
     Estimate,
     Event,
-    Events,
     MetricSample,
-    Observations,
     Past,
     Phase,
     Plan,
@@ -192,7 +191,7 @@ def _turn(device: str, at: datetime, *, online: bool) -> Event:
     return Event(at=at, kind=kind, text=text, device=device)
 
 
-def _shorten(records: Observations | Events, before: datetime) -> int:
+def _shorten(records: db.Observations | db.Events, before: datetime) -> int:
     """Delete records before a time, at most `PRUNED_AT_ONCE` from the oldest on; return their number."""
     oldest = records.oldest()
     return 0 if oldest is None else records.prune(min(before, oldest + PRUNED_AT_ONCE))

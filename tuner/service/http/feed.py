@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.core import Event, Events, Notice, Now, RateLimited, StoreError, Topic
+import db
+from tuner.core import Event, Notice, Now, RateLimited, StoreError, Topic
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Feed:
     `over` returns whether the server is about to end. For use in one event loop, except `on_notice`.
     """
 
-    def __init__(self, events: Events, now: Now, over: Callable[[], bool]) -> None:
+    def __init__(self, events: db.Events, now: Now, over: Callable[[], bool]) -> None:
         self._events, self._now, self._over = events, now, over
         self._entries: deque[FeedEntry] = deque(maxlen=KEPT)
         self._count = 0

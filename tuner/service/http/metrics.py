@@ -18,7 +18,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from tuner.core import Store, StoreError
+import db
+from tuner.core import StoreError
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.access_routes import FOR_VIEWERS
 from tuner.service.http.bodies import BoundedRoute
@@ -55,7 +56,7 @@ class Uncreated(Collector):
 class Labelled(Collector):
     """Families whose series of a device also carry chosen labels of the device, empty if it lacks one."""
 
-    def __init__(self, inner: Collected, store: Store, names: Sequence[str]) -> None:
+    def __init__(self, inner: Collected, store: db.Store, names: Sequence[str]) -> None:
         self._inner, self._store, self._names = inner, store, names
 
     def collect(self) -> Iterator[Metric]:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+import db
 from tuner.core import (
     Delivery,
     Event,
     NotFound,
     Notice,
     Now,
-    Store,
     StoreError,
     Topic,
     TuningError,
@@ -43,7 +43,7 @@ class Courier:
 
     def __init__(
         self,
-        store: Store,
+        store: db.Store,
         name: str,
         subjects: frozenset[str],
         sender: Sender,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import db
 from tuner.core import (
     ENERGY,
     HELD,
@@ -16,7 +17,6 @@ from tuner.core import (
     Observation,
     Past,
     Phase,
-    Store,
     Study,
     TuningError,
     Unreadable,
@@ -41,7 +41,7 @@ BROKEN = "windows in a row"
 class HoldReports:
     """Accept agents' reports on a held plan."""
 
-    store: Store
+    store: db.Store
     now: Now
     changes: Changes
     telemetry: Telemetry

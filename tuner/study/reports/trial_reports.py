@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import db
 from tuner.core import (
     Conflict,
     Mode,
@@ -13,7 +14,6 @@ from tuner.core import (
     Phase,
     Report,
     StaleToken,
-    Store,
     Study,
     Trial,
     TrialCare,
@@ -37,7 +37,7 @@ MOST_LATE = 8
 class TrialReports:
     """Accept agents' reports of trials, and end trials that no agent renews."""
 
-    store: Store
+    store: db.Store
     now: Now
     changes: Changes
     telemetry: Telemetry

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from db.upkeep.backup import backup, restore
 from tests.builders import START, completed, setting, study
 from tests.errors import raised
 from tests.frozen.content import fill
-from tuner.core import Conflict, InvalidInput, NotFound, Phase, Store, StoreError
+from tuner.core import Conflict, InvalidInput, NotFound, Phase, StoreError
 
 
 def url(path: Path) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from db.upkeep import prune
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
 from tests.builders import START, completed, setting, study
 from tests.contracts.log import event, observation
-from tuner.core import Delivery, Phase, Store, StoreError
+from tuner.core import Delivery, Phase, StoreError
 
 BEFORE = START + timedelta(minutes=5)
 

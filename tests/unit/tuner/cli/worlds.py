@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import Descend, Time, applied, completed, device, setting, window
 from tests.stores import memory_store
 from tuner.core import (
@@ -23,7 +23,6 @@ from tuner.core import (
     Safety,
     Setting,
     Signal,
-    Store,
     Suggestion,
     Terms,
     TrialState,

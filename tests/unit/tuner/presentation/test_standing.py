@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import applied, completed, device, setting
 from tests.errors import has_a_next_step
 from tests.golden import golden, steady
@@ -31,7 +31,6 @@ from tuner.core import (
     Phase,
     Plan,
     Setting,
-    Store,
     TrialState,
 )
 from tuner.main import utc_now

@@ -12,11 +12,12 @@ import pytest
 from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
-from db.sql.tokens import SqlTokens
+from db import Store
+from db.sql.tokens import Tokens
 from tests.builders import Time, applied, completed, device, policies, setting
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
-from tuner.core import AccessRole, RateLimited, Store, StoreError, digest_of
+from tuner.core import AccessRole, RateLimited, StoreError, digest_of
 from tuner.service.access import ENROL_FOR
 from tuner.service.fleet import FleetOverview
 from tuner.service.http import gate
@@ -401,14 +402,14 @@ def test_a_token_is_looked_up_once_until_something_changes(
     lookups: list[str] = []
 
     def counted(look: Any) -> Any:  # noqa: ANN401
-        def ask(tokens: SqlTokens, by: str) -> object:
+        def ask(tokens: Tokens, by: str) -> object:
             lookups.append(by)
             return look(tokens, by)
 
         return ask
 
-    monkeypatch.setattr(SqlTokens, "named", counted(SqlTokens.named))
-    monkeypatch.setattr(SqlTokens, "of", counted(SqlTokens.of))
+    monkeypatch.setattr(Tokens, "named", counted(Tokens.named))
+    monkeypatch.setattr(Tokens, "of", counted(Tokens.of))
     for _ in range(5):
         assert tuner.code(ann, "GET", "/v1/studies") == ""
         assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
@@ -562,7 +563,7 @@ def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(
     def away(*_: object) -> NoReturn:
         raise StoreError("the database does not answer")
 
-    monkeypatch.setattr(SqlTokens, "of", away)
+    monkeypatch.setattr(Tokens, "of", away)
     answer = tuner.ask(ann, "GET", "/v1/studies")
     assert (answer.status_code, answer.json()["code"]) == (503, "store")
     assert tuner.code(ADMIN, "GET", "/v1/studies") == ""

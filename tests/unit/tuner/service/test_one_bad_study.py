@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from db.history import HistoryQuestion, history, recent
 from tests.builders import START, completed, device, setting, window
 from tests.unit.tuner.cli import worlds
@@ -20,17 +20,7 @@ from tests.unit.tuner.service.http.test_metrics import Scraped
 from tests.unit.tuner.study.worlds import World
 from tests.unit.tuner.web.site import Site
 from tuner.cli.app import main
-from tuner.core import (
-    Constraint,
-    Estimate,
-    Load,
-    Outcome,
-    Phase,
-    Setting,
-    Store,
-    Study,
-    TrialState,
-)
+from tuner.core import Constraint, Estimate, Load, Outcome, Phase, Setting, Study, TrialState
 from tuner.service import study_views, views
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries

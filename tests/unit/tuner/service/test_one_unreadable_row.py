@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from db.schema import BudgetGroupRow, BudgetMemberRow, DeviceRow
-from db.sql.store import SqlStore
+from db.sql.store import Store
 from tests.builders import device
 from tests.errors import raised
 from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
@@ -24,7 +24,7 @@ from tuner.wire import BudgetDraft, Change
 def damaged(rack: Rack, column: Any, which: Any) -> Iterator[None]:  # noqa: ANN401
     """Damage the JSON of a row, and mend it."""
     store = rack.world.loop.store
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with store._database.read() as connection:
         whole = connection.scalar(
             column.class_.__table__.select().with_only_columns(column).where(which)

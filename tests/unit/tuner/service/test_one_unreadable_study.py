@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
+from db import Store, open_store
 from db.history import HistoryQuestion, history, recent
 from tests.builders import START, applied, completed, device, setting
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.web.site import Site
 from tuner.cli.app import main
-from tuner.core import Phase, Store, Unreadable
+from tuner.core import Phase, Unreadable
 from tuner.service.metrics.counts import Counts
 from tuner.service.metrics.fleet_metrics import FleetCollector
 from tuner.service.operations import Operations

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from db.sql.log import SqlObservations
-from db.sql.trials import SqlTrials
+from db.sql.log import Observations
+from db.sql.trials import Trials
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -173,7 +173,7 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
 def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
-    monkeypatch.delattr(SqlObservations, "list")
+    monkeypatch.delattr(Observations, "list")
     assert verbs.report(name).bill.saved_j is not None
 
 
@@ -250,13 +250,13 @@ def test_a_list_reads_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatc
     verbs.stop(old, Change(who="ann", why="enough"))
     new = verbs.create(draft).id
     first = verbs.studies()
-    read, own = list[str](), SqlTrials.list
+    read, own = list[str](), Trials.list
 
-    def listed(self: SqlTrials, name: str, first: int = 1) -> Sequence[Trial]:
+    def listed(self: Trials, name: str, first: int = 1) -> Sequence[Trial]:
         read.append(name)
         return own(self, name, first)
 
-    monkeypatch.setattr(SqlTrials, "list", listed)
+    monkeypatch.setattr(Trials, "list", listed)
     assert verbs.studies() == first and read == []
     verbs.loop.store.trials.begin(new, setting(), Phase.TUNING, "", START)
     assert {v.id: sum(v.trials.values()) for v in verbs.studies()} == {old: 0, new: 1}

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from db import Store
 from tests.builders import device, study
 from tests.errors import raised
 from tests.stores import memory_store
-from tuner.core import InvalidInput, NotFound, Store
+from tuner.core import InvalidInput, NotFound
 from tuner.service.prefixes import begun_with
 
 

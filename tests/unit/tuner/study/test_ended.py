@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from db.sql.trials import SqlTrials
+from db import Store
+from db.sql.trials import Trials
 from tests.builders import START, completed, setting, study
 from tests.stores import memory_store
-from tuner.core import Phase, Store
+from tuner.core import Phase
 from tuner.study.ended import EndedTrials
 
 
@@ -40,13 +41,13 @@ def test_trials_that_have_ended_are_read_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    listed = SqlTrials.list
+    listed = Trials.list
 
-    def counted(self: SqlTrials, name: str, first: int = 1) -> object:
+    def counted(self: Trials, name: str, first: int = 1) -> object:
         read.append(first)
         return listed(self, name, first)
 
-    monkeypatch.setattr(SqlTrials, "list", counted)
+    monkeypatch.setattr(Trials, "list", counted)
     ended = EndedTrials(store.trials)
     for _ in range(4):
         tried(store)

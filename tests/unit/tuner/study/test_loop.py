@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from db.sql.trials import SqlTrials
+from db.sql.trials import Trials
 from tests.builders import SPACE, Descend, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
@@ -292,7 +292,7 @@ def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
     world.start()
     order = world.assigned()
     with monkeypatch.context() as broken:
-        broken.setattr(SqlTrials, "at_work", _unwell)
+        broken.setattr(Trials, "at_work", _unwell)
         for _ in range(100):
             world.time.sleep(10.0)
             with pytest.raises(StoreError):

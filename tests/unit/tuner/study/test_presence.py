@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from db.sql.devices import SqlDevices
+from db import Store
+from db.sql.devices import Devices
 from tests.builders import START, Time, applied, device, policies, setting, study
 from tests.errors import raised
 from tests.stores import memory_store
-from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Store
+from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.presentation.standing import standing
 from tuner.service.clock.schedule import Maintenance, expect
 from tuner.service.operations import Operations
@@ -122,8 +123,8 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
 ) -> None:
     beside = Operations(office.another())
     with monkeypatch.context() as patched:
-        patched.delattr(SqlDevices, "seen")
-        patched.delattr(SqlDevices, "put")
+        patched.delattr(Devices, "seen")
+        patched.delattr(Devices, "put")
         for _ in range(150):
             office.passes(1.0)
             office.poll()

@@ -7,16 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from db import Store
 from tests.builders import Descend, Time, applied, completed, device, study
 from tests.stores import memory_store
-from tuner.core import (
-    Level,
-    Outcome,
-    Phase,
-    Setting,
-    Store,
-    Study,
-)
+from tuner.core import Level, Outcome, Phase, Setting, Study
 from tuner.study.loop import Loop
 from tuner.study.telemetry import Telemetry
 from tuner.wire import (

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from db import open_store
+from db import Store, open_store
 from tests.builders import START
 from tests.contracts.log import entry
 from tuner.cli.app import main
-from tuner.core import Event, Store
+from tuner.core import Event
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from db import Store
 from tests.builders import Time, applied, device, policies
 from tests.stores import memory_store
-from tuner.core import Store
 from tuner.service.clock.replicas import Roll, mark_of
 from tuner.study.loop import Loop
 from tuner.wire import Poll

@@ -11,9 +11,9 @@ from threading import RLock
 
 import pytest
 
-from db.sql.bus import SqlBus
-from db.sql.log import SqlObservations
-from db.sql.studies import SqlStudies
+from db.sql.bus import Bus
+from db.sql.log import Observations
+from db.sql.studies import Studies
 from tests.builders import completed, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Event, Observation, Phase, Setting, StoreError
@@ -100,7 +100,7 @@ def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
 def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done, expected = World(), list[int](), list[int]()
     leads = [False]
-    monkeypatch.setattr(SqlBus, "leads", lambda _: leads[0])
+    monkeypatch.setattr(Bus, "leads", lambda _: leads[0])
     monkeypatch.setattr(schedule, "expect", lambda _: expected.append(1))
     task = Lead(world.loop).alone(lambda: done.append(1))
     task()
@@ -136,8 +136,8 @@ def test_watching_loads_neither_whole_windows_nor_every_revision(
     world.start()
     world.run(truth)
     observe(world, setting(600), *[7.5] * 10)
-    monkeypatch.delattr(SqlObservations, "list")
-    monkeypatch.setattr(SqlStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
+    monkeypatch.delattr(Observations, "list")
+    monkeypatch.setattr(Studies, "revisions", lambda *_: pytest.fail("all were loaded"))
     list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.BASELINE
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from db.sql.log import SqlObservations
+from db.sql.log import Observations
 from tests.builders import window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
@@ -64,13 +64,13 @@ def tell(world: World, messages: Sequence[CallerReport]) -> list[Receipt | BaseE
 def test_what_comes_at_once_is_stored_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order, stored, own = world.run(truth), list[int](), SqlObservations.add_all
+    order, stored, own = world.run(truth), list[int](), Observations.add_all
 
-    def add_all(self: SqlObservations, windows: Sequence[Observation]) -> Sequence[bool]:
+    def add_all(self: Observations, windows: Sequence[Observation]) -> Sequence[bool]:
         stored.append(len(windows))
         return own(self, windows)
 
-    monkeypatch.setattr(SqlObservations, "add_all", add_all)
+    monkeypatch.setattr(Observations, "add_all", add_all)
     answers = tell(world, [(ADMIN, report(order, world, minute)) for minute in range(5)])
     assert answers == [Receipt(result="kept")] * 5
     assert stored == [5]
@@ -111,7 +111,7 @@ def test_without_a_database_everybody_hears_why(
     def silent(*_: object, **__: object) -> None:
         raise StoreError("the database does not answer")
 
-    monkeypatch.setattr(SqlObservations, "add_all", silent)
+    monkeypatch.setattr(Observations, "add_all", silent)
     answers = tell(world, [(ADMIN, report(order, world, minute)) for minute in (1, 2)])
     assert [str(answer) for answer in answers] == ["the database does not answer"] * 2
 
@@ -128,15 +128,15 @@ def test_who_would_wait_too_long_is_told_when_to_come_again(world: World) -> Non
 def test_what_breaks_on_one_message_breaks_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order, own = world.run(truth), SqlObservations.add_all
+    order, own = world.run(truth), Observations.add_all
     bad = report(order, world, 2)
 
-    def add_all(self: SqlObservations, windows: Sequence[Observation]) -> Sequence[bool]:
+    def add_all(self: Observations, windows: Sequence[Observation]) -> Sequence[bool]:
         if any(w.measurement == bad.measurement for w in windows):
             raise RuntimeError("a fault of ours")
         return own(self, windows)
 
-    monkeypatch.setattr(SqlObservations, "add_all", add_all)
+    monkeypatch.setattr(Observations, "add_all", add_all)
     messages = [(ADMIN, report(order, world, 1)), (ADMIN, bad), (ADMIN, report(order, world, 3))]
     kept, broken, also = tell(world, messages)
     assert kept == also == Receipt(result="kept")

@@ -12,9 +12,9 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from db.sql.devices import SqlDevices
-from db.sql.studies import SqlStudies
-from db.sql.trials import SqlTrials
+from db.sql.devices import Devices
+from db.sql.studies import Studies
+from db.sql.trials import Trials
 from tests.builders import applied, device, setting
 from tests.unit.tuner.study.test_telemetry import report
 from tests.unit.tuner.study.worlds import World, truth
@@ -185,10 +185,10 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
 ) -> None:
     held(scraped)
     for name in ("list", "running", "reports"):
-        monkeypatch.setattr(SqlTrials, name, lambda *_: pytest.fail("trials were read"))
+        monkeypatch.setattr(Trials, name, lambda *_: pytest.fail("trials were read"))
     series = scraped.told()
     assert any(name == "jouletune_trials" for name, _ in series)
-    monkeypatch.setattr(SqlDevices, "list", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(Devices, "list", lambda *_: pytest.fail("it was read again"))
     scraped.metrics.text()
 
 
@@ -200,7 +200,7 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
     def away(*_: object) -> NoReturn:
         raise StoreError("gone")
 
-    monkeypatch.setattr(SqlDevices, "list", away)
+    monkeypatch.setattr(Devices, "list", away)
     assert scraped.value("database_up") == 0.0
     assert scraped.value("device_online", device="sim") is None
     assert scraped.value("trials_ended_total", state="completed") == 8.0
@@ -248,13 +248,13 @@ def test_a_scrape_reads_only_studies_that_have_changed(
 ) -> None:
     held(scraped)
     read: list[object] = []
-    stored = SqlStudies.stored
+    stored = Studies.stored
 
-    def counted(self: SqlStudies, **given: Any) -> Any:  # noqa: ANN401
+    def counted(self: Studies, **given: Any) -> Any:  # noqa: ANN401
         read.append(given)
         return stored(self, **given)
 
-    monkeypatch.setattr(SqlStudies, "stored", counted)
+    monkeypatch.setattr(Studies, "stored", counted)
     assert scraped.value("studies", phase="holding") == 1.0
     assert not read
     scraped.verbs.pause("s1", Change(who="ann"))

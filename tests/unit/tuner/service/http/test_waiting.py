@@ -10,7 +10,7 @@ import pytest
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from db.sql.trials import SqlTrials
+from db.sql.trials import Trials
 from tests.builders import policies, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, NotFound, Outcome, Phase, Plan, TrialState
@@ -42,7 +42,7 @@ def told(world: World) -> HoldOrder:
 
 def test_waiting_at_a_hold_loads_no_trials(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = told(world)
-    monkeypatch.delattr(SqlTrials, "list")
+    monkeypatch.delattr(Trials, "list")
     assert told(world) == before
     assert world.loop.trial_reports.reap() == 0
 
@@ -88,12 +88,12 @@ def test_waiting_for_an_operator_or_the_hour_loads_no_trials(
     verbs = Operations(world.loop)
     verbs.pause("s1", Change(who="ann"))
     with monkeypatch.context() as patched:
-        patched.delattr(SqlTrials, "list")
+        patched.delattr(Trials, "list")
         assert isinstance(world.ask(holding="s1"), Release)
     world.loop.changes.start_over(world.store.studies.get("s1"), "a new driver")
     verbs.resume("s1", Change(who="ann"))
     world.loop.hours = lambda _: False
-    monkeypatch.delattr(SqlTrials, "list")
+    monkeypatch.delattr(Trials, "list")
     assert isinstance(world.ask(), Idle)
 
 
