@@ -1,4 +1,4 @@
-"""Ended trials written many at once, and copied from study to study by the database: the store takes one."""
+"""Ended trials written many at once, and copied between studies by the database: the store takes one."""
 
 from __future__ import annotations
 
