@@ -1,6 +1,6 @@
-"""What everything that sets a device or a workload keeps to.
+"""The contract of every actuator of a device or a workload.
 
-Subclasses give a fixture `side`: something freshly opened, at its space's default.
+Subclasses give a fixture `side`, newly opened and at the default of its space.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ActuatorContract:
 
 
 class SettableContract(ActuatorContract):
-    """For what has at least one knob."""
+    """The contract of an actuator with at least one knob."""
 
     def test_what_was_applied_is_read(self, side: Side) -> None:
         for setting in (neighbour(side), side.space.default, *list(side.space.grid())[-2:]):

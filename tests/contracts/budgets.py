@@ -1,4 +1,4 @@
-"""What every store of groups that share watts keeps to."""
+"""The contract of every store of budget groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of devices keeps to."""
+"""The contract of every store of devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What every driver that the actuator writes hardware through keeps to.
+"""The contract of every driver by which the actuator writes to hardware.
 
-Subclasses give a fixture `driver`: one device, as its driver found it, with at least one knob.
+Subclasses give a fixture `driver`: one device with at least one knob, in its first state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agents.actuator.driver import KnobDriver, Value
 
 
 def other_value(driver: KnobDriver, knob: str) -> Value:
-    """Return a supported value that the knob is not known to stand at."""
+    """Return a supported value other than the knob's present one."""
     shown = driver.read()[knob]
     return next(value for value in driver.ranges()[knob] if value != shown)
 

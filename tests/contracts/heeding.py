@@ -1,4 +1,4 @@
-"""What every policy keeps to when a study is made: it heeds what is asked, or refuses it by name."""
+"""The contract of every policy for a new study: it supports each part, or refuses the part by name."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ PARTS: Mapping[str, tuple[Mapping[str, object], str]] = {
 
 
 class HeedingContract:
-    """A policy says of each part of a study that it heeds it, or refuses the part by name.
+    """A policy supports each part of a study, or refuses the part by name.
 
-    A subclass gives the policy, and where it needs another space or mode a plain study of it; `asked` are
-    further parts, by what a refusal names.
+    A subclass gives the policy, and a plain study if the policy needs another space or mode. `asked` are
+    further parts, each with the text that names it in a refusal.
     """
 
     plain = PLAIN

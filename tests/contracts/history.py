@@ -1,4 +1,4 @@
-"""What history answers, whichever store is behind it."""
+"""The contract of the history of every store."""
 
 from __future__ import annotations
 

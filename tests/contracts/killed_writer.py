@@ -1,4 +1,4 @@
-"""What is left when a writing process is killed: whole trials, and every one it was sure of."""
+"""After the kill of a writing process all its confirmed trials are stored, and no trial in part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END = START + timedelta(seconds=10)
 
 
 def write(url: str) -> None:
-    """Run trials without end and say the number of each that is stored."""
+    """Run trials until killed; print the number of each trial once it is stored."""
     store = open_store(url)
     while True:
         trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
@@ -40,7 +40,7 @@ def write(url: str) -> None:
 
 
 def killed_after(url: str, trials: int) -> int:
-    """Let a process write until it has stored some trials, kill it, and return the last it told."""
+    """Start a writer, kill it after some trials, and return the last number it printed after these."""
     code = f"from tests.contracts.killed_writer import write; write({url!r})"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -54,7 +54,7 @@ def killed_after(url: str, trials: int) -> int:
 
 
 class KilledWriterContract:
-    """Needs a fixture `url` of a database that the store of fixture `store` is on."""
+    """Needs the fixture `url`: the URL of the database of the fixture `store`."""
 
     def test_no_trial_is_lost_or_half_there(self, store: Store, url: str) -> None:
         store.studies.add(study(), "ann", "")
@@ -64,7 +64,7 @@ class KilledWriterContract:
             kept = store.trials.list("s1")
             assert [t.number for t in kept] == list(range(1, len(kept) + 1))
             assert all(t.state is TrialState.COMPLETED for t in kept[before:sure_of])
-            assert len(kept) - sure_of in (0, 1)  # at most the one it was at
+            assert len(kept) - sure_of in (0, 1)  # at most one in progress
             for trial in kept:
                 self._check_whole(store, trial)
         assert store.trials.begin("s1", setting(), Phase.TUNING, "", START).number == len(kept) + 1

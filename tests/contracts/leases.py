@@ -1,4 +1,4 @@
-"""What every store of leases keeps to."""
+"""The contract of every store of leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of observations and events keeps to."""
+"""The contract of every store of observations and events."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ class BusContract:
 
 
 class SharedBusContract:
-    """What processes on one database hear of each other."""
+    """The contract of notices between processes on one database."""
 
     @pytest.fixture
     def listening(self, url: str) -> Iterator[Store]:
@@ -332,7 +332,7 @@ class SharedBusContract:
                 assert there() or new.wait(60.0), heard
 
         listening.bus.subscribe(hear)
-        # Until it listens nothing is heard: the first of these that is says that it does.
+        # A process that does not listen yet receives nothing: repeat an event until it is received.
         while Notice(Topic.EVENTS, "first") not in heard:
             store.events.add(event(0, "first"))
             new.wait(0.5)

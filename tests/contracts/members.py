@@ -1,6 +1,6 @@
-"""What every driver with a power cap keeps to, as a member of a budget behind the actuator.
+"""The contract of every driver with a power cap, as a member of a budget behind the actuator.
 
-A fixture `driver` gives one device, as its driver found it; `cap_knobs` are those that may cap it.
+The fixture `driver` is one device in its first state; `cap_knobs` are the knobs that may cap its power.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AGENT = Peer(1, 1, 7)
 
 
 class HandOf(DriverProcess):
-    """Asks one driver in this very process."""
+    """Sends the requests to one driver in this process."""
 
     def __init__(self, driver: KnobDriver) -> None:
         super().__init__(lambda: (), 1.0)

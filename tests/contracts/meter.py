@@ -1,7 +1,7 @@
-"""What every meter keeps to.
+"""The contract of every meter.
 
-Subclasses give the fixtures `side`, something freshly opened, `later`, which lets some seconds pass
-for it, and `origin`, what all its numbers claim to be.
+Subclasses give three fixtures: `side`, newly opened; `later`, which lets some seconds pass for it; and
+`origin`, the stated origin of all its numbers.
 """
 
 from __future__ import annotations

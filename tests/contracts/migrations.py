@@ -1,4 +1,4 @@
-"""What the migrations keep to on every database."""
+"""The contract of the migrations on every database."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def migrate(connection: Connection, to: str) -> None:
 
 
 def predicate(index: ReflectedIndex) -> str:
-    """Return for which rows an index stands; empty where it is for all."""
+    """Return the condition of a partial index; empty for an index of all rows."""
     options = index.get("dialect_options", {})
     return " ".join(str(v) for k, v in options.items() if k.endswith("_where"))
 
 
 def described(connection: Connection) -> dict[str, object]:
-    """Return all that tells one schema from another, as the database itself tells it."""
+    """Return the schema of a database as it reports it: columns, keys, constraints and indexes."""
     inspector = inspect(connection)
     return {
         table: {

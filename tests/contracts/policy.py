@@ -1,4 +1,4 @@
-"""What every policy keeps to: a class of tests, to be subclassed with a `policy` fixture."""
+"""The contract of every policy: a class of tests; a subclass gives the fixture `policy`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from tuner.core import (
 )
 
 FEW = asked(8)
-"""Fewer trials than the space has settings: what a policy may spend is what ends it."""
+"""Fewer trials than the space has settings: the number of trials ends the study."""
 ALL = asked(12)
-"""More than it has: the space is what ends it."""
+"""More trials than the space has settings: the space ends the study."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A study played to its end: each answer is to the trials before it, the baseline's first."""
+    """A study that was played to its end. Each answer follows from the trials before it."""
 
     trials: tuple[Trial, ...]
     answers: tuple[Suggestion, ...]
@@ -76,7 +76,7 @@ class PolicyContract:
 
     @pytest.fixture
     def played(self, policy: Policy, kept: dict[str, Played]) -> Plays:
-        """Return how to get a study played by the policy; each is played once for all tests."""
+        """Return a function that plays a study by the policy, once for all tests."""
 
         def play(at: Study) -> Played:
             if repr(at) not in kept:
@@ -97,7 +97,7 @@ class PolicyContract:
         raise AssertionError("the policy does not come to an end")
 
     def play(self, policy: Policy, at: Study) -> tuple[list[Trial], Done]:
-        """Return the trials of a study of its own, and how it ended."""
+        """Play a study again; return its trials and its last answer."""
         all_of_it = self.play_all(policy, at)
         return [*all_of_it.trials], all_of_it.done
 
@@ -112,7 +112,7 @@ class PolicyContract:
     def test_the_same_past_gives_the_same_suggestion(self, policy: Policy, played: Plays) -> None:
         few = played(FEW)
         again = type(policy)()
-        # Backwards: what an instance remembers of one call would change the next.
+        # Backwards, because an instance that remembers a call would change its next answer.
         for before, answer in reversed([*enumerate(few.answers, len(baseline(FEW)))]):
             assert again.suggest(past(FEW, list(deepcopy(few.trials[:before])))) == answer
 

@@ -1,4 +1,4 @@
-"""What every store keeps of the tuners at work on it."""
+"""The contract of every store of replicas: the tuners that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of the order to stop the fleet keeps to."""
+"""The contract of every store of the emergency stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everything behind `open_store` keeps to: the contracts of its ports, and answering."""
+"""The contract of every store of `open_store`: those of its ports, and that of its answers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ __all__ = [
 
 
 class KeepableContract:
-    """What a database does with values that it cannot keep; memory keeps anything."""
+    """A database refuses values that it cannot store; memory stores any value."""
 
     @pytest.mark.parametrize(
         "changes",

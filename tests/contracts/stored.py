@@ -1,4 +1,4 @@
-"""What a database keeps for who asks it by SQL: no port reads it."""
+"""Rows that a database stores for SQL queries of operators; no port reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core import Applied, TrialState
 def trial_states(
     store: Store, study: str, number: int
 ) -> Sequence[tuple[TrialState, int, datetime]]:
-    """Return a trial's history: state, attempt, and when it came to that."""
+    """Return a trial's history: each state with its attempt and its time."""
     assert isinstance(store, Store)
     query = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
     query = query.where(TrialStateRow.study == study, TrialStateRow.trial == number)
@@ -26,7 +26,7 @@ def trial_states(
 
 
 def applied_to(store: Store, device: str) -> Sequence[Applied]:
-    """Return what a device was set to, latest first."""
+    """Return the settings that a device had, latest first."""
     assert isinstance(store, Store)
     query = APPLIED.all.where(AppliedRow.device == device).order_by(AppliedRow.id.desc())
     with store._database.look() as connection:

@@ -1,4 +1,4 @@
-"""What every store of studies keeps to."""
+"""The contract of every store of studies."""
 
 from __future__ import annotations
 
@@ -397,11 +397,11 @@ class StudyDeletionContract:
 
 
 NEWER = '{"id": "hurt", "release": 99}'
-"""As a newer release may write it: JSON, and nothing that this one knows."""
+"""A document as a newer release may write it: valid JSON with unknown keys."""
 
 
 class UnreadableStudiesContract:
-    """A store in a database that others write to, too: `url` names it."""
+    """The contract of a store in a database to which other programs write; `url` is its URL."""
 
     def _hurt(self, store: Store, url: str, document: str) -> None:
         store.studies.add(study(id="good", devices=("a",)), "ann", "")

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def together(action: Callable[[int], T], threads: int = 8) -> list[T]:
-    """Return what `action(0)`, `action(1)` … return; what one raises is raised here."""
+    """Return the results of `action(0)`, `action(1)` …; raise the error of one that fails."""
     barrier = threading.Barrier(threads)
 
     def run(index: int) -> T:

@@ -1,4 +1,4 @@
-"""What every store of access tokens keeps to."""
+"""The contract of every store of access tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of trials keeps to."""
+"""The contract of every store of trials."""
 
 from __future__ import annotations
 
