@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
 from agents.devices.catalogue import known_truth, specs_in
 from agents.workloads import simulated
@@ -41,6 +41,11 @@ class Wishes:
     foreign_share: float | None = None
     transfer: bool = True
     allow_restart: bool = True
+
+
+OF_RUN = RunJob.model_fields.keys()
+OPTIONS = OF_RUN - {"device", "workload"}
+"""The wishes that a job takes as they are."""
 
 
 def demand_consent(device: str, *, restart: bool, llm: bool) -> None:
@@ -95,21 +100,8 @@ def _usual(device: str) -> RunJob:
 
 def _job(default: RunJob, wishes: Wishes) -> RunJob:
     """Return a default job with the values of the flags. Raises InvalidInput."""
-    job = default.model_copy(
-        update={
-            "policy": wishes.policy or default.policy,
-            "objective": wishes.objective,
-            "constraints": default.constraints
-            if wishes.constraints is None
-            else wishes.constraints,
-            "trials": default.trials if wishes.trials is None else wishes.trials,
-            "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
-            "seed": wishes.seed or 0,
-            "safety": wishes.safety or default.safety,
-            "transfer": wishes.transfer,
-            "allow_restart": wishes.allow_restart,
-        }
-    )
+    given = {n: v for n, v in asdict(wishes).items() if v not in (None, "") and n in OPTIONS}
+    job = default.model_copy(update=given)
     demand_policy(job.policy)
     read_constraints(job.constraints or (), {})
     # A bare name that is not standard may be a metric of the workload; the tuner checks it later.
@@ -121,14 +113,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
 
 def terms(job: RunJob) -> Terms:
     """Return the terms of a job's study. Raises InvalidInput."""
-    return Terms(
-        trials=job.trials,
-        window_s=job.window_s,
-        safety=job.safety,
-        energy_share=job.energy_share,
-        transfer=job.transfer,
-        allow_restart=job.allow_restart,
-    )
+    return Terms(**{f.name: getattr(job, f.name) for f in fields(Terms) if f.name in OF_RUN})
 
 
 def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
