@@ -55,7 +55,7 @@ def knob(
     part: Part = Part.DEVICE,
     cost: Cost = Cost(),  # noqa: B008 - frozen
 ) -> Knob:
-    """Return a knob that does what its name says."""
+    """Return a knob with the role that its name suggests."""
     return Knob(name, values, default, part, cost, roles_of([name])[name])
 
 
@@ -70,7 +70,7 @@ METRICS = tuple(
 
 @dataclass
 class Time:
-    """Wall time and monotonic time that only move when told; `stepped` is the wall's lead."""
+    """Wall time and monotonic time that a test moves; `stepped` is the lead of the wall clock."""
 
     at: datetime = START
     stepped: timedelta = timedelta()
@@ -126,7 +126,7 @@ def window(
 
 
 def metric_sample(minute: float, energy_j: float, relative: float = 0.01) -> MetricSample:
-    """Return what a held window at 600 MHz showed of its energy: 50 items a second for 10 s."""
+    """Return the energy of a held window at 600 MHz: 50 items per second for 10 s."""
     return MetricSample(
         started_at=START + timedelta(minutes=minute),
         seconds=10.0,

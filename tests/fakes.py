@@ -1,4 +1,4 @@
-"""An agent's surroundings, faked: sides that do as told, a tuner behind a mock transport."""
+"""Fakes of an agent's surroundings: sides that a test controls, a tuner behind a mock transport."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
 
 Shows = Callable[[float, float], Mapping[str, float | Estimate]]
-"""What a window shows, from its start and the time now: numbers are totals, the others metrics."""
+"""The metrics of a window by its start and the present time: numbers are totals, the others estimates."""
 
 
 @dataclass
 class FakeActuator:
-    """Sets what it is told, unless `refuse` says otherwise; `lies` reads back something else."""
+    """Applies a setting unless `refuse` returns an error; `lies` are false values that it reads back."""
 
     label: str
     space: Space
@@ -94,7 +94,7 @@ class FakeActuator:
 
 @dataclass
 class Restarted:
-    """An actuator of a workload that tells when it was started again."""
+    """An actuator of a workload that reports its restarts."""
 
     of: FakeActuator
     incarnation: Callable[[], str]
@@ -275,13 +275,13 @@ class Rig:
 
     @property
     def setting(self) -> Setting:
-        """What is in force now."""
+        """The setting in force."""
         return {**self.device.now, **(self.work.now if self.workload else {})}
 
 
 @dataclass
 class StubTuner:
-    """A tuner that gives scripted orders and keeps what it is told; `broken` fails every request."""
+    """A tuner that gives scripted orders and records messages; `broken` may fail a request."""
 
     time: Time
     orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
@@ -310,7 +310,7 @@ class StubTuner:
         return _json(Registered(lease_s=30.0).model_dump_json())
 
     def told(self, end: str) -> list[dict[str, Any]]:
-        """Return what was sent to the paths with that end."""
+        """Return the messages to the paths with this end."""
         return [message for path, message in self.heard if path.endswith(end)]
 
     def _next(self, message: dict[str, Any]) -> httpx.Response:
@@ -330,7 +330,7 @@ def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
 
 
 def refused(text: str = "the driver says no") -> ActuationError:
-    """Return what a device says that cannot be set."""
+    """Return the error of a device that cannot be set."""
     return ActuationError(text)
 
 

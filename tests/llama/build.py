@@ -35,7 +35,7 @@ LOG_TAIL = 500
 
 
 class Unbuildable(Exception):
-    """llama-server cannot be built here; the message says why."""
+    """llama-server cannot be built here; the message has the reason."""
 
 
 def cache() -> Path:

@@ -1,4 +1,4 @@
-"""The real llama-servers, and models for them; a skip that says why where there are none."""
+"""The real llama-servers, and models for them; without them tests are skipped with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small Llamas with seeded random weights, and what they say, by PyTorch."""
+"""Small Llamas with seeded random weights, and their output by PyTorch."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
 def proxy_for(
     command: Sequence[str], drafts: Mapping[str, Path], folder: Path, *options: str
 ) -> Iterator[RunningProxy]:
-    """Run a proxy over a command within the block."""
+    """Run a proxy within the block; the proxy starts the server by `command`."""
     named = [part for name, path in drafts.items() for part in ("--draft", f"{name}={path}")]
     state = ["--state-dir", str(folder / "state")]
     with running([*named, *state, *options, "--", *command], folder) as proxy:
@@ -66,7 +66,7 @@ def proxy_for(
 
 @contextmanager
 def running(arguments: Sequence[str], folder: Path) -> Iterator[RunningProxy]:
-    """Run a proxy with its own arguments within the block."""
+    """Run a proxy with these arguments within the block."""
     with (folder / "proxy.log").open("wb") as log:
         process = subprocess.Popen(
             command_of(["--port", "0", "--json", *arguments]), stdout=subprocess.PIPE, stderr=log

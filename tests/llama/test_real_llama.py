@@ -271,7 +271,7 @@ def test_a_plan_is_followed_where_the_effect_is_proved(
     taken = side.actuator.follow(Plan(rows, by="decoding_requests"))
     assert taken is HONOURS_REQUESTS[real.version]
     if taken:
-        for seed in range(PLAIN_STEPS):  # what plain decoding takes is measured first
+        for seed in range(PLAIN_STEPS):  # the time of plain decoding is measured first
             assert "draft_n" not in completed(proxy, 500 + seed)["timings"]
         assert completed(proxy, 31)["timings"]["draft_n"] > 0
         with ThreadPoolExecutor(1) as pool:
@@ -284,7 +284,7 @@ def test_a_plan_is_followed_where_the_effect_is_proved(
 
 
 def test_two_methods_are_words_of_a_knob(real: RealServer, tmp_path: Path) -> None:
-    """Both are measured on a text that repeats, which is what n-grams are for."""
+    """Both are measured on a text that repeats, because n-grams need repetition."""
     if real.version != "0.3.36":
         pytest.skip("0.3.16 has one method")
     methods = ["--draft", f"model={real.draft}", "--draft", "ngram-mod"]

@@ -1,6 +1,6 @@
-"""Tunes the examples for real: `python -m tests.plugins.bench [NAME…] --output FILE.json`.
+"""Tune the examples on this machine: `python -m tests.plugins.bench [NAME…] --output FILE.json`.
 
-What was measured before and is not named stays in the file, so that each can have its own quiet minutes.
+Results of other examples stay in the file, so that each example can be measured while the machine is idle.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TERMS = MappingProxyType(
         "ffmpeg": ("--trials", "9"),
     }
 )
-"""How much each study may try: so that it takes a few minutes."""
+"""The trials and windows of each study: it takes a few minutes."""
 
 
 @contextmanager
 def started(name: str) -> Iterator[Running]:
-    """Start an example in a folder that its own user can reach. Skips where it is not installed."""
+    """Start an example in a folder that its user can reach. Skips an example that is not installed."""
     with tempfile.TemporaryDirectory(prefix="jouletune-plugin-") as kept:
         Path(kept).chmod(0o755)
         folder = Path(kept) / name
@@ -46,7 +46,7 @@ def started(name: str) -> Iterator[Running]:
 
 
 def tuned(running: Running, name: str, foreign_share: float) -> dict[str, Any]:
-    """Try an example's file, run its study, and return what the page of figures tells of it."""
+    """Check an example's file, run its study, and return its row for the page of figures."""
     folder = running.file.parent
     checked = jouletune(running, folder, "workload", "check", str(running.file), "--window", "3")
     assert checked.returncode == 0, f"{name}: {checked.stdout}{checked.stderr}"

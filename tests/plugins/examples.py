@@ -1,4 +1,4 @@
-"""The complete examples of docs/examples.md and its files, with paths of a test's own."""
+"""The complete examples of docs/examples.md and its files, with the paths of a test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SUFFIXES = {"toml": ".toml", "python": ".py"}
 
 
 def documented(name: str) -> str:
-    """Return the file of a service by its name."""
+    """Return the text of a service's file by its name."""
     return (FILES / f"{name}.toml").read_text(encoding="utf-8")
 
 
 class Example:
-    """One section of the page: its blocks, and the commands that it tells to run."""
+    """One section of the page: its code blocks and its commands."""
 
     def __init__(self, title: str) -> None:
         text = PAGE.read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ class Example:
         self.title, self._text = title, match[1]
 
     def block(self, language: str) -> str:
-        """Return the one block in a language, or the one file of it that the section links to."""
+        """Return the section's only block in a language, or the only linked file in that language."""
         blocks = re.findall(rf"^```{language}\n(.*?)^```", self._text, re.MULTILINE | re.DOTALL)
         links = re.findall(r"\((examples/[\w.]+)\)", self._text)
         files = [PAGE.parent / link for link in links if link.endswith(SUFFIXES.get(language, "/"))]
@@ -40,19 +40,19 @@ class Example:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The commands that stand for copying, in order."""
+        """The `jouletune` commands of the section, in order."""
         return [
             shlex.split(line)
             for line in re.findall(r"^    (jouletune .+)$", self._text, re.MULTILINE)
         ]
 
     def inline(self, begins: str) -> str:
-        """Return the one piece of a sentence that begins so."""
+        """Return the only inline code that starts with `begins`."""
         (match,) = set(re.findall(rf"`({re.escape(begins)}[^`]+)`", self._text))
         return str(match)
 
     def file(self, changes: Mapping[str, str]) -> str:
-        """Return its TOML with paths and ports of one's own in the place of the page's."""
+        """Return the TOML of the section with other paths and ports: `changes` by their old text."""
         text = self.block("toml")
         for old, new in changes.items():
             assert old in text, f"the example {self.title} has no {old!r}"

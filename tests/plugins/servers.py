@@ -25,7 +25,7 @@ WORDS = ("the", "least", "energy", "while", "your", "latency", "limits", "hold",
 
 @dataclass(frozen=True)
 class Running:
-    """One example at work: its file, the command that tunes it, and what it needs around it."""
+    """A running example: its title on the page, its file, and its environment variables."""
 
     title: str
     file: Path
@@ -37,7 +37,7 @@ class Running:
 
     @property
     def options(self) -> list[str]:
-        """The page's own options of `jouletune run`, but for the workload's place."""
+        """The options of `jouletune run` on the page, with the path of this workload's file."""
         (words,) = [words for words in Example(self.title).commands if words[1] == "run"]
         at = words.index("--workload")
         given = words[2:at] + words[at + 2 :]
@@ -52,7 +52,7 @@ def needed(*programs: str) -> None:
 
 
 def answers(url: str) -> Callable[[], bool]:
-    """Return what asks whether a service is there."""
+    """Return a function that reports whether a service answers."""
 
     def asked() -> bool:
         with suppress(httpx.TransportError):
@@ -168,7 +168,7 @@ def redis(folder: Path) -> Iterator[Running]:
         f'save ""\nlogfile {folder}/redis.log\ninclude {folder}/io-threads.conf\n'
     )
     start = ["redis-server", str(folder / "redis.conf")]
-    # What `systemctl restart` does, for a machine without systemd.
+    # In place of `systemctl restart`, for a machine without systemd.
     restart = [sys.executable, "-m", "tests.plugins.restart", str(folder / "redis.pid"), *start]
     (folder / "redis.toml").write_text(
         example.file(

@@ -1,4 +1,4 @@
-"""Runs `jouletune` on a running example, as its page tells."""
+"""Runs `jouletune` on a running example, with the commands of its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The setting that like studies hold is proven first; without three of them a study searches."""
+"""A new study first confirms the setting that three similar studies hold; with fewer it searches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def finish(
     at: dict[str, object] | None = None,
     **changes: object,
 ) -> Study:
-    """Let studies run to their hold, one after the other; return the last."""
+    """Run studies until they hold, one after the other; return the last."""
     for name in names:
         world.loop.register(device(name, **(at or {})))
         fresh = study(Phase.BASELINE, devices=(name,), id=f"of-{name}", terms=TERMS)

@@ -35,7 +35,7 @@ INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round showed: the state it began from, and its metrics by name (joules, seconds, shares)."""
+    """The result of a round: its first state, and its metrics by name (joules, seconds, shares)."""
 
     context: Context
     metrics: Mapping[str, float]
@@ -43,7 +43,7 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
-    """What a client is to do in a round: its batch size, and its epochs, or steps above 0."""
+    """The work of a client in a round: its batch size, and its epochs or `steps` above 0."""
 
     batch: int
     epochs: int
@@ -51,7 +51,7 @@ class LocalTraining:
 
     @classmethod
     def of(cls, setting: Setting, kind: str) -> LocalTraining:
-        """Return what a setting asks of a class of clients."""
+        """Return the work of a class of clients under a setting."""
         batch, epochs = setting[f"batch_size.{kind}"], setting[f"local_epochs.{kind}"]
         return cls(int(batch), int(epochs), int(setting.get("averaging_steps", 0)))
 

@@ -63,8 +63,8 @@ def digits(seed: int) -> TrainingTask:
 def made(seed: int) -> TrainingTask:
     """Return a task of 12,000 samples made by a recipe.
 
-    Ten classes of three centres each, normal in 32 dimensions; samples lie about a centre of their
-    class, and a share of the labels is drawn again.
+    Ten classes of three centres each, normal in 32 dimensions. Samples are normal about a centre of their
+    class; a share of the labels is replaced by random ones.
     """
     rng = np.random.default_rng([seed, 3])
     labels = rng.integers(MADE_CLASSES, size=MADE_SAMPLES)

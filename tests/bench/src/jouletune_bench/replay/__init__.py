@@ -128,7 +128,7 @@ class ReplayedWindow:
         """Close the window and return the row.
 
         Raises:
-            MeasurementError: the setting was changed meanwhile: no row reports what that gives.
+            MeasurementError: the setting was changed meanwhile; no row has the result of a change.
         """
         if self._shown is None:
             if self._device.read() != self._setting:

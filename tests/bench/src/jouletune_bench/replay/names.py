@@ -63,11 +63,11 @@ SUFFIXES: Mapping[str, Quantity] = {
     "_ms": Quantity("ms", Better.LESS, Kind.TIME),
     "_s": Quantity("s", Better.LESS, Kind.TIME),
 }
-"""The end of a metric's name to what it means; the first that fits."""
+"""Quantities by the end of a metric's name; the first match counts."""
 
 
 def quantity_named(metric: str) -> Quantity:
-    """Return what a metric of a table means; a name that reports nothing may be anything."""
+    """Return the quantity of a table's metric; without a known end it has no unit and may be negative."""
     exact = standard(metric)
     if exact is not None:
         return exact

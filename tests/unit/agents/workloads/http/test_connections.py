@@ -1,4 +1,4 @@
-"""A real uvicorn or Gunicorn with several workers is refused by name, or measured as a whole."""
+"""Several workers of a real uvicorn or Gunicorn are refused by name, or measured together."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def answer(port: int, path: str) -> None:
 
 @contextmanager
 def traffic(port: int) -> Iterator[Callable[[], int]]:
-    """Send requests over kept connections, and yield how many were answered."""
+    """Send requests over persistent connections; yield a function that counts the answers."""
     ended, done = threading.Event(), [0] * SENDERS
 
     def send(n: int) -> None:
@@ -111,7 +111,7 @@ def traffic(port: int) -> Iterator[Callable[[], int]]:
 
 
 def checked(port: int, rest: str, tmp_path: Path) -> tuple[bool, str]:
-    """Return what `workload check` says of the meter."""
+    """Return the result of `workload check` for the meter, and its text."""
     file = tmp_path / "service.toml"
     file.write_text(FILE.format(port=port, rest=rest))
     side = attach(f"service:{file}", seed=0, state_dir=tmp_path, clock=HostClock())
@@ -129,7 +129,7 @@ def checked(port: int, rest: str, tmp_path: Path) -> tuple[bool, str]:
 def test_workers_that_count_apart_are_refused_by_name(
     server: str, rest: str, tmp_path: Path
 ) -> None:
-    """Four workers; one connection shows the share of one."""
+    """Each of the four workers has its own counters; a connection reaches only one of them."""
     with served(server, 4, None) as port, ExitStack() as stack:
         if rest is LATENCY:
             stack.enter_context(traffic(port))

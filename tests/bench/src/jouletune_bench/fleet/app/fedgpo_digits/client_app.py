@@ -1,4 +1,4 @@
-"""A client: it trains its share of the digits, and reports what that took."""
+"""A client: it trains on its share of the digits, and reports its joules and seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = ClientApp()
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Tell what class of device this is."""
+    """Return the class of this device."""
     kind = _federation(context).fleet[_number(context)].kind.name
     content = RecordDict({"client": ConfigRecord({"device-class": kind})})
     return Message(content, reply_to=message)
@@ -25,7 +25,7 @@ def query(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train with the batch size and the epochs that the message asks for."""
+    """Train with the batch size and the epochs of the message."""
     of, config = _federation(context), message.content["config"]
     steps = int(config["averaging-steps"]) if "averaging-steps" in config else 0
     training = LocalTraining(int(config["batch-size"]), int(config["local-epochs"]), steps)
