@@ -45,7 +45,7 @@ suite: $(VENV)/.installed-dev
 # Kill or fail every step and print the number of fault points. Apart from suite: a fork costs five times as
 # much in a process that has imported torch.
 chaos: $(VENV)/.installed-dev
-	$(IN_MEMORY) $(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
+	$(IN_MEMORY) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/chaos $(PYTEST)
 
 # Tests over five seconds, of whole studies by real processes. They mostly wait, so there are twice as many
 # workers; tests that measure real work run alone.
