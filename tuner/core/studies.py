@@ -97,7 +97,7 @@ class Terms:
     trials: Annotated[Count, Described("Maximum number of trials.")] = 20
     window_s: Annotated[Span, Described("Length of a measurement window.", "SECONDS")] = 10.0
     max_window_s: Annotated[
-        Span, Described("Longest window; 0 is 6 x --window, 60 x with --plan-by.", "SECONDS")
+        Span, Described("Longest window; 0 is 6 windows, and 60 in a plan by load.", "SECONDS")
     ] = 0.0
     valid_for_s: Annotated[Span, Described("Length of a hold without tuner.", "SECONDS")] = (
         604_800.0
