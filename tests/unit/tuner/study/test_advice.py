@@ -1,4 +1,4 @@
-"""Studies that only advise: what they would hold awaits approval."""
+"""Studies that only advise: their plan waits for approval."""
 
 from __future__ import annotations
 

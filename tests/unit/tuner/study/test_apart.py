@@ -1,4 +1,4 @@
-"""Like devices of a study that try a setting each: which may, what one tells of all, what goes wrong."""
+"""Identical devices of a study that each try a setting: eligibility, scaling to all, and failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class One(Spread):
 
 
 class Worlds(World):
-    """A world whose policy spreads; `levels` are by what each device's energy is above the truth."""
+    """A world with a policy that spreads settings over devices."""
 
     policy: Spread = Spread()
 
@@ -70,7 +70,7 @@ class Worlds(World):
         return Loop(self.store, lambda _: self.policy, self.time.now, monotonic=self.time.monotonic)
 
     def started(self, *names: str, **changes: object) -> Study:
-        """Begin a study on devices of which each has a host of its own."""
+        """Begin a study on devices that each have their own host."""
         orders = self.start(*names, **changes)
         for name in names:
             self.loop.register(device(name, agent=name))
@@ -344,7 +344,7 @@ def test_a_window_that_was_cut_short_is_told_with_the_limit_of_all(world: Worlds
 
 
 def reports(*energies: tuple[float, ...]) -> Callable[[int], list[Report]]:
-    """Return what two devices told of baseline windows: the energy of each."""
+    """Return a function that gives the reports of two devices on a baseline window, by their energies."""
 
     def of(number: int) -> list[Report]:
         at = trial(number).started_at
@@ -399,7 +399,7 @@ def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
 
 
 def test_every_trial_of_one_device_has_no_device(world: Worlds) -> None:
-    """With one device all is as before: the same trials, from the same orders, with nothing told anew."""
+    """A study of one device has the same trials as without this feature, and each as it was reported."""
     world.tune("sim")
     surface: Callable[[Setting], Outcome] = truth
     world.run(surface)

@@ -1,4 +1,4 @@
-"""A plan on a canary: held alone first, and on all once its windows say what confirming said."""
+"""A plan on a canary: only it holds first; all devices hold once its windows agree with confirming."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TERMS = Terms(trials=4, window_s=10.0, max_window_s=30.0, canary="a", canary_win
 BOTH = ("a", "b")
 WINNER = Plan.single(setting(600))
 SAVES = window(6.0, 110.0)
-"""What a device shows at the winner, by itself as much as while confirming."""
+"""A device's window at the winner, in the canary phase as while confirming."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def world() -> World:
 
 
 def begun(world: World, surface: Callable[[Setting], Outcome] = truth, **changes: Any) -> HoldOrder:  # noqa: ANN401
-    """Play a study of two devices until the canary is to hold; nobody else ever is."""
+    """Run a study of two devices until the canary gets the order to hold; the other one never gets it."""
     world.start(*BOTH, **{"terms": TERMS, **changes})
     for _ in range(40):
         orders = world.step(surface, *BOTH)
@@ -70,7 +70,7 @@ def begun(world: World, surface: Callable[[Setting], Outcome] = truth, **changes
 def show(
     world: World, order: HoldOrder, seen: Measurement = SAVES, count: int = 1, name: str = "a"
 ) -> Phase:
-    """Report windows of a hold, each a minute after the one before; return where the study stands."""
+    """Report windows of a hold, each a minute after the one before; return the study's phase."""
     for _ in range(count):
         world.time.sleep(60.0)
         report = HoldReport(

@@ -82,7 +82,7 @@ def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
 
 
 def saves(at: Setting, context: Context) -> Measurement:
-    """Return what slower clocks save whatever the load, which makes everything wait."""
+    """Return a window: the energy falls with the clock; the latency grows with the load."""
     wait = 25.0 * context.get(BY, 4.0)
     return window(float(at["gpu.clock_mhz"]) / 100.0, wait * (1.1 if at != setting() else 1.0))
 

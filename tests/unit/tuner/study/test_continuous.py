@@ -113,7 +113,7 @@ def test_rounds_that_fail_one_after_the_other_pause_a_continuous_study() -> None
 
 
 class Says:
-    """A policy that says what it was told to."""
+    """A policy with a fixed answer."""
 
     def __init__(self, answer: Suggestion) -> None:
         self._answer = answer

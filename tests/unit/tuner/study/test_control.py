@@ -1,4 +1,4 @@
-"""Control windows: when they are due, whom they leave alone, and what they make of what was saved."""
+"""Control windows: their times, the studies without them, and their effect on the computed saving."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_control_windows_keep_to_their_hours_and_to_those_of_all_trials() -> Non
 
 
 def test_an_answer_is_not_remembered_past_the_time_of_a_control_window() -> None:
-    """Who asks again without news is answered from memory, and must not be so when one is due."""
+    """A repeated poll without news is answered from memory, but not once a control window is due."""
     world, hold = holding()
     while (world.time.now() - START).total_seconds() < DUE_S - 60.0:
         world.time.sleep(60.0)
@@ -267,7 +267,7 @@ HOURS = 12.0
 
 
 class Drifting:
-    """A device on a clock of its own, with windows of 1 % noise, and what it truly saves."""
+    """A device with its own clock, windows of 1 % noise, and the true saving in joules."""
 
     def __init__(self, share: float, seed: int = 0) -> None:
         self.world = World()
@@ -291,7 +291,7 @@ class Drifting:
         return replace(noisy, measurement=replace(noisy.measurement, started_at=began))
 
     def pass_s(self, seconds: float) -> None:
-        """Let time pass in which the hold saves what it truly saves."""
+        """Advance the time, and add the true saving of the hold."""
         self.truly_j += (self.baseline_j() - HELD_J) * RATE * seconds
         self.world.time.sleep(seconds)
 
@@ -321,7 +321,7 @@ class Drifting:
 
 
 def off_by(bill: Bill, truly_j: float) -> tuple[float, float]:
-    """Return by what share of the truth a bill is wrong, and its own standard error as such a share."""
+    """Return the error of a bill's saving and its standard error, both as shares of the true saving."""
     assert bill.saved_j is not None
     assert bill.saved_stderr_j is not None
     return bill.saved_j / truly_j - 1.0, bill.saved_stderr_j / truly_j

@@ -1,4 +1,4 @@
-"""Drift told from noise."""
+"""The detection of drift in noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that have ended are read once, and what is told is what is stored."""
+"""Ended trials are read once, and returned as they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a study from trying: a freeze, a closed window, used shares; and what saves too little."""
+"""The limits of exploring: a freeze, a closed window, used shares, and the least saving."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tuner.study.moves import Assign, Move, Rest
 
 @dataclass
 class Scripted:
-    """A policy that says what it was told to."""
+    """A policy with a fixed answer."""
 
     answer: Suggestion
 

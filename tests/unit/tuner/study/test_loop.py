@@ -556,7 +556,7 @@ def offering(*clocks: int, **cannot: str) -> Device:
 
 
 def test_what_a_device_refuses_leaves_its_study_and_the_study_goes_on(world: World) -> None:
-    # A memory lock, or a laptop's power limit, is refused when it is set, though its range was told.
+    # A memory lock, or a laptop's power limit, is refused when it is set, although its range is known.
     world.start()
     for _ in range(2):
         world.report(world.assigned(), completed())
@@ -598,7 +598,7 @@ def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: W
     assert world.report(running, completed()) == "late"
     past = Past(study=world.store.studies.get("s1"), trials=tuple(world.store.trials.list("s1")))
     assert past.spent == 1
-    assert isinstance(world.ask(), HoldOrder)  # the study goes on to what its policy makes of that
+    assert isinstance(world.ask(), HoldOrder)  # the study continues to its policy's plan
 
 
 def test_a_trial_of_what_is_still_offered_goes_on(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Who waits is woken by what concerns it, from any thread, and by nothing else."""
+"""A waiting caller is woken by news of its device, from any thread, and by no other news."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.wire import Change
 
 
 class Waiting:
-    """Somebody who waits for a device, and how often that was woken."""
+    """A caller that waits for news of a device, and the number of times it was woken."""
 
     def __init__(self, news: News, device: str) -> None:
         self.woken = 0

@@ -1,4 +1,4 @@
-"""Who is online: counted on the tuner's own clock, and known to others without a write a poll."""
+"""Online devices: timed by the tuner's own clock, and visible to other tuners without a write per poll."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PLAN = Plan(ROWS, BY)
 
 
 def energy_j(row: Row) -> float:
-    """Return what a row's setting takes at the load it was decided at."""
+    """Return the energy per item of a row's setting at the row's load."""
     assert row.at is not None
     return float(row.setting["gpu.clock_mhz"]) / 100.0 + row.at
 

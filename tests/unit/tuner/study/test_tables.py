@@ -92,7 +92,7 @@ def rates(crossing: Rates, wobble: float = 0.0) -> Truth:
 
 
 def play(truth: Truth, at: Study | None = None) -> tuple[list[Trial], Move]:
-    """Let the study confirm to its end; return its crossing windows, and what it holds."""
+    """Confirm a study's table; return its windows under the crossing load, and the last step."""
     at = at or confirming()
     trials = baseline(at, shown(100.0, {BY: 4.0}))
     for number in range(3, 120):

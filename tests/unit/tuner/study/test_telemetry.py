@@ -1,4 +1,4 @@
-"""What the loop tells of its work: after it is stored, and each thing once."""
+"""The loop's notes on its own work: each one once, after the work is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.wire import HoldOrder, HoldReport, TrialReport
 
 
 class Heard(Telemetry):
-    """Keeps what it hears."""
+    """Records the notes."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []

@@ -1,9 +1,9 @@
-"""Serving engines that speculate, as far as jouletune sees them: what they read at their start, and tell.
+"""Fakes of serving engines that speculate: the files that they read at their start, and their metrics.
 
-`Vllm` speaks what vLLM 0.26 documents (docs/features/speculative_decoding/dynamic_speculative_decoding.md,
-docs/design/metrics.md; vllm/v1/spec_decode/metrics.py), `Sglang` what SGLang 0.5.13 documents
+`Vllm` follows vLLM 0.26 (docs/features/speculative_decoding/dynamic_speculative_decoding.md,
+docs/design/metrics.md; vllm/v1/spec_decode/metrics.py), `Sglang` follows SGLang 0.5.13
 (docs/advanced_features/adaptive_speculative_decoding; srt/observability/metrics_collector.py). Nothing
-decodes: each answer counts what an engine would have counted, with a share of the drafts accepted.
+decodes: each answer increases the counters as an engine would, with a share of the drafts accepted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 from tests.integration.spoken import Spoken
 
 ACCEPTED = (0.8, 0.6, 0.4, 0.2, 0.1)
-"""The share of steps that accept so many tokens, by position."""
+"""The share of steps that accept the token at each position."""
 DRAFT = "draft.json"
 STEPS = 20
-"""Of each answer; so every count is a whole number."""
+"""The steps of each answer: every count is a whole number."""
 
 
 class Engine(ThreadingHTTPServer):
-    """One engine: `restart` starts it anew, with what its file says then."""
+    """One engine; `restart` starts it again with the present text of its file."""
 
     daemon_threads = True
 
@@ -39,16 +39,16 @@ class Engine(ThreadingHTTPServer):
         self.starts, self.running = 0, 0
         self.prompts: list[str] = []
         self.step_ms, self.crowd_ms = 0.1, 0.0
-        """A pass, and what each token in it adds; with that, `running` are the answers under way."""
+        """Milliseconds of a pass, and of each token in it. `running` counts the open answers."""
         self.accepted: Sequence[float] = ACCEPTED
         self.collapse = 1.0
         """How many times as long a step takes once its table has gone from drafting to length 0: in vLLM's
         issue 49548 232 tokens/s became 24 to 157."""
         self.drafted = False
         self.deaf = self.broken = False
-        """Whether a restart takes up nothing; and whether it does not come up again."""
+        """Whether a restart ignores the file; whether the engine does not answer after a restart."""
         self.draft: dict[str, Any] = {}
-        """What its own file says of the drafting method."""
+        """The drafting method in its own file."""
         self.table: dict[int, int] = {}
         self.counts: dict[str, float] = {}
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Whatever stands in a service's file, it is read, or refused as a mistake of the file."""
+"""Every text of a service's file is either read, or refused as a mistake of the file."""
 
 from __future__ import annotations
 

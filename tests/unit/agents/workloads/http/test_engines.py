@@ -1,4 +1,4 @@
-"""vLLM and SGLang by the files of docs/examples, against stand-ins that speak as documented."""
+"""vLLM and SGLang by the files of docs/examples, against fakes that follow their documentation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FIRST = {
     },
     "sglang": {"1": {"candidate_steps": [3]}},
 }
-"""What their files say for the default."""
+"""The text of their files at the default."""
 ANSWERS = 20
 """Enough gaps between tokens for the upper bound of a p99."""
 PLAN = Plan(
@@ -78,7 +78,7 @@ class Running:
 
 
 def start(name: str, folder: Path, clock: Clock | None = None, knob: str = "") -> Running:
-    """Start an engine as the page says, with what differs here: address, folder and restart command."""
+    """Start an engine by its page, but with another address, folder and restart command."""
     written, prompts = folder / f"{name}.json", folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"p{i}"}) + "\n" for i in range(64)))
     engine = ENGINES[name](written)
@@ -125,7 +125,7 @@ def crossing(running: Running) -> Reading:
 
 @dataclass
 class Ahead(Wall):
-    """The wall's time, and what a test says has passed besides."""
+    """Real time plus the seconds `passed_s` that a test adds."""
 
     passed_s: float = 0.0
 

@@ -52,7 +52,7 @@ NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 
 
 class Pool(ThreadingHTTPServer):
-    """A service that is told to read its files by a command."""
+    """A service that reads its files when a command tells it to."""
 
     daemon_threads = True
 
@@ -61,7 +61,7 @@ class Pool(ThreadingHTTPServer):
         self.folder, self.starts, self.status = folder, 0, 200
         self.has_start_time = True
         self.same = False
-        """Whether the command leaves it as it was started."""
+        """Whether the command does not restart the process."""
         self.taken_up: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 

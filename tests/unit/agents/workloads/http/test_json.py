@@ -1,4 +1,4 @@
-"""Numbers in JSON, values in paths, bodies, headers and traces of a load: what a file can say of HTTP."""
+"""The HTTP parts of a service file: numbers in JSON; values in paths, bodies, headers; traces of a load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ warm_up_s = 0.25
 
 
 class Shop(ThreadingHTTPServer):
-    """Tells JSON and keeps what it was asked."""
+    """A service that answers with JSON and records its requests."""
 
     daemon_threads = True
 

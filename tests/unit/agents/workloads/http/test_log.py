@@ -1,4 +1,4 @@
-"""A service that is measured by its log: each line a request, or what its groups tell beside a load."""
+"""A service measured by its log: each line is a request, or under our load gives further metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any HTTP service, set and measured as a file says."""
+"""An HTTP service that is set and measured by its file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ EDGES = ("0.01", "0.02", "+Inf")
 
 
 class Service(ThreadingHTTPServer):
-    """A service whose state a test turns as it likes."""
+    """A service whose state a test can change."""
 
     daemon_threads = True
 
@@ -244,7 +244,7 @@ def test_a_knob_may_be_yes_or_no(service: Service, tmp_path: Path) -> None:
 
 def test_a_change_that_takes_a_while_is_waited_for(service: Service, tmp_path: Path) -> None:
     side = opened(tmp_path, service, **{"seconds = 0.2": "seconds = 60"})
-    service.late = 4  # the first is what apply reads before
+    service.late = 4  # `apply` reads first
     side.actuator.apply({"workers": 1})
     assert side.actuator.read()["workers"] == 1
     side.close()
@@ -460,7 +460,7 @@ def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str
 def test_a_service_at_a_value_of_its_own_making_is_put_back_all_the_same(
     service: Service, tmp_path: Path
 ) -> None:
-    """It took what it was sent for something else: undoing, and a new start, must still set it."""
+    """The service is at an unlisted value; `apply`, and a new start, must still set a listed one."""
     side = opened(tmp_path, service)
     service.config["pool"]["workers"] = 3
     with raised(ActuationError, "values"):

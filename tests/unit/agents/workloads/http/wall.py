@@ -1,4 +1,4 @@
-"""The wall's own time, for what really runs."""
+"""Real time, for tests with real processes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 TOKENS = 8
 """Output tokens of each answer."""
 LATENCY_S, TTFT_S, TPOT_S = 0.35, 0.03, 0.012
-"""What each request adds to a histogram, whatever it took."""
+"""The fixed seconds that each request adds to a histogram."""
 
 
 @dataclass(frozen=True)

@@ -29,19 +29,19 @@ from tests.unit.agents.workloads.http.llm.metric_texts import (
 
 @dataclass(frozen=True)
 class Engine:
-    """What one engine answers: JSON by path, its metrics, and the library that writes them."""
+    """The answers of one engine: JSON by path, its metrics, and the library that writes the metrics."""
 
     answers: Mapping[str, Mapping[str, Any]]
     metrics: tuple[Shown, ...] = ()
     style: str = ""
     off: int = 404
-    """The status of /metrics where no flag or port shows them."""
+    """The status of /metrics without the flag or port that enables it."""
     knobs: Mapping[str, Any] = field(default_factory=dict)
-    """The answer of our proxy at `/knobs`, where one is in front; its setting can be changed."""
+    """The answer at `/knobs` of our proxy in front of the engine, if any; its setting can be changed."""
     usage_last: bool = True
-    """Whether the number of tokens comes in an event of its own, after the last token."""
+    """Whether a separate event after the last token has the number of tokens."""
     zero_usage: bool = False
-    """Whether each event before has a number of tokens, too: zero."""
+    """Whether each earlier event has a number of tokens, too: 0."""
 
 
 def _models(owner: str, *more: str) -> dict[str, Any]:
@@ -100,12 +100,12 @@ SHOWN: dict[str, Engine] = {
 
 @dataclass
 class ModelServer:
-    """One running stand-in, and what is unkind about it.
+    """A running fake of an engine, and its faults.
 
-    `renamed` replaces names of metrics; `models` are further ones; `keyed` are the beginnings of paths
-    that need a key; `status` is what every other path answers (0: as it should), `posted` what requests
-    do; `silent` has no /metrics. `broken` leaves out the usage, `empty` sends so many events without text
-    first, `quiet_s` before each, `reasoning` has its text in another field.
+    `renamed` replaces names of metrics. `models` are further models. Paths that begin with one of `keyed`
+    need a key. `status` is the status of every other path, `posted` that of requests (0: the right one).
+    `silent` has no /metrics. `broken` leaves out the usage. `empty` is the number of events without text
+    that come first, each after `quiet_s` seconds. `reasoning` has its text in another field.
     """
 
     shown: Engine
