@@ -223,7 +223,7 @@ async def _received(line: socket.socket, seconds: float) -> bytes:
 
 
 def _ended(line: socket.socket) -> bool:
-    """Return whether the process at the other end has ended, with all its system calls."""
+    """Return whether the process at the other end has ended; then none of its system calls is pending."""
     try:
         while line.recv(MESSAGE):
             pass  # a late answer

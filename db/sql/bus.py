@@ -197,7 +197,7 @@ class Bus:
                 log.warning("event=bus_blind changes by other replicas are not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
-        """Publish the foreign events with an id above `last`; return the greatest id read."""
+        """Publish other processes' events with an id above `last`; return the greatest id read."""
         with self._database.read() as connection:
             newest = connection.scalar(select(func.max(EventRow.id))) or 0
             if last is None or newest <= last:

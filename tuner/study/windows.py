@@ -56,7 +56,7 @@ def _openings(window: MaintenanceWindow, time_zone: str, after: datetime) -> Ite
     opens it once.
     """
     trigger = _trigger(window.cron, time_zone)
-    since = after - SKIPPED  # from within a skipped hour the trigger sees the next day's
+    since = after - SKIPPED  # a start within a skipped hour misses its opening
     while (opens := trigger.get_next_fire_time(None, since)) is not None:
         if opens > after and not opens.fold:
             yield opens.astimezone(UTC).astimezone(opens.tzinfo)
