@@ -137,7 +137,8 @@ class CounterStep(Fact):
 class PrintedNumber(Fact):
     """A number that a pattern matched, between the texts `before` and `after` of its line.
 
-    `delimited` is whether the pattern itself also matches the text after the number. `later` is a later
+    `delimited` is whether the pattern itself also matches the text after the number; `unit` is its declared
+    unit. `later` is a later
     line, or the end of the output, that begins like the match but has no number in its place.
     """
 
@@ -145,6 +146,7 @@ class PrintedNumber(Fact):
     before: str
     after: str
     delimited: bool = False
+    unit: str = ""
     later: str = ""
 
 

@@ -72,6 +72,7 @@ REPORT_S = 1.0
 ROUND_OF = 8
 """Connections opened at once: four workers that count apart agree by chance once in 16,000 times."""
 SHORTEN = 120
+_UNITS = ("ms", "s", "J", "W", "%")
 
 TOGETHER = (
     "let its processes count together (PROMETHEUS_MULTIPROC_DIR for Python's prometheus_client), run one "
@@ -130,14 +131,14 @@ def counter_beside_power(one: CounterAndPower) -> RuleFinding:
 def counter_moves(one: CounterAndPower) -> RuleFinding:
     """Does the energy counter advance while the device works?
 
-    Witnesses: its energy counter; its utilisation
-    Tolerance: {STILL_S:g} s: ten of the counter's steps
-    Source: ml.energy, Thermally Stable Profiling
-    Result: no measurement; the counter is checked again under load
+    Witnesses: its energy counter; its utilisation, or that a CPU's package always draws power
+    Tolerance: {STILL_S:g} s: ten of a GPU's steps, a thousand of RAPL's
+    Source: ml.energy, Thermally Stable Profiling; codecarbon issue 1321
+    Result: no measurement; a GPU's counter is checked again under load
     """
     still = one.still_s > STILL_S
     why = f"{one.meter}: the energy counter did not change for {one.still_s:.3g} s" if still else ""
-    return contradiction(why, "measure again; it is checked again under load")
+    return contradiction(why)
 
 
 def zones_apart(one: ZoneReads) -> RuleFinding:
@@ -265,25 +266,34 @@ def not_restarted(one: CounterStep) -> RuleFinding:
     return contradiction(why, "check its log for the cause, and measure again")
 
 
-_ENDS_INSIDE = re.compile(r"\d|[._]\d|[eE][-+]?\d")
+_ENDS_INSIDE = re.compile(r"\d|[._'’\u00a0\u202f]\d|[eE][-+]?\d")
 _DECIMAL_COMMA = re.compile(r",\d")
-_BEGINS_INSIDE = re.compile(r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,]?$|\d[eE][-+]?$")
+_BEGINS_INSIDE = re.compile(r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,'’\u00a0\u202f]?$|\d[eE][-+]?$")
+_UNIT = re.compile(r"([ \t]?)((?:[kKMGTP]i?[bB]?|[numµμ]?s|[numµμ%h]|min|[mk]?[WJ]))(?![\w/=:])")
+"""A unit, or a factor of a thousand, after a number: programs print 950 ms and then 1.2 s."""
 
 
 def whole_number(one: PrintedNumber) -> RuleFinding:
     """Is a printed number matched as a whole?
 
-    Witnesses: the match of the pattern; the characters around it, and the lines after it
+    Witnesses: the match of the pattern; the characters around it, also a unit that is not the declared
+        one; the lines after it
     Tolerance: none
     Source: Python: float(), which takes signs, exponents and nan
     Result: no measurement, with the line
     """
     line = f"{one.before}{one.text}{one.after}".strip()[-SHORTEN:]
     comma = None if one.delimited else _DECIMAL_COMMA.match(one.after)
+    unit = None if one.delimited else _UNIT.match(one.after)
     if comma or _ENDS_INSIDE.match(one.after) or _BEGINS_INSIDE.search(one.before):
         return contradiction(
             f"the pattern matches {one.text!r}, only a part of the number in {line!r}",
             f"let its group match whole numbers, like ({NUMBER})",
+        )
+    if unit and unit[2] != one.unit and (one.unit in _UNITS or not unit[1]):
+        return contradiction(
+            f"the pattern matches {one.text!r} without its unit {unit[2]!r} in {line!r}",
+            f"let it match the unit that it is declared in, like ({NUMBER}){unit[0]}",
         )
     return contradiction(
         f"after {line!r} comes {one.later[:SHORTEN]!r}, which has no whole number there"

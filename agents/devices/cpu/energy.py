@@ -23,10 +23,8 @@ POWERCAP = "sys/class/powercap"
 MOST_W = 1000.0
 """Upper bound of the power of a package, socket or power domain. A counter that is not read for as long as
 its range lasts at that power may have wrapped more than once."""
-STILL_S = 0.25
-"""A package's counter moves every ms; one still for this many seconds while another moves is broken."""
-WHOLE = ("package", "Esocket")
-"""Prefixes of the names of zones that always draw power."""
+WHOLE = ("package", "Esocket", "psys")
+"""Prefixes of the names of zones that always draw power: their counters move every ms."""
 DIE = re.compile(r"(package-\d+)-die-\d+")
 MOST_DIGITS = 20
 """Digits of 2^64; a longer text is not a counter."""
@@ -109,14 +107,14 @@ class ZoneJoules:
         self._last_uj = self._read_all()
         self._last_s = clock.monotonic()
         self._moved_s = {zone: self._last_s for zone in zones if zone.name.startswith(WHOLE)}
+        self._still: tuple[float, Path] = (0.0, zones[0].path)
 
     def read(self) -> float:
         """Return the joules so far.
 
         Raises:
             MeasurementError: a counter cannot be read, may have wrapped more than once since the last
-                reading, moved more than power and wrapping explain, or stands still while another moves.
-                Every later call raises it again.
+                reading, or moved more than power and wrapping explain. Every later call raises it again.
         """
         if self._wrong is not None:
             raise self._wrong
@@ -129,11 +127,13 @@ class ZoneJoules:
         return sum(uj for n, uj in enumerate(self._total_uj) if n not in mirrors) / 1e6
 
     def facts(self) -> tuple[Fact, ...]:
-        """Return the pairs of zones that may mirror each other; no power is measured beside them."""
+        """Return the longest time that a package stood still, and the pairs that may mirror each other."""
+        still_s, path = self._still
         alone = CounterAndPower(
-            meter="the CPU's counters",
+            meter=f"{path}",
             counted_j=self._total_uj[0] / 1e6,
-            why="no power is beside them",
+            still_s=still_s,
+            why="no power is beside it",
         )
         return (alone, *(fact for _, fact in self._pairs()))
 
@@ -173,20 +173,11 @@ class ZoneJoules:
         ]
         for zone, step in zip(self._zones, counted, strict=True):
             drawn(step / 1e6, unseen_s, MOST_W, zone.path)
-            if step and zone in self._moved_s:
-                self._moved_s[zone] = now_s
-        self._refuse_still()
+            if zone in self._moved_s:
+                self._moved_s[zone] = now_s if step else self._moved_s[zone]
+                self._still = max(self._still, (now_s - self._moved_s[zone], zone.path))
         self._total_uj = [total + step for total, step in zip(self._total_uj, counted, strict=True)]
         self._last_uj, self._last_s = now_uj, now_s
-
-    def _refuse_still(self) -> None:
-        """Raise MeasurementError if a package's counter stands still while another's moves."""
-        still = [z for z, at in self._moved_s.items() if max(self._moved_s.values()) - at > STILL_S]
-        if still:
-            raise MeasurementError(
-                f"{still[0].path} does not change while another package's counter does",
-                hint="the energy of the host is unknown; reboot it, or report its model and kernel",
-            )
 
     def close(self) -> None:
         """Do nothing: there is no background work."""

@@ -127,7 +127,7 @@ class ProgramRun:
             ended["seconds"],
             ended["cpu_s"],
             items,
-            {metric.name: number(metric.printed, text) for metric in self._program.metrics},
+            {m.name: number(m.printed, text, m.quantity.unit) for m in self._program.metrics},
         )
 
     def end(self) -> None:

@@ -13,14 +13,14 @@ from tuner.core import LastObject, MeasurementError, Metric, PrintedNumber, Quan
 TAIL_BYTES = 1 << 20
 """The size of the searched part at the end of a program's output, in bytes."""
 LAST_WORDS = 300
-EDGES = frozenset("0123456789.,_eE+-")
-"""Characters that, next to a match, suggest that the match is only part of a number."""
 NUMERIC = re.compile(r"[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d*)?")
 LEAD = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|[^\\(\[])*(?=\()")
 """The part of a pattern before its group."""
 OBJECT = re.compile(r'\s*\{\s*(?:["}]|$)')
 """The start of a line with a JSON object; lines like `{'loss': 1}` or `{name}` do not match."""
-NO_NUMBER = re.compile(r"\s*(?:[-+]?(?:nan|inf)|[-+]?[.,]?\d|$)", re.IGNORECASE)
+NO_NUMBER = re.compile(
+    r"\s*(?:[-+]?(?:nan|inf)|(?:none|null|n/?a)\b|[-*?#]+(?:\s|$)|[-+]?[.,]?\d|$)", re.IGNORECASE
+)
 """The text after a pattern's lead if the number is missing there, or not as the pattern expects."""
 
 
@@ -61,9 +61,13 @@ def last_words(text: str) -> str:
     return text.strip()[-LAST_WORDS:] or "it printed nothing"
 
 
-def number(printed: Printed, text: str) -> float:
+def number(printed: Printed, text: str, unit: str = "") -> float:
     """Return a number from a program's output. Raises MeasurementError: there is no finite number."""
-    raw, place = _by_pattern(printed.pattern, text) if printed.pattern else _by_key(printed, text)
+    if printed.pattern is None:
+        raw, place = _by_key(printed, text)
+    else:
+        raw = last_match(printed.pattern, text, unit)
+        place = f"that matches {printed.pattern.pattern!r} says"
     try:
         value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
     except (TypeError, ValueError):
@@ -79,25 +83,28 @@ def number(printed: Printed, text: str) -> float:
     return value
 
 
-def whole(match: re.Match[str], group: str | int, later: str = "") -> str:
+def whole(match: re.Match[str], group: str | int, unit: str = "", later: str = "") -> str:
     """Return a group of a match. Raises MeasurementError: it is only a part of a number.
 
-    `later` is a later line without a number at the same place, which is an error, too.
+    `unit` is the declared one. `later` is a later line without a number at the same place, which is an
+    error, too.
     """
     text, value, (start, end) = match.string, match[group], match.span(group)
-    if later or text[max(0, start - 1) : start] in EDGES or text[end : end + 1] in EDGES:
-        fact = PrintedNumber(
-            text=value,
-            before=text[text.rfind("\n", 0, start) + 1 : start],
-            after=text[end:].partition("\n")[0],
-            delimited=end < match.end(),
-            later=later,
+    if value and NUMERIC.fullmatch(value):
+        demand(
+            PrintedNumber(
+                text=value,
+                before=text[text.rfind("\n", 0, start) + 1 : start],
+                after=text[end:].partition("\n")[0],
+                delimited=end < match.end(),
+                unit=unit,
+                later=later,
+            )
         )
-        demand(*([fact] if NUMERIC.fullmatch(value) else []))
     return value
 
 
-def last_match(pattern: re.Pattern[str], text: str) -> str | None:
+def last_match(pattern: re.Pattern[str], text: str, unit: str = "") -> str | None:
     """Return the group of a pattern's last match; None without a match.
 
     Raises:
@@ -106,12 +113,7 @@ def last_match(pattern: re.Pattern[str], text: str) -> str | None:
     last = None
     for last in pattern.finditer(text):  # noqa: B007 - the last one counts
         pass
-    return None if last is None else whole(last, 1, _later(pattern, last, text))
-
-
-def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
-    """Return the group of a pattern's last match, and a phrase for its place."""
-    return last_match(pattern, text), f"that matches {pattern.pattern!r} says"
+    return None if last is None else whole(last, 1, unit, _later(pattern, last, text))
 
 
 def _later(pattern: re.Pattern[str], last: re.Match[str], text: str) -> str:

@@ -138,9 +138,9 @@ class LogWindow:
 
 def _number(name: str, match: re.Match[str], line: str) -> float:
     """Return the number of a group. Raises MeasurementError."""
-    text = match[name]
+    text, unit = match[name], name.removeprefix("latency_") if name in LATENCY else ""
     try:
-        value = math.nan if text is None else float(whole(match, name))
+        value = math.nan if text is None else float(whole(match, name, unit))
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

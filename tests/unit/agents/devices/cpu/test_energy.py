@@ -13,7 +13,8 @@ from agents.devices.cpu.energy import EnergySource, counted_uj, find_energy
 from agents.target.joules import Joules, in_background
 from tests.boards.fixtures import Mount, boards, mount
 from tests.builders import Time
-from tuner.core import MeasurementError, in_words, judged
+from tests.errors import raised
+from tuner.core import MeasurementError, demand, in_words, judged
 
 __all__ = ["boards", "mount"]
 RANGE_UJ = 262_143_328_850
@@ -142,17 +143,22 @@ def test_a_jump_up_that_no_package_draws_is_no_measurement(counters: Counters) -
         joules.read()
 
 
-def test_a_second_package_that_stands_still_is_no_half_of_the_energy(counters: Counters) -> None:
-    first = counters.zone("intel-rapl:0", "package-0")
-    counters.zone("intel-rapl:1", "package-1")
-    joules = counters.open()
-    for step in (1, 2):
-        counters.clock.sleep(0.2)
-        first.write_text(str(step * 10_000_000))
-        if step == 1:
-            joules.read()
-    with pytest.raises(MeasurementError, match=r"intel-rapl:1/energy_uj does not change"):
+@pytest.mark.parametrize("still", [0, 1])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_package_that_stands_still_is_no_measurement(
+    counters: Counters, still: int, others: int
+) -> None:
+    """Alone, or beside another that moves; after it moved."""
+    zones = [counters.zone(f"intel-rapl:{n}", f"package-{n}", n) for n in range(1 + others)]
+    joules, broken = counters.open(), zones[min(still, others)]
+    for step in range(1, 5):
+        counters.clock.sleep(0.6)
+        for zone in zones:
+            if zone is not broken or step == 1:
+                zone.write_text(str(step * 10_000_000))
         joules.read()
+    with raised(MeasurementError, f"{broken}: the energy counter did not change for 1.8 s"):
+        demand(*joules.facts())
 
 
 def test_a_memory_that_counts_nothing_spoils_no_window(counters: Counters) -> None:
