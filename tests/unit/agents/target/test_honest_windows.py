@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,26 @@ import pytest
 from agents.devices.catalogue import open_device
 from agents.devices.cpu.energy import find_energy
 from agents.devices.nvidia.device import attach
+from agents.host.host import HostClock
 from agents.target.host_meter import HostMeter
 from agents.target.joules import in_background
 from agents.target.side import NothingToSet, Side
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
+from agents.workloads.http.attach import attach as attach_service
 from tests.builders import START, Time
 from tests.nvml.fake import A40, A100, FakeNvml
 from tests.nvml.fixtures import library, nvml
-from tuner.core import Clock, Measurement, Metric, ReportedWindow, Space, demand
+from tests.unit.agents.workloads.http.test_connections import FILE, LOAD, served
+from tuner.core import (
+    Clock,
+    Measurement,
+    MeasurementError,
+    Metric,
+    ReportedWindow,
+    Space,
+    demand,
+)
 
 __all__ = ["library", "nvml"]
 WINDOWS = int(os.environ.get("JOULETUNE_HONEST_WINDOWS", "120"))
@@ -29,39 +40,65 @@ USAGE = Usage(4, lambda: 0.0)
 READS = (3, 12)
 
 
-def measured(side: Side, clock: Clock, rng: random.Random, between: Callable[[], None]) -> None:
-    """Measure a window of some readings, and have every rule judge it. Raises MeasurementError."""
-    window = TargetWindow(Target((side,)), clock, USAGE)
-    try:
-        for _ in range(rng.randint(*READS)):
-            clock.sleep(rng.uniform(0.15, 2.0))
-            between()
-            window.read()
-        window.stop()
-    except BaseException:
-        window.discard()
-        raise
-    estimates = {n: e for n, e in window.estimates().items() if e.mean > 0.0}
-    report = Measurement(
-        estimates=estimates, started_at=START, seconds=window.seconds, load=window.load()
+class Judged:
+    """Windows that were judged by every rule, and the false alarms among them."""
+
+    def __init__(self) -> None:
+        self.number, self.alarms = 0, list[str]()
+
+    def judge(self, target: Target, clock: Clock, steps: Iterable[float]) -> None:
+        """Measure a window with a reading after each step in s, and have every rule judge it."""
+        self.number += 1
+        window = TargetWindow(target, clock, USAGE)
+        try:
+            for seconds in steps:
+                clock.sleep(seconds)
+                window.read()
+            window.stop()
+            estimates = {n: e for n, e in window.estimates().items() if e.mean > 0.0}
+            report = Measurement(
+                estimates=estimates, started_at=START, seconds=window.seconds, load=window.load()
+            )
+            demand(ReportedWindow(report, {}))
+        except MeasurementError as error:
+            window.discard()
+            self.alarms.append(error.message)
+
+
+@pytest.fixture
+def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
+    """Count windows; in the end print their number, and fail for a false alarm."""
+    windows = Judged()
+    yield windows
+    most = 1.0 - 0.05 ** (1.0 / windows.number)
+    print(
+        f"{request.node.name}: {windows.number} honest windows, {len(windows.alarms)} false alarms; "
+        f"without any, the rate is below {most:.2%} (95 %)"
     )
-    demand(ReportedWindow(report, {}))
+    assert not windows.alarms
+
+
+def steps(rng: random.Random, before: Callable[[], None] = lambda: None) -> Iterator[float]:
+    """Yield some steps in s, and call `before` ahead of each."""
+    for _ in range(rng.randint(*READS)):
+        before()
+        yield rng.uniform(0.15, 2.0)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_of_a_simulated_device(preset: str) -> None:
+def test_of_a_simulated_device(preset: str, judged: Judged) -> None:
     rng = random.Random(preset)
     side = open_device(f"simulated:{preset}", seed=1, state_dir=None)
     assert side.clock is not None
     for _ in range(WINDOWS // (3 * len(PRESETS))):
         side.actuator.apply({k.name: rng.choice(k.values) for k in side.space.knobs})
-        measured(side, side.clock, rng, lambda: None)
+        judged.judge(Target((side,)), side.clock, steps(rng))
 
 
 @pytest.mark.parametrize("idle_ratio", [1.0, 0.57])
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_of_the_fake_gpu_with_its_counters_steps(
-    nvml: FakeNvml, gpu: int, idle_ratio: float
+    nvml: FakeNvml, gpu: int, idle_ratio: float, judged: Judged
 ) -> None:
     """Under load, idle, and with a load that comes and goes, by the counter's own steps."""
     rng = random.Random(gpu)
@@ -81,10 +118,10 @@ def test_of_the_fake_gpu_with_its_counters_steps(
             if changes:
                 nvml.set("busy", float(rng.random() < 0.5), gpu)
 
-        measured(side, nvml, rng, between)
+        judged.judge(Target((side,)), nvml, steps(rng, between))
 
 
-def test_of_rapl_zones_over_wraps(tmp_path: Path) -> None:
+def test_of_rapl_zones_over_wraps(tmp_path: Path, judged: Judged) -> None:
     """Two packages of two dies with DRAM, each with a counter of its own that wraps within minutes."""
     rng, clock, most_uj = random.Random(7), Time(), 2**32 // 10
     zones = dict(zones_below(tmp_path, most_uj, rng))
@@ -118,18 +155,22 @@ def test_of_rapl_zones_over_wraps(tmp_path: Path) -> None:
         watts = rng.uniform(5.0, 90.0)
         for file, (uj, _) in zones.items():
             zones[file] = (uj, watts)
-        measured(side, ShortSteps(clock), rng, between)
+        judged.judge(Target((side,)), clock, (0.1 for _ in steps(rng, between)))
 
 
-class ShortSteps:
-    """A clock on which every wait is a tenth of a second: RAPL is read before it wraps twice."""
-
-    def __init__(self, clock: Time) -> None:
-        self._clock = clock
-        self.monotonic = clock.monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(0.1)
+@pytest.mark.slow
+def test_of_this_host_and_a_real_service_on_it(tmp_path: Path, judged: Judged) -> None:
+    """Its CPU, and one worker of uvicorn under our load."""
+    rng, clock = random.Random(9), HostClock()
+    cpu = open_device("cpu", seed=0, state_dir=None)
+    with served("uvicorn", 1, None) as port:
+        file = tmp_path / "service.toml"
+        file.write_text(FILE.format(port=port, rest=LOAD))
+        service = attach_service(f"service:{file}", seed=0, state_dir=tmp_path, clock=clock)
+        target = Target((cpu,), service)
+        for _ in range(max(5, WINDOWS // 100)):
+            judged.judge(target, clock, (rng.uniform(0.02, 0.2) for _ in range(rng.randint(2, 4))))
+        target.close()
 
 
 def zones_below(
