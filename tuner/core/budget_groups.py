@@ -11,10 +11,18 @@ from fnmatch import fnmatchcase
 from tuner.core.budgets import LATE_S, CapKnob, CapSchedule, CapStep, MemberPower
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
-from tuner.core.units import Share, Watts
+from tuner.core.units import Share, Span, Watts
 from tuner.errors import Conflict, InvalidInput
 
-__all__ = ["CEILING_MARGIN", "RESERVE", "BudgetGroup", "CeilingPower", "GridEvent", "MemberRecord"]
+__all__ = [
+    "CEILING_MARGIN",
+    "RESERVE",
+    "BudgetGroup",
+    "BudgetTerms",
+    "CeilingPower",
+    "GridEvent",
+    "MemberRecord",
+]
 
 AHEAD = timedelta(hours=6)
 """Agents receive the known steps of this time ahead."""
@@ -72,8 +80,18 @@ class GridEvent:
         return min(watts, self.watts if self.watts is not None else (self.share or 0.0) * watts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BudgetTerms:
+    """The fields that a group, its draft and its table in a fleet file have alike."""
+
+    series: str = ""
+    reboot_after_s: Span = 120.0
+    measure: bool = True
+    reserve: Share = RESERVE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetGroup:
+class BudgetGroup(BudgetTerms):
     """A selection of devices, and the watts that they share.
 
     `select` has patterns by device field or label, as in a fleet file. The group's watts are those of
@@ -92,11 +110,7 @@ class BudgetGroup:
     name: str
     select: Mapping[str, tuple[str, ...]]
     watts: TimeSeries | None = None
-    series: str = ""
-    reboot_after_s: float = 120.0
     priorities: Mapping[str, int] = field(default_factory=dict)
-    measure: bool = True
-    reserve: Share = RESERVE
     declared: bool = False
     events: tuple[GridEvent, ...] = ()
     revision: int = 0

@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from tuner.core import RESERVE, GridEvent, HourRow, Priority, Share, Span, Watts
+from tuner.core import BudgetTerms, GridEvent, HourRow, Priority, Share, Watts
 from tuner.wire.message import OperatorView, Shown
 from tuner.wire.operators import Change
 
 __all__ = ["AdmitDraft", "BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
 
 
-class BudgetDraft(Change):
+class BudgetDraft(Change, BudgetTerms):  # type: ignore[misc] # pydantic freezes it
     """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.
 
     `select` has patterns of `id`, `board`, `kind`, `host`, `workload` or a label. `priorities` are by
@@ -28,11 +28,7 @@ class BudgetDraft(Change):
     watts: Watts | None = None
     rows: tuple[HourRow, ...] = ()
     time_zone: str = "UTC"
-    series: str = ""
-    reboot_after_s: Span = 120.0
     priorities: dict[str, Priority] = Field(default_factory=dict)
-    measure: bool = True
-    reserve: Share = RESERVE
 
 
 class AdmitDraft(Change):

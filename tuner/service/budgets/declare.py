@@ -6,12 +6,13 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 
 import db
 from tuner.core import (
     BudgetGroup,
+    BudgetTerms,
     Conflict,
     Device,
     GridEvent,
@@ -141,11 +142,8 @@ def group_of(name: str, draft: BudgetDraft) -> BudgetGroup:
         name=name,
         select=draft.select,
         watts=watts,
-        series=draft.series,
-        reboot_after_s=draft.reboot_after_s,
         priorities=draft.priorities,
-        measure=draft.measure,
-        reserve=draft.reserve,
+        **{field.name: getattr(draft, field.name) for field in fields(BudgetTerms)},
     )
 
 

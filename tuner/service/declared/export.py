@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from tuner.core import (
     BudgetGroup,
+    BudgetTerms,
     Device,
     Exploration,
     HourRow,
@@ -69,11 +70,8 @@ def _budget(group: BudgetGroup) -> str:
         "watts": series.constant,
         "rows": rows,
         "time_zone": series.time_zone,
-        "series": group.series,
-        "reboot_after_s": group.reboot_after_s,
         "priorities": group.priorities,
-        "measure": group.measure,
-        "reserve": group.reserve,
+        **{field.name: getattr(group, field.name) for field in fields(BudgetTerms)},
     }
     chosen = {n: v for n, v in values.items() if v not in (None, []) and v != getattr(usual, n)}
     table = {"name": group.name, "select": group.select, **chosen}

@@ -9,14 +9,13 @@ from typing import Annotated
 from pydantic import Field
 
 from tuner.core import (
-    RESERVE,
+    BudgetTerms,
     Device,
     Exploration,
     HourRow,
     MaintenanceWindow,
     Priority,
     Share,
-    Span,
     Terms,
     Value,
     Watts,
@@ -97,7 +96,7 @@ class GroupTable(Table, Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetTable(Table):
+class BudgetTable(Table, BudgetTerms):
     """Devices that share watts, with the keys of `budget set`: one of `watts`, `rows` and `series`."""
 
     name: Filled
@@ -105,11 +104,7 @@ class BudgetTable(Table):
     watts: Watts | None = None
     rows: tuple[HourRow, ...] = ()
     time_zone: str = "UTC"
-    series: str = ""
-    reboot_after_s: Span = 120.0
     priorities: dict[str, Priority] = field(default_factory=dict)
-    measure: bool = True
-    reserve: Share = RESERVE
 
     def draft(self) -> BudgetDraft:
         """Return the group as an operator's draft."""
