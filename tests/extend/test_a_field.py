@@ -18,6 +18,7 @@ from tuner.wire import StudyDraft
 
 OWNER = 'owner: Annotated[str, Described("The team to ask.", "TEAM")] = ""\n    '
 PACE = 'pace_s: Annotated[Span, Described("The pause before a trial.", "SECONDS")] = 3.0\n    '
+CALM = 'calm: Annotated[float, Described("The calm before a trial.")] = 0.0\n    '
 DOORS = """
 import io, json, sys
 from contextlib import redirect_stdout
@@ -38,37 +39,41 @@ def ran(*arguments):
     return out.getvalue()
 
 def both(study):
-    return study["owner"], study["terms"]["pace_s"]
+    return study["owner"], study["terms"]["pace_s"], study["exploration"]["calm"]
 
 seen = {}
 url = f"sqlite:///{sys.argv[1]}/tuner.sqlite"
 store = open_store(url)
 verbs = worlds.operations(store)
-body = {"devices": ["sim"], "policy": "scripted", "owner": "web", "terms": {"pace_s": 4}, "constraints": []}
+body = {"devices": ["sim"], "policy": "scripted", "constraints": [], "owner": "web"}
+body |= {"terms": {"pace_s": 4}, "exploration": {"calm": 2}}
 view = verbs.create(StudyDraft.model_validate_json(json.dumps(body)))
 seen["draft and view"] = both(json.loads(view.model_dump_json()))
 seen["database"] = both(json.loads(verbs.study(view.id).model_dump_json()))
 told = dict(facts(verbs.report(view.id)))
-seen["study show"] = told["owner"], float(told["pace"].removesuffix(" s"))
+seen["study show"] = told["owner"], float(told["pace"].removesuffix(" s")), float(told["calm"])
 file = FleetDraft(lines=tuple(verbs.export_fleet().text.splitlines()))
 alike = verbs.diff_fleet(file).changes[0].details
 seen["export, then diff"] = [len(alike), file.lines.count('owner = "web"')]
-changed = [line.replace('"web"', '"ops"').replace("4.0", "5.0") for line in file.lines]
-changed = FleetDraft(lines=tuple(changed))
+changed = "\\n".join(file.lines)
+for then, now in (('"web"', '"ops"'), ("4.0", "5.0"), ("2.0", "1.0")):
+    changed = changed.replace(then, now)
+changed = FleetDraft(lines=tuple(changed.splitlines()))
 seen["diff"] = [one for one in verbs.apply_fleet(changed).changes[-1].details if "→" in one]
 (view,) = (study for study in verbs.studies() if study.phase != "stopped")
-seen["file"] = view.owner, view.terms.pace_s
+seen["file"] = view.owner, view.terms.pace_s, view.exploration.calm
 verbs.stop(view.id, Change())
 site = Site(worlds.operations())
 browser = site.signed_in("operator", "ann")
 page = browser.get("/studies/new").text
 seen["form"] = ['name="owner"' in page, "The pause before a trial." in page]
-send(browser, "/studies/new", "/studies/new", device="sim", policy="scripted", owner="web", pace_s="4")
+form = {"device": "sim", "policy": "scripted", "owner": "web", "pace_s": "4", "calm": "2"}
+send(browser, "/studies/new", "/studies/new", **form)
 (made,) = site.verbs.studies()
-seen["form sent"] = made.owner, made.terms.pace_s
+seen["form sent"] = made.owner, made.terms.pace_s, made.exploration.calm
 store.close()
-options = "--device sim --policy sobol --no-constraint --objective latency_p99_ms --owner web --pace 4"
-seen["study create"] = both(json.loads(ran("study", "create", *options.split(), "--db", url, "--json")))
+options = "--device sim --policy sobol --no-constraint --owner web --pace 4 --calm 2 --json --db"
+seen["study create"] = both(json.loads(ran("study", "create", *options.split(), url)))
 helped = ran("study", "create", "--help")
 seen["help"] = ["--owner TEAM" in helped, "--pace SECONDS" in helped]
 
@@ -87,18 +92,20 @@ def test_a_field_is_described_in_one_file_and_seen_at_every_door(tmp_path: Path)
     copy = Checkout(tmp_path / "copy", "tuner")
     copy.insert("tuner/core/studies.py", 'seed: Annotated[int, Described("Same', OWNER)
     copy.insert("tuner/core/studies.py", "allow_estimated: Annotated[bool", PACE)
-    assert copy.changed == ["tuner/core/studies.py"] and not copy.added
+    copy.insert("tuner/core/exploration.py", "max_time_share: Annotated[Share", CALM)
+    assert copy.changed == ["tuner/core/exploration.py", "tuner/core/studies.py"]
+    assert not copy.added
     seen = json.loads(copy.python(DOORS, str(tmp_path)))
     assert seen == {
-        "draft and view": ["web", 4.0],
-        "database": ["web", 4.0],
-        "study show": ["web", 4.0],
+        "draft and view": ["web", 4.0, 2.0],
+        "database": ["web", 4.0, 2.0],
+        "study show": ["web", 4.0, 2.0],
         "export, then diff": [1, 1],
         "diff": ["owner: web → ops", "terms.pace_s: 4.0 → 5.0"],
-        "file": ["ops", 5.0],
+        "file": ["ops", 5.0, 1.0],
         "form": [True, True],
-        "form sent": ["web", 4.0],
-        "study create": ["web", 4.0],
+        "form sent": ["web", 4.0, 2.0],
+        "study create": ["web", 4.0, 2.0],
         "help": [True, True],
         "tune": ["web", True],
         "schema": [True, True],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 from pydantic import Field
 
@@ -13,9 +13,7 @@ from tuner.core import (
     Device,
     Exploration,
     HourRow,
-    MaintenanceWindow,
     Priority,
-    Share,
     Terms,
     Value,
     Watts,
@@ -24,20 +22,23 @@ from tuner.core import (
 from tuner.typed_toml import Filled, Table
 from tuner.wire import BudgetDraft
 
+if TYPE_CHECKING:
+    OmittableLimits = Table
+else:
+    OmittableLimits = make_dataclass(
+        "OmittableLimits",
+        [(n, k | None, None) for n, k in get_type_hints(Exploration, include_extras=True).items()],
+        bases=(Table,), frozen=True, slots=True, kw_only=True,
+    )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplorationTable(Table):
+class ExplorationTable(OmittableLimits):
     """When and how much studies may explore; omitted keys are those of the enclosing table.
 
     `fixed` are the knobs that stay at their default.
     """
 
-    windows: tuple[MaintenanceWindow, ...] | None = None
-    time_zone: str | None = None
-    frozen: str | None = None
-    max_time_share: Share | None = None
-    max_energy_share: Share | None = None
-    min_saving: Share | None = None
     fixed: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
