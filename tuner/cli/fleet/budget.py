@@ -192,7 +192,7 @@ def event(
     at: Annotated[str, typer.Option(metavar="TIME", help="When it begins. Default: now.")] = "",
     why: Why = "",
 ) -> Answer:
-    """Limit budgets for some time, as an event of the grid does; or end that before its time."""
+    """Limit budgets for some time, like an event of the power grid; or end such an event early."""
     if end:
         if len(end) != 2 or end[0] != "end" or any((hours, watts, share, group, at)):
             raise ConfigError(f"cannot read {' '.join(end)!r}", hint="write: budget event end ID")

@@ -164,7 +164,7 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
 
 @with_api()
 def forget(api: Api, device: DeviceId) -> Answer:
-    """Remove a device that will not return from the list; its studies and trials stay."""
+    """Remove a device from the list if it will not return; its studies and trials stay."""
     api.forget(device, Change(who=user_name()))
     done = f"device {device} is removed from the list; its studies and trials stay"
     return Answer({"forgotten": device}, done)

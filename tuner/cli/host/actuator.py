@@ -72,9 +72,9 @@ def restore(
 ) -> None:
     """Restore devices and end their trials and holds. Run as root; idempotent.
 
-    With DEVICE or --all a running actuator does it and ends pauses: another program's value stays and
-    becomes the original. If no actuator runs, use --all or no argument: it needs only the journal, even
-    with a broken actuator.toml.
+    With DEVICE or --all a running actuator restores them and ends pauses: the value of another program
+    stays and becomes the original. If no actuator runs, use --all or no argument: it needs only the
+    journal, even with a broken actuator.toml.
 
     --all --stay is the emergency stop: no setting is accepted, also after a reboot, until --all --lift.
 
