@@ -1,4 +1,4 @@
-"""Every text, list and mapping that comes over the wire has a bound, whatever its field."""
+"""Every text, list and mapping in a message has a bound, in every field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of tuner.toml that say who is told of events."""
+"""The tables of tuner.toml with the destinations of events."""
 
 from __future__ import annotations
 

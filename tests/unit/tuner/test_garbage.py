@@ -1,4 +1,4 @@
-"""What was loaded is left alone by the garbage collector, and nothing that comes later."""
+"""Objects loaded at the start are exempt from garbage collection; later ones are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other packages offer by entry points, beside what is built in."""
+"""The entry points of other packages beside the built-in names."""
 
 from __future__ import annotations
 

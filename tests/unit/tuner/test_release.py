@@ -1,4 +1,4 @@
-"""What is said of a release, and whose its packages are."""
+"""The reported release, commit, schema and protocol, and the checks of a release's version."""
 
 from __future__ import annotations
 

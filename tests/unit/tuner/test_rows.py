@@ -1,4 +1,4 @@
-"""What goes wrong with a row is that row's content, and an event once per state."""
+"""An error of a row becomes the content of that row, and an event at each change of its state."""
 
 from __future__ import annotations
 

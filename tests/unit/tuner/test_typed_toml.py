@@ -1,4 +1,4 @@
-"""What does not fit a file is told with its file, line and key."""
+"""A mistake in a file is refused with its file, line and key."""
 
 from __future__ import annotations
 

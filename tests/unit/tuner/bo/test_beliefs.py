@@ -1,4 +1,4 @@
-"""What the evidence of a study tells of settings, measured and not."""
+"""The predictions for measured and unmeasured settings from the evidence of a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried beside running trials: spread, and no riskier than if they told nothing."""
+"""Suggestions beside running trials: spread out, and no riskier than without those trials."""
 
 from __future__ import annotations
 

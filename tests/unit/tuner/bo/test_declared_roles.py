@@ -1,4 +1,4 @@
-"""What a knob does and what a metric means is what is declared of it; names are nobody's business."""
+"""The search uses the declared role of a knob and quantity of a metric, never their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What windows show is believed as far as they show it, and no further."""
+"""The predictions follow the windows within their errors, and no further."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said to be believed: slices through the best, what is refused and why, and nothing invented."""
+"""The explanation of a search: slices through the best setting, and refused settings with reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One decision at a time: what is measured next where one thing or another is believed."""
+"""One decision at a time: the next setting to measure under given predictions."""
 
 from __future__ import annotations
 

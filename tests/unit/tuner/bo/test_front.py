@@ -1,4 +1,4 @@
-"""What a suggestion for a front may not do to the tuner's machine."""
+"""Limits on the cost of a suggestion for a Pareto front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up server under M/D/1: what one load shows must tell of others, and of the plan."""
+"""A simulated M/D/1 server: windows at one load inform predictions at others, and the plan."""
 
 from __future__ import annotations
 

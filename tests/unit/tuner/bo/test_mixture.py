@@ -1,4 +1,4 @@
-"""The models agree with what was measured, as far as the noise allows, and know what they do not."""
+"""The models agree with the measurements within their noise, and are uncertain elsewhere."""
 
 from __future__ import annotations
 

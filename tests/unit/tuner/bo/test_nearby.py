@@ -1,4 +1,4 @@
-"""Spaces too large to enumerate: what is looked at of them."""
+"""The subset of settings that is examined in a space too large to enumerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row promises and risks agrees with what a great many draws show."""
+"""The predicted gain and risk of a row agree with those of many random draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws drawn at random keep what every law of physics keeps, whatever their constants."""
+"""Random laws have the properties of every law of physics, for all constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is believed before anything was measured."""
+"""The predictions before any measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be tried, what may be deployed, and what a trial takes."""
+"""The settings that may be tried or deployed, and the cost of a trial."""
 
 from __future__ import annotations
 

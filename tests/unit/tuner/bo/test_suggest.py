@@ -1,4 +1,4 @@
-"""What is tried, what is measured again, what is proposed, and when nothing more is."""
+"""Suggestions: new settings, repeated ones, the proposal, and the end of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verb answers, and the options that it is given."""
+"""The answer of a verb, and its output options."""
 
 from __future__ import annotations
 

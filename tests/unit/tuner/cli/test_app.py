@@ -1,4 +1,4 @@
-"""The entry point: what it loads, and how it says no."""
+"""The entry point: its imports and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell may complete, from an index, a tuner and a database."""
+"""Shell completions from an index, a tuner and a database."""
 
 from __future__ import annotations
 

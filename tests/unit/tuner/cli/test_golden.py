@@ -1,4 +1,4 @@
-"""What every command prints, compared with its golden file: its help, what it says, what it refuses."""
+"""The output of every command, compared with its golden file: help, results and refusals."""
 
 from __future__ import annotations
 

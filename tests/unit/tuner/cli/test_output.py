@@ -1,4 +1,4 @@
-"""JSON on stdout is strict JSON, whatever goes in."""
+"""JSON on stdout is strict JSON for every input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run remembers."""
+"""The stored state of a run."""
 
 from __future__ import annotations
 

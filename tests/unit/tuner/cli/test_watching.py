@@ -1,4 +1,4 @@
-"""A list that is watched is shown again at a change, and what goes wrong ends it."""
+"""A watched list is shown again after a change, and ends at an error."""
 
 from __future__ import annotations
 

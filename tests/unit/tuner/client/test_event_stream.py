@@ -1,4 +1,4 @@
-"""What comes over a stream that breaks, stalls and says things that are not ours."""
+"""A stream of events that breaks, stalls or has foreign content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is generated is as its source makes it."""
+"""Generated files are equal to the output of their generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baseline over time, and what rests on it of what was saved."""
+"""The baseline over time, and the part of a saving that rests on each of its measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group's watts over time: what is in force, since when, and what is known ahead."""
+"""A group's watts over time: those in force, their start, and announced ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a knob has an effect: what is read, what is refused, and which settings a space has then."""
+"""Conditions of knobs: valid ones, refused ones, and the settings of a space with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads: which may be compared, and what the trials show of each."""
+"""Loads: their comparison, and the results of trials at each."""
 
 from __future__ import annotations
 

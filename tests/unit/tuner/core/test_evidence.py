@@ -1,4 +1,4 @@
-"""What trials show: baseline, limits, candidates, the bill."""
+"""The evidence of trials: baseline, limits, candidates, the bill."""
 
 from __future__ import annotations
 

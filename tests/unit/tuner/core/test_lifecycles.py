@@ -1,4 +1,4 @@
-"""What trials, studies and plans may become, and what they may not."""
+"""The allowed and the forbidden transitions of trials, studies and plans."""
 
 from __future__ import annotations
 

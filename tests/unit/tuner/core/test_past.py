@@ -1,4 +1,4 @@
-"""What a decision may read."""
+"""The past of a study, as a decision reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a window can claim, and what it cannot."""
+"""Plausible and implausible numbers of a window."""
 
 from __future__ import annotations
 

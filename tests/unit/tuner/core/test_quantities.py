@@ -1,4 +1,4 @@
-"""What metrics mean, and what a standard one is called on a device."""
+"""The quantities of metrics, and the name of a standard metric on a device."""
 
 from __future__ import annotations
 

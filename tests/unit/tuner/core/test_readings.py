@@ -1,4 +1,4 @@
-"""What a window may show."""
+"""Invalid totals of a window are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a saving costs of the capacity, in words."""
+"""The cost of a saving in capacity and latency, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What knobs do: as measured, in parallel coordinates, and as a model predicts."""
+"""Charts of knobs: measured effects, parallel coordinates, and a model's predictions."""
 
 from __future__ import annotations
 

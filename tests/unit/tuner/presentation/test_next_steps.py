@@ -1,4 +1,4 @@
-"""A study's status, the reason for it, and what an operator can do."""
+"""A study's status, the reason for it, and the operator's next steps."""
 
 from __future__ import annotations
 

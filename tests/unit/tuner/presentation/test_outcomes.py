@@ -1,4 +1,4 @@
-"""Confirmed, applied now, and paying are three questions: each has one answer, whatever the phase."""
+"""In every phase, "confirmed", "applied now" and "paying" each have one answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is told of what is not as it seems: limits, silence, stops, and runs in vain."""
+"""Notes for operators: unmet limits, silent agents, stops, and runs without a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands say of a setting, in one line."""
+"""A setting as one line of text."""
 
 from __future__ import annotations
 

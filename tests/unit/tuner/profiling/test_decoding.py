@@ -1,4 +1,4 @@
-"""A running proxy over the stand-in for llama-server is profiled, and left as it was."""
+"""A running proxy in front of a fake llama-server is profiled, and left in its first state."""
 
 from __future__ import annotations
 

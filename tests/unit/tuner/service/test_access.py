@@ -1,4 +1,4 @@
-"""Who may do what at the tuner: the admin, operators, agents, and who is to become one."""
+"""Permissions at the tuner: of the admin, operators, agents, and an agent to be enrolled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of constraints did: kept, another setting, the same one, searching, ended."""
+"""The effect of changed constraints: same setting, another setting, a new search, or the end."""
 
 from __future__ import annotations
 

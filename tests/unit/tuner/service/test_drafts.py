@@ -1,4 +1,4 @@
-"""What an operator asks for, cut down to what is searched."""
+"""The study that follows from an operator's draft, with its restricted space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator changes, judged by all that was measured, and what the report makes of it."""
+"""An operator's changes, judged by all measurements, and their effect on the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a proposal: approved, rejected, or out of date."""
+"""The end of a proposal: approved, rejected, or out of date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fleet's page says of studies is worked out beside requests, and renewed when they change."""
+"""The summaries of studies on the fleet's page: computed in the background, renewed at changes."""
 
 from __future__ import annotations
 

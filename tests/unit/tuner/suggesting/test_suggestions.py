@@ -1,4 +1,4 @@
-"""Who decides for whom: one at a time for each study, nobody held up, nothing lost with a worker."""
+"""Suggestions in workers: one at a time per study, without blocking, none lost with a worker."""
 
 from __future__ import annotations
 

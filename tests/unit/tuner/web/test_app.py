@@ -1,4 +1,4 @@
-"""The pages over HTTP: who sees what, what forms do, and that no name is markup."""
+"""The pages over HTTP: permissions, forms, and no name is read as markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's page: what was applied, when and by whom, over the same time as latency and power."""
+"""A device's page: applied settings with time and author, beside latency and power over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparklines: what a device measured last, with its limit, without a script."""
+"""Sparklines without a script: a device's last measurements with the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study's page: status first, its trials sorted and filtered, and what would keep the capacity."""
+"""A study's page: status first, sorted and filtered trials, and settings that keep the capacity."""
 
 from __future__ import annotations
 

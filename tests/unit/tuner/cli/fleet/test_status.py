@@ -1,4 +1,4 @@
-"""What needs an operator, and the command for it; one device in full."""
+"""`jouletune status`: devices and studies that need an operator, with the command; one device in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet in a terminal: sums, what is wrong first, and as many devices as fit."""
+"""The fleet in a terminal: sums, problems first, and as many devices as fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine can measure and set: looked up under a root that tests can make."""
+"""The sensors and controls of a machine, found under a root that tests can make."""
 
 from __future__ import annotations
 

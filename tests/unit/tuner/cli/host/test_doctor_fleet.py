@@ -1,4 +1,4 @@
-"""What is said of the tuners of a fleet."""
+"""`jouletune doctor --fleet`: the lines about the tuners of a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuner serve`, `agent serve` and `agent revert`: what the options say goes over the file."""
+"""`tuner serve`, `agent serve` and `agent revert`: options override the file."""
 
 from __future__ import annotations
 

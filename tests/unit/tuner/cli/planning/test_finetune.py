@@ -1,4 +1,4 @@
-"""`jouletune finetune admit`: an answer by measured windows, and clear words where they tell nothing."""
+"""`jouletune finetune admit`: an answer by measured windows, or the reason if they do not suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tunes."""
+"""The jobs of a run by its flags."""
 
 from __future__ import annotations
 

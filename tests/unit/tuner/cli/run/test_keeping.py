@@ -1,4 +1,4 @@
-"""What the services are asked to keep, and what becomes of it when they do not confirm it."""
+"""A run's result is held by the installed services, if they confirm it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jouletune run --llm`: what it recognises, writes and refuses before anything is started."""
+"""`jouletune run --llm`: its detection, its file and its refusals before a process starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children live no longer than who started them, and their last words are heard."""
+"""Child processes end with their parent, and the last lines of their output are reported."""
 
 from __future__ import annotations
 

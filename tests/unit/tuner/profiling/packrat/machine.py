@@ -1,4 +1,4 @@
-"""A machine of two cores that takes as long as it is told to."""
+"""A simulated machine of two cores whose times a test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a profile: whatever is in the file, it is read in full or refused with the family's error."""
+"""Every profile is read in full, or refused with a TuningError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tuner tells the others of itself."""
+"""A tuner's report on itself for the other tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd's watchdog is told, when it is told nothing, and when the tuner is ready."""
+"""The messages to systemd's watchdog, their absence, and the readiness of the tuner."""
 
 from __future__ import annotations
 

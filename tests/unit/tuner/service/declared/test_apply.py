@@ -1,4 +1,4 @@
-"""A fleet file: what it changes, that it changes nothing twice, and what is refused with line and key."""
+"""A fleet file: its changes, no change at a second time, and refusals with line and key."""
 
 from __future__ import annotations
 

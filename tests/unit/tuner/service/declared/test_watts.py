@@ -1,4 +1,4 @@
-"""The budgets of a fleet file: what they change, in which order, and what is refused by line and key."""
+"""The budgets of a fleet file: their changes in order, and refusals with line and key."""
 
 from __future__ import annotations
 

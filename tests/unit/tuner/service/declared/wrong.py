@@ -1,4 +1,4 @@
-"""Fleet files that are wrong in one place each, and what is said of it: line and key."""
+"""Fleet files with one mistake each, and the line and key of its refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tuner over HTTP: tokens, refusals, and what agents and operators get."""
+"""The tuner over HTTP: tokens, refusals, and the answers to agents and operators."""
 
 from __future__ import annotations
 

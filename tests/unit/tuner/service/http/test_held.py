@@ -1,4 +1,4 @@
-"""What agents tell of holds: stored some at a time, each answered for itself."""
+"""Agents' reports on holds: stored in batches, each with its own answer."""
 
 from __future__ import annotations
 

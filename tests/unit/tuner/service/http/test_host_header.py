@@ -1,4 +1,4 @@
-"""What a Host header may say, over a real socket: frameworks differ in what they make of it."""
+"""The accepted Host headers, over a real socket: frameworks parse them differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may take of the tuner's door, on real sockets and with deadlines of half a second."""
+"""Limits on a caller's connections and requests, on real sockets with deadlines of 0.5 s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scrape is answered: who may ask, what it says, and what it costs."""
+"""The answer to a scrape: permissions, metrics and cost."""
 
 from __future__ import annotations
 

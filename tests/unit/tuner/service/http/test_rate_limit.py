@@ -1,4 +1,4 @@
-"""Who asks no more than allowed is never refused; who asks more is told when to come again."""
+"""A caller within the rate is never refused; one above it gets the time of its next attempt."""
 
 from __future__ import annotations
 

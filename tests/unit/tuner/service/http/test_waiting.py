@@ -1,4 +1,4 @@
-"""What an agent that waits is told: cheaply, and never anything but what is in force."""
+"""A long poll is answered at little cost, and only with the orders in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters in memory: what is added up, under which labels, and how many there can be."""
+"""Counters in memory: their sums, their labels, and their greatest number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A destination is told of each event once and in order, whatever fails meanwhile."""
+"""A destination gets each event once and in order, despite failures in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a webhook and a mail server really get, and what counts as taken."""
+"""The messages that a webhook and a mail server receive, and the accepted answers."""
 
 from __future__ import annotations
 
