@@ -187,4 +187,4 @@ def _edge(sample: Sample, name: str) -> float:
 
 def _name(line: str) -> str:
     """Return the metric's name at the beginning of a line."""
-    return line.split("{", 1)[0].split(" ", 1)[0]
+    return re.split(r"[{\s]", line, maxsplit=1)[0]

@@ -17,9 +17,10 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 MANAGER = re.compile(r"user@\d+\.service")
 """The control group of a user's systemd instance; the user's units are below it."""
-CONTAINER = re.compile(r"[0-9a-f]{64}")
-RUNTIMES = ("docker", "libpod", "lxc")
-"""The parent of a container's control group, unless systemd created the group."""
+CONTAINER = re.compile(r"[0-9a-f]{64}|job_\d+")
+"""The control group of a container, or of a job of Slurm, which has one for each step and task below it."""
+RUNTIMES = ("docker", "libpod", "lxc", "jobid")
+"""The parent of a container's or a PBS job's control group, unless systemd created the group."""
 HIERARCHIES = ("name=systemd", "memory", "pids", "devices", "")
 """The hierarchies in which container runtimes place a process: those of cgroup v1 by name, and v2 ("")."""
 LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")

@@ -238,6 +238,12 @@ def test_the_server_of_mps_is_nobodys_work(kernel: Kernel) -> None:
             "/system.slice/system-vllm.slice/vllm@1.service",
             "/system.slice/system-vllm.slice/vllm@1.service",
         ),
+        (
+            "/system.slice/slurmstepd.scope/job_7/step_0/user/task_1",
+            "/system.slice/slurmstepd.scope/job_7",
+        ),
+        ("/slurm/uid_1000/job_7/step_batch/task_0", "/slurm/uid_1000/job_7"),
+        ("/pbs_jobs.service/jobid/7.head", "/pbs_jobs.service/jobid/7.head"),
     ],
 )
 def test_a_login_or_the_whole_machine_is_no_service(path: str, service: str) -> None:

@@ -174,6 +174,12 @@ def test_a_gauge_beside_a_counter_of_its_name_is_the_gauge_alone() -> None:
     assert counter(samples, "queue", all_of) == 1836.0
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "  "])
+def test_a_counter_is_found_before_any_blank(blank: str) -> None:
+    samples = parse(f"# TYPE n_total counter\nn_total{blank}5\n", ["n"], "here")
+    assert counter(samples, "n", lambda labels: True) == 5.0
+
+
 def test_a_counter_beside_its_total_is_counted_once() -> None:
     samples = parse(BESIDE, ["sent"], "here")
     assert counter(samples, "sent", all_of) == 40.0
