@@ -1,4 +1,4 @@
-"""What a member of a power budget is asked, and how high its limit may be once that is answered."""
+"""Requests to a member of a power budget, and the highest limit that its answers allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent asks of the actuator, request by request."""
+"""An agent's requests to the actuator, one by one."""
 
 from __future__ import annotations
 

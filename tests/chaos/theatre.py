@@ -1,4 +1,4 @@
-"""One fake device, an actuator in a process of its own to be killed, and what must be true after."""
+"""One fake device, an actuator as a process that a test kills, and the conditions that hold afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the test workloads that are processes share: one connection that speaks JSON, and their start."""
+"""The common part of test workloads that are processes: one connection with JSON, and their start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test` on a fresh machine: what it lacks is skipped, with the way to have it."""
+"""`make test` on a fresh machine skips tests without their programs, and names the way to install these."""
 
 from __future__ import annotations
 

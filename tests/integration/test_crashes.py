@@ -1,4 +1,4 @@
-"""What is promised about crashes, with real processes and real kills."""
+"""The promises about crashes, with real processes and real kills."""
 
 from __future__ import annotations
 

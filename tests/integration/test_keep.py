@@ -1,4 +1,4 @@
-"""`jouletune run --keep`: what a run found is confirmed and held by services, or nothing is altered."""
+"""`jouletune run --keep`: services confirm and hold the run's result, or nothing is altered."""
 
 from __future__ import annotations
 

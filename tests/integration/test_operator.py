@@ -1,4 +1,4 @@
-"""What an operator is told of a fleet that runs for real, and what stops it."""
+"""An operator's view of a running fleet, and its stop."""
 
 from __future__ import annotations
 

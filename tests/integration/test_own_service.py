@@ -1,4 +1,4 @@
-"""One's own HTTP service, tuned by the page of examples alone; and what no file may say."""
+"""A user's own HTTP service, tuned by the page of examples alone; and refused entries of its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuner that others than this machine can reach: what it answers to, and what it warns of."""
+"""A tuner that other machines can reach: its answers and its warnings."""
 
 from __future__ import annotations
 

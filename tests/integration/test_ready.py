@@ -1,4 +1,4 @@
-"""A tuner that ends when it is told to, and one whose disk takes nothing: not ready until it does."""
+"""A tuner that ends on a signal, and one that is not ready while its disk refuses writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised of several tuners on one PostgreSQL, with real processes and real kills."""
+"""The promises about several tuners on one PostgreSQL, with real processes and real kills."""
 
 from __future__ import annotations
 

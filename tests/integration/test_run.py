@@ -1,4 +1,4 @@
-"""`jouletune run` for real: one tuner and one agent as processes, and whatever may go wrong."""
+"""`jouletune run` with one tuner and one agent as processes, and its failures."""
 
 from __future__ import annotations
 

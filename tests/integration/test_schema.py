@@ -1,4 +1,4 @@
-"""Whatever is asked with whatever token, the tuner answers as its own documentation says, and never 5xx."""
+"""The tuner answers every request with every token as its own documentation says, and never 5xx."""
 
 from __future__ import annotations
 

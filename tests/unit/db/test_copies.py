@@ -1,4 +1,4 @@
-"""Before a file is migrated it is copied: an older release cannot read what a newer one has migrated."""
+"""A file is copied before its migration: an older release cannot read it afterwards."""
 
 from __future__ import annotations
 

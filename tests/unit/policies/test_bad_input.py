@@ -1,4 +1,4 @@
-"""Whatever a study brings, the policy has an answer with a reason, and in bounded time."""
+"""For every study a policy answers with a reason, and in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study asks for is heeded by its policy, or refused by name when the study is made."""
+"""A policy supports each part of a study, or refuses it by name when the study is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A space of a million settings is no trouble, whatever the policy."""
+"""Every policy handles a space of a million settings."""
 
 from __future__ import annotations
 

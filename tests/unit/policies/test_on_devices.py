@@ -1,4 +1,4 @@
-"""What the policies achieve on devices whose true values are known, step by step as the loop goes."""
+"""The savings of the policies on devices with known true values, with the loop's own steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies keep the contract, and each is what its name says."""
+"""The policies keep the contract, and each does the work of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a power budget: never above its current cap, at its floor whatever ends."""
+"""A member of a power budget: never above its current cap, and at its floor after every end."""
 
 from __future__ import annotations
 

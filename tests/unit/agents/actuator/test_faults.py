@@ -1,4 +1,4 @@
-"""What goes wrong on one device: it goes back, and nothing else ends."""
+"""A fault on one device restores that device, and affects no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the actuator knows of devices that it changed: on the disk, after a crash, of missing ones."""
+"""The actuator's journal of changed devices: on the disk, after a crash, for missing devices."""
 
 from __future__ import annotations
 

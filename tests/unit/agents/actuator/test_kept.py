@@ -1,4 +1,4 @@
-"""What the root process keeps to over restarts: missing devices, late writes, an emergency stop."""
+"""Properties of the root process across restarts: missing devices, late writes, the emergency stop."""
 
 from __future__ import annotations
 

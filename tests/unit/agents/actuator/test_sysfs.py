@@ -1,4 +1,4 @@
-"""Knobs that are files: what is read, written and refused, in plain folders."""
+"""Knobs that are files: reads, writes and refusals, in plain folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders to an agent, and what it answers them with."""
+"""Orders to an agent, and its answers."""
 
 from __future__ import annotations
 

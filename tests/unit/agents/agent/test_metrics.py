@@ -1,4 +1,4 @@
-"""What an agent tells Prometheus: as its loop knows it, without a touch of the device."""
+"""An agent's metrics for Prometheus: from its loop, without access to the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A federation's session with a tuner that answers as it is told."""
+"""A federation's session with a tuner whose answers a test scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine's report: what it takes along, and what it leaves out."""
+"""A machine's report: its contents, and the data that it leaves out."""
 
 from __future__ import annotations
 

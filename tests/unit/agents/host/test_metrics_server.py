@@ -1,4 +1,4 @@
-"""Figures served on a host: to whom, and what a bad caller can do."""
+"""Metrics served on a host: permitted callers, and the effect of a bad caller."""
 
 from __future__ import annotations
 

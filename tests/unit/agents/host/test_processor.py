@@ -1,4 +1,4 @@
-"""What the kernel tells of processors: parsed whole, or refused."""
+"""The kernel's files on processors: parsed whole, or refused."""
 
 from __future__ import annotations
 

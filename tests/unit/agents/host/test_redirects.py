@@ -1,4 +1,4 @@
-"""A program that redirects what is read of it: followed within its host, else named with the target."""
+"""A redirect of a program is followed within its host; else the error names its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service's processes: what they use, when they were started, and a signal that reaches no other."""
+"""A service's processes: their CPU time, their start, and a signal that reaches no other process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How our own servers listen, say that they are ready, and end."""
+"""The start, the readiness and the end of our own servers."""
 
 from __future__ import annotations
 

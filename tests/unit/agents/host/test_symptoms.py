@@ -1,4 +1,4 @@
-"""The daemons that set what we set."""
+"""The daemons that set the same knobs as jouletune."""
 
 from __future__ import annotations
 

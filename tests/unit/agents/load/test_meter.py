@@ -1,4 +1,4 @@
-"""Any service under our load: what its callers see, and what it counts itself."""
+"""A service under our load: the results of the callers, and the service's own counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that tells its own histogram: any of them, not only Ray's."""
+"""A service with its own histogram: any service, not only Ray."""
 
 from __future__ import annotations
 

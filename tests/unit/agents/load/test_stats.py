@@ -1,4 +1,4 @@
-"""What a load's tally shows."""
+"""The statistics of a load."""
 
 from __future__ import annotations
 

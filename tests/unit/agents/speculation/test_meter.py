@@ -1,4 +1,4 @@
-"""What a window shows of speculation."""
+"""The metrics of speculation in a window."""
 
 from __future__ import annotations
 

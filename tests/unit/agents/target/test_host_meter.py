@@ -1,4 +1,4 @@
-"""Windows over a host: what slowed it, and clocks that do not keep to the ceilings that we set."""
+"""Windows over a host: throttling, and clocks above the ceilings that we set."""
 
 from __future__ import annotations
 

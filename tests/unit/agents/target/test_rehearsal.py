@@ -1,4 +1,4 @@
-"""Trying a workload once: what works is told, what does not by its reason, and all goes back."""
+"""One rehearsal of a workload reports each success and each failure with its reason, and restores all."""
 
 from __future__ import annotations
 

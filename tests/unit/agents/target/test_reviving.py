@@ -1,4 +1,4 @@
-"""A server that the agent started: whatever is asked of it starts it again first, and closing ends it."""
+"""A server that the agent started: a request restarts it first if it ended; closing ends it."""
 
 from __future__ import annotations
 

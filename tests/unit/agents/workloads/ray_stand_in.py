@@ -1,4 +1,4 @@
-"""A stand-in for Ray's dashboard, metrics and HTTP proxy, in the shapes recorded from Ray 2.60."""
+"""A fake of Ray's dashboard, metrics and HTTP proxy, in the forms recorded from Ray 2.60."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small server that speaks the workload contract, and breaks it where a test says so."""
+"""A small server that follows the workload contract, or breaks it on a test's request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a database is said, with the next step."""
+"""Each fault of a database is reported with the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is old is deleted as was told, and nothing else."""
+"""A prune lists old rows first, then deletes these and no others."""
 
 from __future__ import annotations
 

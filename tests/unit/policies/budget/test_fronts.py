@@ -1,4 +1,4 @@
-"""A front of power against throughput from trials: only what was measured, and only where it varies."""
+"""A front of power against throughput from trials: only measured points, and only of knobs that varied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caps in order: whatever dies, falls silent or answers late, no more is in force than the budget."""
+"""Caps in order: after every death, silence or late answer their sum stays within the budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up federation: what a round brings and takes is known, and so is what it should be set to."""
+"""A simulated federation with known gains, known costs and known best settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all of them promise: pure, replayable, and a clear word for what is no federation."""
+"""Promises of all these policies: pure, replayable, and a clear refusal of other spaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packing is exact: it equals brute force on small tables with holes, whatever is asked."""
+"""The packing is exact: it equals brute force on small tables with holes, for every question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounds rule out of a profile, and what several instances side by side teach."""
+"""Bounds rule out points of a profile; several instances side by side inform the rest."""
 
 from __future__ import annotations
 

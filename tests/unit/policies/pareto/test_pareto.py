@@ -1,4 +1,4 @@
-"""The front of two objectives: what is refused, what is tried, and what is proposed in the end."""
+"""The front of two objectives: refusals, trials, and the proposal at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy suggests of its own, beside what the optimiser believes."""
+"""The policy's own suggestions, apart from the optimiser's predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines whose true costs are known: what a study sees of them, and what the best table is."""
+"""Engines with known costs, the windows that a study gets from them, and their best table."""
 
 from __future__ import annotations
 

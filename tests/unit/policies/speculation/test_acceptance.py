@@ -1,4 +1,4 @@
-"""What is accepted at each length, from shares by position or from a mean alone."""
+"""The accepted tokens at each length, from shares by position or from a mean alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings are a choice: by the roles of knobs, whatever they are called."""
+"""The settings that are choices: by the roles of knobs, independent of their names."""
 
 from __future__ import annotations
 

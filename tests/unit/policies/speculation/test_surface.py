@@ -1,4 +1,4 @@
-"""The model: what it was told it keeps, what it was not told it doubts."""
+"""The model reproduces measured cells, and is uncertain elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What windows tell the model."""
+"""The conversion of windows to the model's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's CPU: parsing what the kernel tells, counters that wrap, and what cannot be read."""
+"""The host's CPU: the kernel's files, counters that wrap, and unreadable files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of CPUs, on mounted servers."""
+"""The doctor's findings on CPUs, on mounted servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CPU's energy: which counters add up, wraps, late readings, and what is no whole."""
+"""A CPU's energy: counters that are summed, wraps, late readings, and incomplete counters."""
 
 from __future__ import annotations
 

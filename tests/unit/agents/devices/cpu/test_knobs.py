@@ -1,4 +1,4 @@
-"""What root writes to CPUs, on mounted servers whose files refuse and clamp as the kernel's do."""
+"""Root's writes to CPUs, on mounted servers whose files refuse and clamp as the kernel's do."""
 
 from __future__ import annotations
 

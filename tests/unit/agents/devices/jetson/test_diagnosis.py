@@ -1,4 +1,4 @@
-"""What the doctor says of Jetson boards, mounted."""
+"""The doctor's findings on mounted Jetson boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jetson-stats, asked in a process of its own: through a stand-in for its client, and without it."""
+"""jetson-stats in its own process: with a fake of its client, and without a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What root writes to Jetson boards, mounted with limits that refuse and a memory clock that rounds."""
+"""Root's writes to Jetson boards, mounted with limits that refuse and a memory clock that rounds."""
 
 from __future__ import annotations
 

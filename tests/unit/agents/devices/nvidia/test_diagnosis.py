@@ -1,4 +1,4 @@
-"""What the doctor says of NVIDIA GPUs, over the fake NVML."""
+"""The doctor's findings on NVIDIA GPUs, over the fake NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What root writes to an NVIDIA GPU, over the fake NVML: values, refusals, restarts."""
+"""Root's writes to an NVIDIA GPU, over the fake NVML: values, refusals, restarts."""
 
 from __future__ import annotations
 

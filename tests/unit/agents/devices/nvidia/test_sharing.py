@@ -1,4 +1,4 @@
-"""Who shares a GPU's joules, over the fake NVML."""
+"""The users of a GPU's joules, over the fake NVML."""
 
 from __future__ import annotations
 

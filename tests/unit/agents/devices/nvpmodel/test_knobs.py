@@ -1,4 +1,4 @@
-"""Power modes, set through a stand-in for NVIDIA's program that keeps its mode in a file."""
+"""Power modes, set through a fake of NVIDIA's program that keeps its mode in a file."""
 
 from __future__ import annotations
 

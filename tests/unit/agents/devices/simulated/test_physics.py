@@ -1,4 +1,4 @@
-"""Properties of the physics, whatever the numbers."""
+"""Properties of the physics for all numbers."""
 
 from __future__ import annotations
 

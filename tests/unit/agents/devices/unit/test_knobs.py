@@ -1,4 +1,4 @@
-"""Flags of a service, set through a stand-in of systemd whose state is in files."""
+"""Flags of a service, set through a fake of systemd whose state is in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that is run to its end: what its runs show, and that none of them outlives a window."""
+"""A program that is run to its end: its metrics, and no run outlives a window."""
 
 from __future__ import annotations
 

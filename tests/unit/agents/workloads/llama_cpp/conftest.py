@@ -1,4 +1,4 @@
-"""Proxies over the stand-in, in both of the ways in which a length is set."""
+"""Proxies in front of the fake server, with both ways of setting a length."""
 
 from __future__ import annotations
 

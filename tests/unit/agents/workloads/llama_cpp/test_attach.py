@@ -1,4 +1,4 @@
-"""The adapter over a proxy over the stand-in."""
+"""The adapter of a proxy in front of the fake server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start options, by what a build says it understands."""
+"""Start options by the help text of a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What llama-server tells of its decoding."""
+"""llama-server's own metrics of its decoding."""
 
 from __future__ import annotations
 

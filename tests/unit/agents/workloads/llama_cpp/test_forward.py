@@ -1,4 +1,4 @@
-"""What the proxy changes in a request: its draft length, and nothing else."""
+"""The proxy changes the draft length of a request, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy as its callers see it, over the stand-in, in both ways of setting a length."""
+"""The proxy from its callers' side, in front of the fake server, with both ways of setting a length."""
 
 from __future__ import annotations
 
