@@ -10,6 +10,7 @@ from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.signal_level import SignalLevel, SwitchingCost
+from agents.holding.waiting_queue import WaitingQueue
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
 from tuner.core import (
@@ -39,7 +40,8 @@ LOADS_S = 0.5
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan for a signal that is only measured."""
-INSIDE = (("requests_in_system",), ("waiting", "decoding_requests"))
+WAITING = "waiting"
+INSIDE = (("requests_in_system",), (WAITING, "decoding_requests"))
 """Signals whose sum is the number of requests in a service: the first of these that are all reported."""
 QUEUE_FACTOR = 6.0
 """A load above this multiple of the row's is a growing queue rather than a burst."""
@@ -55,7 +57,8 @@ class PlanRunner:
     waiting request loses time, so a longer queue brings the change earlier. A signal that can be
     waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
     workload the plan is not followed, because a part of the load is then our own. An eager plan changes
-    upward immediately, at any cost, and downward once the queue of a rise is served (`Backlog`).
+    upward immediately, at any cost, and downward once the queue of a rise is served (`Backlog`). While
+    unusually many requests wait (`WaitingQueue`) it holds its highest row.
 
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
@@ -76,6 +79,8 @@ class PlanRunner:
         self._loads_at = -math.inf
         self._cost = SwitchingCost()
         self._backlog = Backlog()
+        self._queue = WaitingQueue()
+        self._escaped = False
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
 
@@ -102,7 +107,9 @@ class PlanRunner:
     def tick_s(self) -> float:
         """Seconds until the next look."""
         if self._too_many() is None:
-            return TICK_S
+            hold = self._holder.current
+            queued = hold is not None and hold.order.plan.eager and WAITING in self._loads
+            return LOADS_S if queued else TICK_S
         return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else POLLED_TICK_S
 
     def tick(self) -> None:
@@ -112,6 +119,7 @@ class PlanRunner:
         """
         hold = self._holder.current
         self._look_at_loads("" if hold is None else hold.order.plan.by)
+        self._look_at_queue(hold)
         if hold is None:
             return
         if self._holder.is_lent:
@@ -151,6 +159,15 @@ class PlanRunner:
                 if self._unread.get(name) != str(error):
                     self._unread[name] = str(error)
                     log.error("event=signal_not_read signal=%s why=%r", name, str(error))
+
+    def _look_at_queue(self, hold: Hold | None) -> None:
+        """See how many requests wait, unless a trial has the workload."""
+        waiting, inside = self._loads.get(WAITING), self._inside(present=True)
+        if waiting is None or waiting.smoothed is None or self._holder.is_aside:
+            return
+        rests = hold is None or setting_key(hold.setting) == setting_key(hold.order.baseline)
+        at = self._clock.monotonic()
+        self._queue.see(at, waiting.present, inside or waiting.present, baseline=rests)
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
         self._cost.settle()
@@ -221,6 +238,8 @@ class PlanRunner:
         if level.row is None:
             return
         plan, too_many = level.plan, self._too_many()
+        if plan.eager and self._escape(hold, level.row):
+            return
         if too_many is not None and level.present >= too_many:
             row = plan.row({plan.by: level.present}, hold.row)
             weight = level.latest / plan.rows[hold.row].below
@@ -239,9 +258,24 @@ class PlanRunner:
             if too_many is not None:
                 level.rise()
 
-    def _inside(self) -> float | None:
+    def _escape(self, hold: Hold, row: int) -> bool:
+        """Hold the highest row while a queue is long, then `row`; return whether this decided the row."""
+        if self._queue.long:
+            row = len(hold.order.plan.rows) - 1
+        elif not self._escaped:
+            return False
+        self._escaped = self._queue.long
+        self._cost.settle()
+        if row != hold.row:
+            self._move(hold, row)
+        return True
+
+    def _inside(self, *, present: bool = False) -> float | None:
         """Return the number of requests in the service; None if no signal reports it."""
-        levels = {name: level.smoothed for name, level in self._loads.items()}
+        levels = {
+            name: level.present if present and level.smoothed is not None else level.smoothed
+            for name, level in self._loads.items()
+        }
         for names in INSIDE:
             values = [v for name in names if (v := levels.get(name)) is not None]
             if len(values) == len(names):
@@ -276,7 +310,7 @@ class PlanRunner:
     def _pause(self) -> None:
         if self._level is not None:
             self._level.pause()
-        self._backlog = Backlog()
+        self._backlog, self._escaped = Backlog(), False
         self._cost.settle()
 
     def _cost_s(self, hold: Hold, row: int) -> float:

@@ -586,3 +586,52 @@ def test_a_lower_row_waits_until_the_queue_of_a_spike_is_served(
         scene.pass_s(seconds)
         assert scene.rig.setting == setting, f"at {rate} requests/s and {inside} in the service"
     assert scene.runner.context["arrival_rate_per_s"] > 2.1, "the rate of a minute is reported"
+
+
+def queued(folder: Path, monkeypatch: pytest.MonkeyPatch, *, eager: bool = True) -> TwoSignals:
+    """Return a scene that holds its lower row, of a plan by the rate; the requests that wait are read."""
+    scene = TwoSignals(folder)
+    monkeypatch.setattr(scene.work, "signal", Signal("arrival_rate_per_s", "1/s"))
+    monkeypatch.setattr(scene.waiting, "signal", Signal("waiting"))
+    rows = (Row(4.0, HELD, at=3.9), Row(math.inf, BUSY))
+    scene.holder.take(order(plan=Plan(rows, "arrival_rate_per_s", eager=eager)))
+    scene.work.depth = 2.0
+    scene.pass_s(60)
+    assert scene.rig.setting == HELD
+    return scene
+
+
+def test_while_requests_wait_an_eager_plan_holds_its_highest_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = queued(tmp_path, monkeypatch)
+    scene.waiting.depth = 30.0
+    scene.pass_s(2)
+    assert scene.rig.setting == BUSY
+    scene.pass_s(20)
+    assert scene.rig.setting == BUSY
+    scene.waiting.depth = 0.0
+    scene.pass_s(2)
+    assert scene.rig.setting == HELD
+
+
+def test_a_plan_that_waits_for_changes_to_pay_does_not_mind_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = queued(tmp_path, monkeypatch, eager=False)
+    scene.waiting.depth = 30.0
+    scene.pass_s(20)
+    assert scene.rig.setting == HELD
+
+
+def test_a_change_that_a_queue_asks_for_and_the_device_refuses_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = queued(tmp_path, monkeypatch)
+    scene.rig.work.refuse = lambda s: refused("not yet")
+    scene.waiting.depth = 30.0
+    scene.pass_s(3)
+    assert scene.holder.current is not None and scene.holder.current.row == 0
+    scene.rig.work.refuse = lambda s: None
+    scene.pass_s(2)
+    assert scene.rig.setting == BUSY
