@@ -83,6 +83,7 @@ class Task:
     least_windows: int = LEAST_WINDOWS
     searched: int = SEARCHED
     least_seeds: int = LEAST_SEEDS
+    share: int | None = None
 
 
 def of_trace(
@@ -149,7 +150,7 @@ class Cell:
     def score(self, runs: Sequence[Played]) -> Score:
         """Return joules, and by how much too often a limit is broken."""
         return Score(
-            _energy(runs),
+            energy(runs),
             excess(ratios(runs, self.limits), *self.floor) + sum(r.unanswered for r in runs),
         )
 
@@ -173,6 +174,13 @@ def judge(
     task: Task, open_server: Opener, kept: KeptRuns, share: int | None = None
 ) -> list[CellRow]:
     """Return a row for each slack."""
+    fixed: dict[int, list[Played]] = {}
+    cells = opened(task, open_server, kept, share)
+    return [_row(cell, slack, fixed) for cell, slack in zip(cells, task.slacks, strict=True)]
+
+
+def opened(task: Task, open_server: Opener, kept: KeptRuns, share: int | None = None) -> list[Cell]:
+    """Return a cell for each slack, with its limits and without runs."""
     share = share or share_of(open_server, task.tuning, task.tuned_s)
     due = sum(WARM_S <= r.arrival_s < task.until_s for r in task.judged) / share / WINDOW
     turns = max(1, math.ceil(LEAST_EACH / max(due, 0.01)))
@@ -182,24 +190,28 @@ def judge(
     unlimited = Cell(task, open_server, share, Limits(1.0, 1.0), seeds, searching, kept, turns)
     tails = [w for seed in seeds for w in unlimited.tuned(Fixed(), seed).windows]
     usual = [quantile([w[k] for w in tails], KEPT_BY_DEFAULT) for k in (2, 3)]
-    fixed: dict[int, list[Played]] = {}
-    rows = []
-    for slack in task.slacks:
-        limits = Limits(slack * usual[0], slack * usual[1])
-        cell = replace(unlimited, limits=limits, runs={})
-        rows.append(_row(cell, slack, fixed))
-    return rows
+    return [
+        replace(unlimited, limits=Limits(slack * usual[0], slack * usual[1]), runs={})
+        for slack in task.slacks
+    ]
+
+
+def hindsight(cell: Cell, fixed: dict[int, list[Played]]) -> int:
+    """Play the default, the best single setting and the per-load oracle; return the single's place."""
+    settings = clocks(cell.open_server([], 0))
+    default = cell.judged(lambda _: Fixed(), cell.seeds, DEFAULT)
+    known = ratios(default, cell.limits)
+    cell.floor = (max(MOST_ABOVE, above(known)), max(MOST_OVER, max(known, default=1.0)))
+    cell.runs[DEFAULT] = default
+    single, cell.runs[SINGLE] = _single(cell, settings, fixed)
+    cell.runs[ORACLE] = _foreseen(cell, rate_now, single, len(settings))
+    return single
 
 
 def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
     settings = clocks(cell.open_server([], 0))
-    default = cell.judged(lambda _: Fixed(), cell.seeds, DEFAULT)
-    known = ratios(default, cell.limits)
-    cell.floor = (max(MOST_ABOVE, _above(known)), max(MOST_OVER, max(known, default=1.0)))
-    cell.runs[DEFAULT] = default
-    single, cell.runs[SINGLE] = _single(cell, settings, fixed)
-    for name, foresight in ((ORACLE, rate_now), ("clairvoyant oracle", work_ahead)):
-        cell.runs[name] = _foreseen(cell, foresight, single, len(settings))
+    single = hindsight(cell, fixed)
+    cell.runs["clairvoyant oracle"] = _foreseen(cell, work_ahead, single, len(settings))
     cell.runs["ondemand"] = cell.judged(lambda _: Ondemand(), cell.seeds, "ondemand")
     gains = _gains(cell)
     cell.runs["PI on slack"] = cell.judged(
@@ -251,12 +263,12 @@ def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> lis
     while cell.score(runs).excess > 0.0 and min(table) < places - 1:
         table = tuple(min(places - 1, place + 1) for place in table)
         runs = played(table, cell.seeds)
-    if not cell.score(runs).better(Score(_energy(cell.runs[SINGLE]), 0.0)):
+    if not cell.score(runs).better(Score(energy(cell.runs[SINGLE]), 0.0)):
         runs = played((single,) * len(table), cell.seeds)
     return runs
 
 
-def _energy(runs: Sequence[Played]) -> float:
+def energy(runs: Sequence[Played]) -> float:
     return fmean(r.energy_j for r in runs)
 
 
@@ -297,8 +309,8 @@ def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) 
         seeds=len(cell.seeds),
         windows=len(ratios(single, cell.limits)),
         single_mhz=single_mhz,
-        possible=way / _energy(single),
-        possible_stderr=stdev(ways) / len(ways) ** 0.5 / _energy(single),
+        possible=way / energy(single),
+        possible_stderr=stdev(ways) / len(ways) ** 0.5 / energy(single),
         plan=tuple(
             PlanRow(below=row.below, clock_mhz=float(next(iter(row.setting.values()))))
             for row in tuned.plan.rows
@@ -313,29 +325,29 @@ def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) 
 
 def _arm(cell: Cell, name: str, way: float) -> ArmRow:
     runs, single = cell.runs[name], cell.runs[SINGLE]
-    default = _energy(cell.runs[DEFAULT])
+    default = energy(cell.runs[DEFAULT])
     gains = [s.energy_j - r.energy_j for s, r in zip(single, runs, strict=True)]
-    told = way >= LEAST_WAY * _energy(single)
+    told = way >= LEAST_WAY * energy(single)
     seen = ratios(runs, cell.limits)
-    above, worst = _above(seen), max(seen, default=0.0)
+    share, worst = above(seen), max(seen, default=0.0)
     lost = sum(r.unanswered for r in runs)
     return ArmRow(
         arm=name,
         watts=fmean(r.watts for r in runs),
-        saving=1.0 - _energy(runs) / default,
+        saving=1.0 - energy(runs) / default,
         captured=fmean(gains) / way if told else None,
         captured_stderr=stdev(gains) / len(gains) ** 0.5 / way if told else None,
-        above=above,
+        above=share,
         above_in_spikes=_in_spikes(cell, runs),
         worst=worst,
-        keeps=above <= cell.floor[0] and worst <= cell.floor[1] and not lost,
+        keeps=share <= cell.floor[0] and worst <= cell.floor[1] and not lost,
         unanswered=lost,
     )
 
 
 def _in_spikes(cell: Cell, runs: Sequence[Played]) -> float:
     """Return the share of the windows with a spike in them that are above a limit."""
-    return _above([
+    return above([
         ratio
         for run in runs
         for begin, end, ratio in run.ratios(cell.limits)
@@ -343,19 +355,19 @@ def _in_spikes(cell: Cell, runs: Sequence[Played]) -> float:
     ])  # fmt: skip
 
 
-def _above(seen: Sequence[float]) -> float:
+def above(seen: Sequence[float]) -> float:
     """Return the share of windows that are above a limit."""
     return sum(ratio > 1.0 for ratio in seen) / max(1, len(seen))
 
 
 def _pair(cell: Cell, name: str) -> Pair:
     ours, rival = cell.runs[OURS], cell.runs[name]
-    unit = _energy(cell.runs[SINGLE])
+    unit = energy(cell.runs[SINGLE])
     apart = [(r.energy_j - o.energy_j) / unit for o, r in zip(ours, rival, strict=True)]
-    above = [_above(ratios(runs, cell.limits)) for runs in (ours, rival)]
+    often = [above(ratios(runs, cell.limits)) for runs in (ours, rival)]
     return Pair(
         rival=name,
         difference=fmean(apart),
         difference_stderr=stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0,
-        keeps_as_often=above[1] <= max(cell.floor[0], above[0]),
+        keeps_as_often=often[1] <= max(cell.floor[0], often[0]),
     )

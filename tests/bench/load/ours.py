@@ -142,10 +142,12 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
     return tune_on(server, kept, seed, pace)
 
 
-def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULATED) -> Tuned:
-    """Run one study on a server, and return the plan that it held last."""
+def tune_on(
+    server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULATED, by: str = BY
+) -> Tuned:
+    """Run one study on a server, and return the plan that it held last; without `by` of one setting."""
     target = Target((attach(server, "server", "simulated"),))
-    study = _study(target, kept, seed, pace)
+    study = _study(target, kept, seed, pace, by)
     bench = Measurer(
         target=target,
         host_clock=server,
@@ -170,7 +172,7 @@ def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULA
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
             target.apply(study.baseline)
-        elif study.phase is Phase.HOLDING and (why := growth.why(past)):
+        elif by and study.phase is Phase.HOLDING and (why := growth.why(past)):
             study = replace(study.moved(Phase.TUNING), phase_since=len(trials) + 1, reason=why)
             changed_s = server.monotonic()
         else:
@@ -191,7 +193,7 @@ def _turns(requests: Sequence[Request]) -> int:
     return int(1.5 * TUNED_S / max(1.0, requests[-1].arrival_s)) + 1
 
 
-def _study(target: Target, kept: Limits, seed: int, pace: Pace) -> Study:
+def _study(target: Target, kept: Limits, seed: int, pace: Pace, by: str = BY) -> Study:
     return Study(
         id="load",
         devices=(target.name,),
@@ -210,7 +212,7 @@ def _study(target: Target, kept: Limits, seed: int, pace: Pace) -> Study:
             trials=pace.trials,
             window_s=pace.window_s,
             max_window_s=pace.max_window_s,
-            plan_by=BY,
+            plan_by=by,
         ),
         created_at=NOW,
     )
