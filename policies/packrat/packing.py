@@ -287,7 +287,7 @@ def _check(task: _Task) -> None:
 
 
 def _may_fit(task: _Task) -> bool:
-    """Return whether the most possible instances of the largest batch hold the whole batch."""
+    """Return False if even the most instances, each with the largest batch, cannot hold the whole batch."""
     most = task.most * task.profile.batches[-1]
     return task.aim is Aim.THROUGHPUT or task.batch <= most
 

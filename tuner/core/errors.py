@@ -56,7 +56,7 @@ class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
 
 
 class TooLarge(InvalidInput, code="too_large"):
-    """A request has more bytes than it may have. Send less; the same again is refused again."""
+    """A request has too many bytes. Send fewer; do not repeat the same request."""
 
 
 class MetricUnavailable(InvalidInput, code="metric_unavailable"):
@@ -68,7 +68,7 @@ class IllegalTransition(Conflict, code="illegal_transition"):
 
 
 class StaleToken(Conflict, code="stale_token"):
-    """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
+    """A newer attempt owns this trial. Stop it, and request the next assignment."""
 
 
 class StaleRevision(Conflict, code="stale_revision"):
@@ -84,7 +84,7 @@ class Forbidden(Unauthorised, code="forbidden"):
 
 
 class RateLimited(TuningError, code="rate_limited"):
-    """Too many requests came with this token, or from this address. Wait `again_s`, then continue."""
+    """Too many requests with this token or from this address. Wait `again_s` seconds, then continue."""
 
     def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
         """Name the caller that sent too many requests in `message`, and the seconds until the next one."""
@@ -93,10 +93,10 @@ class RateLimited(TuningError, code="rate_limited"):
 
 
 class Busy(TuningError, code="busy"):
-    """The tuner has more to do than it can. Wait `again_s`, then ask again."""
+    """The tuner is overloaded. Wait `again_s` seconds, then send the request again."""
 
     def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
-        """Name the overload in `message`, and give the seconds after which to ask again in `again_s`."""
+        """Name the overload in `message`; `again_s` are the seconds until the next attempt."""
         super().__init__(message, hint=hint)
         self.again_s = again_s
 
@@ -113,7 +113,7 @@ class LinkError(TuningError, ConnectionError, code="link"):
     """The tuner cannot be reached. Back off, keep the hold, spool the data that must not be lost."""
 
     again_s = 0.0
-    """The seconds for which the tuner asked not to be called again."""
+    """The seconds that the tuner demands until the next request."""
 
 
 class ProtocolMismatch(LinkError, code="protocol"):

@@ -84,7 +84,7 @@ class HttpKnob:
 class ServiceKnobs:
     """Set all knobs of a service that change.
 
-    The unit's properties come first, as nothing undoes them. Then come knobs in files, with one
+    The unit's properties come first: a restart does not undo them. Then come knobs in files, with one
     restart or reload for all of them, then calls that restart the service: a restart loses the
     values set by calls. Such calls to one path with different keys are merged into one call, for one
     restart. A service at a value that is not listed is set to a listed one like any other. A plan is

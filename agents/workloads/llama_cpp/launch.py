@@ -137,8 +137,8 @@ def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = 
     """Return whether an answer's timings fit a length.
 
     The last drafts of an answer are cut to its remaining tokens, and in some builds every second
-    pass drafts nothing: a mean above half of the length is enough; ours. A method that does not
-    `always` draft only proves that it drafts no more than the length.
+    pass drafts nothing. So a mean above half of the length suffices: our choice. With a method that does
+    not `always` draft, only a mean above the length is wrong.
     """
     if not always:
         return shown.drafted <= length * shown.passes

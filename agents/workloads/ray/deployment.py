@@ -100,7 +100,7 @@ def space_for(
     counts = _counts(room)
     most = int(whole.get("max_ongoing_requests") or 1)
     batches = [2**k for k in range(most.bit_length()) if 2**k <= most]
-    # A started replica loads its model; the seconds are a guess of the least duration.
+    # A new replica loads its model; the seconds are our estimate of the least duration.
     offered: dict[str, tuple[Sequence[Value], Cost]] = {
         REPLICAS: (counts, Cost(seconds=5.0)),
         CPUS: ([c for c in counts if c <= max([*sizes, 1.0])], Cost(seconds=10.0, restart=True)),

@@ -156,7 +156,7 @@ def settled(api: Verbs[StudyView], view: StudyView) -> bool:
 
 
 def _refuse_broken(api: Verbs[StudyView], view: StudyView) -> None:
-    """Return unless the tuner itself paused the study before it proposed a plan.
+    """Stop the study if the tuner paused it before it had a plan.
 
     Raises:
         TuningError: the tuner paused it, because the policy or every trial failed.
