@@ -11,7 +11,8 @@ import pytest
 from tests.extend.checkout import Checkout
 from tuner.cli.options import NO_OPTION
 from tuner.core import PARTS, Written, request_fields
-from tuner.presentation.facts import COUNTED, OWN_LINES
+from tuner.presentation.facts import OWN_LINES
+from tuner.presentation.texts import DERIVED
 from tuner.service.declared.desired import IN_A_STUDY
 from tuner.web.study_actions import NO_FIELD
 from tuner.wire import StudyDraft
@@ -70,6 +71,8 @@ seen["form"] = ['name="owner"' in page, "The pause before a trial." in page]
 form = {"device": "sim", "policy": "scripted", "owner": "web", "pace_s": "4", "calm": "2"}
 send(browser, "/studies/new", "/studies/new", **form)
 (made,) = site.verbs.studies()
+page = browser.get(f"/studies/{made.id}").text
+seen["page"] = ["owner web" in page, "pace_s 4.0 s" in page, "calm 2.0" in page]
 seen["form sent"] = made.owner, made.terms.pace_s, made.exploration.calm
 store.close()
 options = "--device sim --policy sobol --no-constraint --owner web --pace 4 --calm 2 --json --db"
@@ -104,6 +107,7 @@ def test_a_field_is_described_in_one_file_and_seen_at_every_door(tmp_path: Path)
         "diff": ["owner: web → ops", "terms.pace_s: 4.0 → 5.0"],
         "file": ["ops", 5.0, 1.0],
         "form": [True, True],
+        "page": [True, True, True],
         "form sent": ["web", 4.0, 2.0],
         "study create": ["web", 4.0, 2.0],
         "help": [True, True],
@@ -132,6 +136,6 @@ def test_a_door_gives_the_reason_for_what_it_leaves_out(
 
 
 def test_a_fact_and_a_device_s_own_table_name_fields_that_there_are() -> None:
-    assert OWN_LINES | COUNTED.keys() <= {field.name for field in request_fields()}
+    assert OWN_LINES | DERIVED.keys() <= {field.name for field in request_fields()}
     written = {field.name for field in dataclasses.fields(Written)}
     assert IN_A_STUDY - {"choices", "exploration"} <= written

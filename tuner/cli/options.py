@@ -40,10 +40,6 @@ def without_password(
     return url
 
 
-CONSTRAINT = (
-    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (default: the latter); '
-    "repeatable."
-)
 POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
 FIELDS = {field.name: field for field in request_fields()}
 """The described fields of a request for a study."""
@@ -80,6 +76,15 @@ def request_options() -> Iterator[Parameter]:
         yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=marked)
 
 
+Constraints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="TEXT",
+        help='Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (default: the latter); '
+        "repeatable.",
+    ),
+]
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
 
 

@@ -17,6 +17,7 @@ from tuner.exports.studies import (
     shown_url,
     trial_id,
 )
+from tuner.presentation.texts import changed_fields
 from tuner.wire import StudyReport, TrialView
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class MlflowExport:
         from mlflow.entities import Metric, Param
 
         view, id = study.view, run.info.run_id
-        about = {
+        about = changed_fields(view) | {
             "policy": view.policy,
             "seed": str(view.seed),
             "objective": view.objective,

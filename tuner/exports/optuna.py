@@ -21,6 +21,7 @@ from tuner.exports.studies import (
     shown_url,
     trial_id,
 )
+from tuner.presentation.texts import changed_fields
 from tuner.wire import TrialView
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class OptunaExport:
 
     def _describe(self, optuna_study: Any, study: ExportedStudy) -> None:  # noqa: ANN401  a study of Optuna's
         view = study.view
-        about = {
+        about = changed_fields(view) | {
             STUDY: view.id,
             "objective": view.objective,
             "devices": list(view.devices),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tuner.core import ALL_DAY, Exploration, Mode, Phase, Terms, Written, described_fields
+from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
 from tuner.presentation.outcomes import not_applied
 from tuner.presentation.plans import plan_lines
@@ -12,6 +10,7 @@ from tuner.presentation.standing import in_full
 from tuner.presentation.texts import (
     billed,
     broken,
+    changed_fields,
     described,
     gained,
     idle_texts,
@@ -68,7 +67,8 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         entries.append(
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
-    entries += [*_changed(view)]
+    changed = changed_fields(view, apart=OWN_LINES).items()
+    entries += [(name.removesuffix("_s").replace("_", " "), text) for name, text in changed]
     entries.append(("bill", billed(report.bill, view)))
     entries += [("idle", text) for text in idle_texts(view)]
     entries += [
@@ -80,21 +80,6 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
 OWN_LINES = {"policy", "seed", "objective", "second_objective", "mode", "canary", "canary_windows"}
 OWN_LINES |= {"control_share", "control_hours", "max_time_share", "max_energy_share", "min_saving"}
 """The described fields that have lines of their own."""
-COUNTED = {
-    "trials": "a changed constraint extends them",
-    "max_window_s": "it follows from window_s",
-}
-"""The described fields that have no line, with the reason."""
-
-
-def _changed(view: StudyView) -> Iterator[tuple[str, str]]:
-    """Yield the described fields that do not have their default, without those in other lines."""
-    for kind, values in ((Written, view), (Terms, view.terms), (Exploration, view.exploration)):
-        for field in described_fields(kind):
-            value = getattr(values, field.name)
-            if value != field.default and field.name not in OWN_LINES | COUNTED.keys():
-                unit = " s" if field.name.endswith("_s") else ""
-                yield field.label, f"{value}{unit}"
 
 
 def _declared(view: StudyView) -> list[tuple[str, str]]:

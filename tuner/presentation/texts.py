@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tuner.core import (
     CAPACITY,
@@ -12,6 +12,7 @@ from tuner.core import (
     BelievedSetting,
     Bill,
     Estimate,
+    Exploration,
     Improvement,
     Origin,
     PeriodSaving,
@@ -19,9 +20,12 @@ from tuner.core import (
     Plan,
     Quantities,
     Setting,
+    Terms,
     Verdict,
+    Written,
     called,
     capacity_beside,
+    described_fields,
     improvement,
     render_setting,
     slower_by,
@@ -47,6 +51,26 @@ from tuner.wire import (
     StudyView,
     TrialView,
 )
+
+DERIVED = {
+    "trials": "a changed constraint extends them",
+    "max_window_s": "it follows from window_s",
+}
+"""The described fields that are not compared with their default, with the reason."""
+
+
+def changed_fields(view: StudyView, apart: Collection[str] = ()) -> dict[str, str]:
+    """Return the described fields of a study that differ from their default, by name, as text.
+
+    Those of `apart` are left out.
+    """
+    return {
+        field.name: f"{value} s" if field.name.endswith("_s") else str(value)
+        for kind, values in ((Written, view), (Terms, view.terms), (Exploration, view.exploration))
+        for field in described_fields(kind)
+        if (value := getattr(values, field.name)) != field.default
+        and field.name not in DERIVED.keys() | apart
+    }
 
 
 def requested_metrics(view: StudyView) -> list[str]:

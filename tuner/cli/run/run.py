@@ -20,9 +20,9 @@ from tuner.cli.answers import checked
 from tuner.cli.host import logs
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
-    CONSTRAINT,
     STATE_DIR,
     AsJson,
+    Constraints,
     ForeignShare,
     LoadTrace,
     NoConstraint,
@@ -139,10 +139,7 @@ def run(
     ] = None,
     policy: Annotated[str, option("policy", "Default: polythrottle.", closed=True)] = "",
     objective: Annotated[str, option("objective", closed=True)] = "",
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help=CONSTRAINT),
-    ] = None,
+    constraint: Constraints = None,
     no_constraint: NoConstraint = False,
     trials: Annotated[int | None, option("trials", closed=True)] = None,
     window_s: Annotated[float | None, option("window_s", closed=True)] = None,

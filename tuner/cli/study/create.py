@@ -11,7 +11,7 @@ from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
 from tuner.cli.conditions import parted
 from tuner.cli.options import (
-    CONSTRAINT,
+    Constraints,
     NoConstraint,
     request_options,
     user_name,
@@ -31,10 +31,7 @@ def create(
         list[str],
         typer.Option(metavar="ID", help="A device to tune; repeatable for identical devices."),
     ],
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help=CONSTRAINT),
-    ] = None,
+    constraint: Constraints = None,
     no_constraint: NoConstraint = False,
     choose: Annotated[
         list[str] | None,
