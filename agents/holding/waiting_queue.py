@@ -1,7 +1,7 @@
-"""Whether more requests wait than is usual at the baseline: a plan then holds its highest row.
+"""Detect a queue that is longer than usual at the baseline: a plan then holds its highest row.
 
-A rate tells of a burst after seconds, the queue at once. The usual queue is learnt while the baseline is
-in force and no burst keeps it there, so that no limit has to be set for a service.
+A rate shows a burst after seconds, the queue immediately. The usual queue is learned while the baseline is
+in force and no burst keeps it there, so that an operator need not set a limit for each service.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 
 SELDOM = 0.95
-"""The number that waits at the baseline for this share of the time is usual. Ours, as what follows."""
+"""The usual queue is not exceeded for this share of the time. Our choice, like the values below."""
 LEAST = 2
-"""So many are no queue anywhere: a request waits for a moment before it is served."""
+"""The least usual queue: a request waits for a moment before it is served."""
 SERVED = 0.85
-"""A queue is served once this share of the most requests since its begin is left in the service."""
+"""A queue is served once the requests in the service are this share of their most since its start."""
 BURST_S = 60.0
-"""A queue that lasts longer at the baseline is usual there."""
+"""A queue that lasts more seconds at the baseline is usual there."""
 LEARNT_S = 600.0
-"""Until the baseline was seen for so long, `LEAST` is usual."""
+"""Before this many seconds of readings at the baseline the usual queue is `LEAST`."""
 FORGET_S = 86_400.0
-"""Time constant of what is learnt."""
+"""Time constant in s of the weights of past readings."""
 
 
 class WaitingQueue:
@@ -44,7 +44,7 @@ class WaitingQueue:
 
     @property
     def usual(self) -> int:
-        """The most that wait without a queue."""
+        """The usual number of waiting requests; more are a queue."""
         total, left = math.fsum(self._lasted.values()), 0.0
         if total < LEARNT_S:
             return LEAST
