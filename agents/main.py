@@ -42,7 +42,7 @@ GRACE_S = 20.0
 
 
 LOOK_S = 30.0
-"""The period, in seconds, at which an agent without a device reads its configuration again. Ours."""
+"""Seconds between an agent's readings of its configuration while it has no device: our choice."""
 
 
 def wait_for_device(

@@ -19,10 +19,10 @@ PER_STEP = "accepted_per_step"
 CONTRADICTION = 3.3
 """Standard errors by which a window must differ from those before it to replace them: our choice."""
 SCATTER = 0.03
-"""The share by which windows of the same workload differ beyond their counts: ours."""
+"""The share by which windows of the same workload differ beyond their counts: our choice."""
 GEOMETRIC_SD = 0.05
-"""The share by which a geometric acceptance is wrong at another length than the measured one:
-ours."""
+"""The share by which a geometric acceptance is wrong at another length than the measured one: our
+choice."""
 ROUNDING = 1e-6
 
 

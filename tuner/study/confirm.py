@@ -256,8 +256,7 @@ def compared(
 ) -> ConfirmResult:
     """Judge a setting's gain over the baseline, and report its cost.
 
-    A baseline that breaks a limit is no rival: a setting proven to keep all limits wins, whatever
-    its cost.
+    If the baseline breaks a limit, a setting that is proven to keep all limits wins at any cost.
     """
     metric, score = study.objective.metric, study.objective.score
     before, after = score(reference), score(shown)

@@ -122,7 +122,7 @@ class PlanGrowth:
 
 
 def unsupported(study: Study) -> str:
-    """Return why a study must be paused: its plan goes by two signals. Empty: it may go on."""
+    """Return the reason to pause a study whose plan follows two signals; empty for other studies."""
     try:
         refuse_two_signals(study.terms.plan_by)
     except InvalidInput as error:

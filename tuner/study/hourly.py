@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from tuner.core import LoadHistory, MetricSample, Study, Trial, load_band
 
 KEPT = timedelta(weeks=4)
-"""Older windows no longer count: so a new habit of the load prevails within a month. Ours."""
+"""Older windows no longer count, so that a changed load prevails within a month: our choice."""
 
 TWO_WEEKS = timedelta(weeks=2)
 """From this much data on, every hour of the week counts the same: each was then seen twice."""

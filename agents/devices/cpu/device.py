@@ -38,7 +38,7 @@ MARGINS = {
 """Largest ratio of a measured clock to its ceiling in force, by driver. x86 measures the mean since the
 last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceiling up to a step."""
 WIDEST = 1.2
-"""The same ratio for other drivers, since cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
+"""The same ratio for other drivers, as cppc_cpufreq measures over microseconds. Both are our choice."""
 MOST_RUNGS = 12
 """Largest number of steps of a clock or a power limit: closer neighbours differ by less than noise."""
 SETTLE_S = 0.5

@@ -1,7 +1,7 @@
-"""Bounds on agents' requests: how many are worked on at once, and when refused agents retry.
+"""Bounds on agents' requests: the number that runs concurrently, and the retry time of refused agents.
 
-A fleet that returns all at once asks for more than the tuner can answer before the agents time out: they
-would give up and retry, and the work would be lost.
+If a whole fleet reconnects together, the tuner cannot answer all requests before the agents time out: they
+would retry, and the work on their first requests would be lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.service.http.gate import refused
 from tuner.study.presence import MOST_AGAIN_S
 
 AT_ONCE = 8
-"""Requests worked on at once. More would wait for each other and slow the event loop for all."""
+"""The most concurrent requests. More would wait for each other and slow the event loop for all."""
 MOST_WAITING = 100
 """The most requests that wait for a turn: well within the 10 s after which an agent gives up."""
 APART_S = 0.02
