@@ -204,10 +204,8 @@ def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str,
         doubt = _number(where, row, f"{name}_stderr") if row.get(f"{name}_stderr") else 0.0
         metric = SIGNAL if name == _column(SIGNAL) else name
         shown[metric] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
-    if shown[RATE].mean <= 0.0:
-        raise InvalidInput(
-            f"{where}: a rate of {shown[RATE].mean:g} is not valid", hint="correct the row"
-        )
+    if RATE not in shown or shown[RATE].mean <= 0.0:
+        raise InvalidInput(f"{where}: {RATE} must be above 0", hint="correct the row")
     return batch, int(length), row[DRAFT], shown
 
 

@@ -70,7 +70,7 @@ def refuse_exploration(study: Study, devices: Sequence[Device]) -> None:
         return
     if study.terms.mode is Mode.CONTINUOUS:
         raise InvalidInput(
-            "a continuous study has no exploring to limit: every step of it is set",
+            "a continuous study has no exploration to limit: it applies every step",
             hint="leave the exploration out, or pause the study",
         )
     check_windows(limits)

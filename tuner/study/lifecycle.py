@@ -190,7 +190,7 @@ def _searching(past: Past, step: Assign | Move) -> Assign | Move:
     if step.plan is None or not all(past.study.rests(row.setting) for row in step.plan.rows):
         return step
     return Move(
-        Phase.TUNING, f"the plan of like studies is not confirmed here; searching; {step.why}"
+        Phase.TUNING, f"the plan of similar studies is not confirmed here; searching; {step.why}"
     )
 
 

@@ -68,7 +68,7 @@ class MetricsRequest(BaseHTTPRequestHandler):
         """Answer `/metrics`; refuse other paths, and over TCP other Host headers than loopback's."""
         host = self.headers.get("Host", "")
         if self.server.address_family != socket.AF_UNIX and not LOCAL.fullmatch(host):
-            self._answer(400, b"asked by another name than this host's on loopback\n")
+            self._answer(400, b"the Host header must name this host\n")
         elif self.path != "/metrics":
             self._answer(404, b"there is only /metrics\n")
         else:

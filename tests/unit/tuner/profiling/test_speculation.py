@@ -72,7 +72,8 @@ def rows() -> list[dict[str, str]]:
     [
         (0, LENGTH, "3", "has no row of length 0 at 1 requests"),
         (1, "throughput_per_s", "nan", "not a finite number"),
-        (1, "throughput_per_s", "0", "a rate of 0 is not valid"),
+        (1, "throughput_per_s", "0", "throughput_per_s must be above 0"),
+        (1, "throughput_per_s", "", "throughput_per_s must be above 0"),
         (1, LENGTH, "1.5", "no length 1.5"),
         (1, SIGNAL, "0", "no length 4 at 0 requests"),
         (1, SIGNAL, "many", "not a finite number"),
