@@ -97,9 +97,10 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
     async def tune(self, *devices: str, **request: Unpack[StudyRequest]) -> AsyncStudy:
         """Create a study as `jouletune study create` does, with the same defaults.
 
-        Without an objective it takes the first that the device measures of energy, CPU time and latency.
-        Without constraints (None) the latency may be at most 1.2 times the baseline's; `()` sets no
-        limit. `conditions` states when a knob has an effect: `{"prefetch": "workers > 0"}`.
+        `request` are fields of `StudyRequest`. Without an objective it takes the first that the device
+        measures of energy, CPU time and latency. Without constraints (None) the latency may be at most 1.2
+        times the baseline's; `()` sets no limit. `conditions` states when a knob has an effect:
+        `{"prefetch": "workers > 0"}`.
 
         Raises:
             NotFound: a device is not registered.
