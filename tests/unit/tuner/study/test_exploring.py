@@ -131,6 +131,6 @@ def test_limits_that_cannot_be_kept_are_refused_by_name() -> None:
     with pytest.raises(MetricUnavailable, match="max_energy_share needs power_w"):
         verbs.create(draft.model_copy(update={"exploration": limits}))
     endless = draft.model_copy(update={"terms": Terms(mode=Mode.CONTINUOUS), "exploration": NIGHTS})
-    with pytest.raises(InvalidInput, match="continuous study has no exploring"):
+    with pytest.raises(InvalidInput, match="continuous study has no exploration"):
         verbs.create(endless)
     assert verbs.studies() == []
