@@ -18,6 +18,19 @@ def file_name(device: str, suffix: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
 
 
+def token(path: Path) -> str:
+    """Return the bearer token in a file; empty if the file is empty.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not one word of ASCII, as an HTTP header must be.
+    """
+    words = path.read_text("ascii").split()
+    if len(words) > 1 or not "".join(words).isprintable():
+        raise ValueError(f"{path} is not one word")
+    return "".join(words)
+
+
 def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) -> None:
     """Replace a file's content; after the return it is on the disk.
 

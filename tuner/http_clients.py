@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +21,7 @@ import httpx
 from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
 
 LATE = "the head of the answer was not complete in time"
+ZONE = re.compile(r"%25[^]]*")
 PASSED = "passed"
 """The extension of a request whose answer is passed on in parts and not kept: it has no limits."""
 
@@ -56,6 +58,8 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._head.until_s = time.monotonic() + _head_s(request)
         try:
             response = self._inner.handle_request(_uncompressed(request))
+        except UnicodeError:  # of a name that DNS cannot have
+            raise httpx.ConnectError(f"no host can be named {request.url.host[:80]}") from None
         finally:
             self._head.until_s = math.inf
         return self._bounded(request, response)
@@ -68,6 +72,8 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             response = await asyncio.wait_for(
                 answered, within_s if math.isfinite(within_s) else None
             )
+        except UnicodeError:
+            raise httpx.ConnectError(f"no host can be named {request.url.host[:80]}") from None
         except asyncio.TimeoutError:
             raise httpx.ReadTimeout(LATE) from None
         return self._bounded(request, response)
@@ -102,6 +108,8 @@ def _uncompressed(request: httpx.Request) -> httpx.Request:
     """Return a request for an uncompressed answer, or as it is if the answer is passed on."""
     if PASSED not in request.extensions:
         request.headers["Accept-Encoding"] = "identity"
+    if "%25" in request.headers["Host"]:  # a zone has a meaning on this host only: RFC 6874
+        request.headers["Host"] = ZONE.sub("", request.headers["Host"])
     return request
 
 
@@ -124,9 +132,10 @@ class _Backend(httpcore.NetworkBackend):
     def __init__(self, inner: httpcore.NetworkBackend, head: _Head) -> None:
         self._inner, self._head = inner, head
 
-    def connect_tcp(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
-        """Open a connection whose reads end in time."""
-        return _Connection(self._inner.connect_tcp(*args, **named), self._head)
+    def connect_tcp(self, host: str, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+        """Open a connection whose reads end in time; a URL writes `%` before an IPv6 zone as `%25`."""
+        found = self._inner.connect_tcp(host.replace("%25", "%"), *args, **named)
+        return _Connection(found, self._head)
 
     def connect_unix_socket(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
         """Open a connection whose reads end in time."""

@@ -25,7 +25,7 @@ from agents.host.host import Host, HostClock
 from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
-from tuner import http_clients
+from tuner import files, http_clients
 from tuner.core import (
     Better,
     Constraint,
@@ -251,7 +251,7 @@ def _opened(
 def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) -> str:
     """Return the id of the federation's active study; create one unless one fits the request."""
     device = of.id
-    token = token_file.read_text(encoding="utf-8").strip()
+    token = files.token(token_file)
     headers = {"Authorization": f"Bearer {token}"}
     with http_clients.client(
         MOST_ANSWER_BYTES, ASK_S, base_url=f"{url}/v1", headers=headers, timeout=ASK_S

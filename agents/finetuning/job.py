@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from contextlib import suppress
 from typing import IO
 
 from tuner.core import Clock, InvalidInput
+from tuner.foreign_bodies import parsed
 
 SUPERVISOR = "agents.finetuning.supervisor"
 END_S = 15.0
@@ -99,9 +99,9 @@ class FineTuningJob:
         """Add up the totals that the job prints; pass other lines to standard error."""
         for line in lines:
             try:
-                record = json.loads(line)
+                record = parsed(line)
                 fresh = {name: float(record[name]) for name in TOTALS if name in record}
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OverflowError):
                 fresh = {}
             if not fresh or not all(map(math.isfinite, fresh.values())):
                 sys.stderr.write(line)

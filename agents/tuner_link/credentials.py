@@ -65,10 +65,10 @@ class Credentials:
     def _enrolment_token(self) -> str:
         """Return the token to enrol with. Raises Unauthorised, LinkError."""
         try:
-            token = self._token_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not text"
-            lasts = isinstance(error, FileNotFoundError | PermissionError | UnicodeDecodeError)
+            token = files.token(self._token_file)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not one word of ASCII"
+            lasts = isinstance(error, FileNotFoundError | PermissionError | ValueError)
             raise (Unauthorised if lasts else LinkError)(
                 f"cannot read the token file {self._token_file} to enrol: {reason}",
                 hint="give the tuner's token file, or one with an enrolment token, with --token-file",

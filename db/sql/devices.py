@@ -66,6 +66,12 @@ class Devices:
             raise refusals.no_device(device)
         return agent
 
+    def count(self, agent: str) -> int:
+        """Return the number of devices that an agent has registered."""
+        query = select(func.count()).where(DeviceRow.agent == agent)
+        with self._database.look() as connection:
+            return connection.scalar(query) or 0
+
     def list(self) -> StoredRows[Device]:
         """Return all devices, sorted by id."""
         fields = dict[str | bytes, Json]()

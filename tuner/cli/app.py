@@ -95,6 +95,9 @@ def main(
     as_json = wants_json(given)
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
+    if broken := next((at for at, word in enumerate(given, 1) if not is_text(word)), 0):
+        why = f"argument {broken} is not valid UTF-8", "write it in UTF-8"
+        return _refuse("usage", *why, as_json=as_json, code=2)
     try:
         if given[0] == "run" or given[1:2] == ["serve"]:
             check_names()
@@ -115,15 +118,22 @@ def main(
         hint = "install the tuner's part: pip install 'jouletune[tuner]'"
         return _refuse("missing", f"{error.name} is not installed", hint, as_json=as_json, code=1)
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        if error.errno not in (*NO_ROOM, errno.ENOENT) or error.filename is not None:
             raise
-        message = f"the output is not complete: {error.strerror}"
-        return _refuse("store", message, "free space, or write elsewhere", as_json=as_json, code=1)
+        why = f"the output is not complete: {error.strerror}", "free space, or write elsewhere"
+        if error.errno == errno.ENOENT:
+            why = "the current folder was removed", "change to a folder that exists"
+        return _refuse("store", *why, as_json=as_json, code=1)
     except typer.Abort:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     if code == CTRL_C:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     return min(code, 1) if isinstance(code, int) and code not in CODES else code or 0
+
+
+def is_text(word: str) -> bool:
+    """Return whether an argument can be encoded: bytes that are not UTF-8 arrive as half surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 def wants_json(given: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuner import files
 from tuner.core import ConfigError
 
 
@@ -16,9 +17,9 @@ def read_token(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        token = file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
+        token = files.token(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not one word of ASCII"
         raise ConfigError(
             f"cannot read the token file {file}: {reason}", hint="check --token-file"
         ) from None

@@ -7,7 +7,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -17,6 +16,7 @@ from tuner.core import (
     AccessToken,
     AuditEntry,
     Caller,
+    Conflict,
     Device,
     Event,
     Forbidden,
@@ -43,6 +43,8 @@ AGENT_TRUSTED_S = 300.0
 
 Agents send a request once a minute, and a notice of a change ends the trust at once.
 """
+MOST_DEVICES = 256
+"""The most devices of one agent: a host with 8 GPUs of 7 slices each has 56, and a unit on each 112."""
 ADMIN = Caller("admin", AccessRole.ADMIN)
 ENDED = ("revoked", "expired")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
@@ -188,12 +190,19 @@ class Access(TokenVerbs):
 
         Raises:
             Forbidden: it belongs to another agent.
+            Conflict: the agent has too many devices.
         """
         if caller.role is AccessRole.ADMIN:
             return device
         self._owners.pop(device.id, None)
-        with suppress(NotFound):
+        try:
             self.require_own(caller, device.id)
+        except NotFound:
+            if self.store.devices.count(caller.name) >= MOST_DEVICES:
+                raise Conflict(
+                    f"the agent {caller.name} has {MOST_DEVICES} devices",
+                    hint="remove those that are gone with `jouletune device forget`",
+                ) from None
         return replace(device, agent=caller.name)
 
     def require_own(self, caller: Caller, device: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from tuner import http_clients
+from tuner import files, http_clients
 from tuner.config import TunerConfig
 from tuner.core import ENERGY, ConfigError, InvalidInput, TimeSeries
 from tuner.rows import EachRow
@@ -93,11 +93,10 @@ class SeriesFeed:
         headers = {}
         if self._table.token_file is not None:
             try:
-                headers["Authorization"] = f"Bearer {self._table.token_file.read_text().strip()}"
-            except OSError as error:
-                raise ConfigError(
-                    f"{self._table.token_file} cannot be read: {error.strerror}"
-                ) from None
+                headers["Authorization"] = f"Bearer {files.token(self._table.token_file)}"
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "it is not one word of ASCII"
+                raise ConfigError(f"{self._table.token_file} cannot be read: {reason}") from None
         inner = self._transport or http_clients.outward(self._table.url)
         try:
             with http_clients.client(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
@@ -53,9 +54,10 @@ def create_pages(
         return pages.page(request, "error", status_of(error), error=shown)
 
     @app.exception_handler(ValidationError)
-    def malformed(request: Request, error: ValidationError) -> Response:
-        """Show the first error of a form's validation as a page."""
-        first = error.errors(include_url=False, include_input=False)[0]["msg"]
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: ValidationError | RequestValidationError) -> Response:
+        """Show the first error of a form's or an address's validation as a page."""
+        first = error.errors()[0]["msg"]
         refused = InvalidInput(
             first.removeprefix("Value error, "), hint="go back and shorten the text"
         )

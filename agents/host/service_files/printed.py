@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from typing import IO, Any
 
 from tuner.core import LastObject, MeasurementError, Metric, PrintedNumber, Quantity, Scope, demand
+from tuner.foreign_bodies import parsed
 
 TAIL_BYTES = 1 << 20
 """The size of the searched part at the end of a program's output, in bytes."""
@@ -68,11 +68,7 @@ def number(printed: Printed, text: str, unit: str = "") -> float:
     else:
         raw = last_match(printed.pattern, text, unit)
         place = f"that matches {printed.pattern.pattern!r} says"
-    try:
-        value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
+    if (value := finite(raw)) is None:
         raise MeasurementError(
             f"the program printed no number {place}: {last_words(text)}",
             hint="correct the pattern in the file, or let the program print it"
@@ -81,6 +77,15 @@ def number(printed: Printed, text: str, unit: str = "") -> float:
             "or give a pattern in a file (command:/PATH/FILE.toml)",
         )
     return value
+
+
+def finite(raw: Any) -> float | None:  # noqa: ANN401  JSON, or a text
+    """Return a finite number; None for anything else, also for a boolean or an integer of 400 digits."""
+    try:
+        value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def whole(match: re.Match[str], group: str | int, unit: str = "", later: str = "") -> str:
@@ -147,7 +152,7 @@ def _last_object(text: str) -> object:
     for line in reversed(text.splitlines()):
         if OBJECT.match(line):
             try:
-                return json.loads(line)
+                return parsed(line)
             except ValueError as error:
                 demand(LastObject(line, str(error)))
     return None

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from agents.host.http.local_http import LocalHttp
+from agents.host.service_files.printed import finite
 from agents.host.service_files.printed_table import (
     COUNTED,
     MEANING_KEYS,
@@ -115,10 +116,10 @@ class JsonWindow:
     def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
         """Return the number at a path of an answer. Raises MeasurementError."""
         try:
-            value = float(at(answers[one.path], way))
-        except (LookupError, TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
+            value = finite(float(at(answers[one.path], way)))  # a boolean counts as 0 or 1
+        except (LookupError, TypeError, ValueError, OverflowError):
+            value = None
+        if value is None:
             raise MeasurementError(
                 f"there is no number at {'.'.join(way)!r} of {self._http.url}{one.path}",
                 hint="correct the [[json]] of the service's file",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.host.service_files.log_follower import LogFollower
-from agents.host.service_files.printed import whole
+from agents.host.service_files.printed import finite, whole
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
 from agents.workloads.http.log_config import ITEMS, LATENCY, LogLines
@@ -139,11 +139,7 @@ class LogWindow:
 def _number(name: str, match: re.Match[str], line: str) -> float:
     """Return the number of a group. Raises MeasurementError."""
     text, unit = match[name], name.removeprefix("latency_") if name in LATENCY else ""
-    try:
-        value = math.nan if text is None else float(whole(match, name, unit))
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if text is None or (value := finite(whole(match, name, unit))) is None:
         raise MeasurementError(
             f"the group {name} of a log line is not a number: {text!r} in {line[:200]!r}",
             hint=f"let the pattern match numbers only, like (?P<latency_s>{NUMBER})",

@@ -193,6 +193,31 @@ def test_a_head_that_trickles_in_is_given_up_by_an_event_loop(dripping: str) -> 
     assert time.monotonic() - began < 5.0
 
 
+@pytest.mark.parametrize("host", ["..", "a" * 300, "a..b"])
+def test_a_name_that_no_host_can_have_is_one_that_does_not_answer(host: str) -> None:
+    with http_clients.client(1_000) as http, pytest.raises(httpx.ConnectError, match="named"):
+        http.get(f"http://{host}:1/")
+
+
+def test_the_zone_of_an_address_is_for_this_host_only() -> None:
+    heads: list[bytes] = []
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                heads.append(line.recv(4096))
+                line.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        port = server.getsockname()[1]
+        with http_clients.client(1_000) as http:
+            assert http.get(f"http://[::1%251]:{port}/").status_code == 204
+        thread.join()
+    assert f"host: [::1]:{port}\r\n".encode() in heads[0].lower()
+
+
 def test_an_answer_that_trickles_in_is_given_up_without_httpx_too() -> None:
     with served(b"x", chunks=100, pause_s=0.05) as (url, _), pytest.raises(BodyLate):
         fetched(url, {}, 1_000, 0.3, None)

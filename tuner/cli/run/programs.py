@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -89,8 +90,8 @@ def write_program(program: Program, state_dir: Path) -> str:
     return f"command:{file}"
 
 
-WRITTEN = re.compile(r"[+-]?0[0-9]|.*_")
-"""A word that differs from the text of its number."""
+PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A word that is a number; other words, such as `01` or `nan`, stay as written."""
 
 
 def listed_values(text: str) -> tuple[str, list[Value], Value]:
@@ -118,10 +119,7 @@ def listed_values(text: str) -> tuple[str, list[Value], Value]:
 
 
 def _values(words: Sequence[str]) -> list[Value]:
-    """Return all words as integers, else as numbers, else as texts; `01` stays a text."""
-    for kind in () if any(map(WRITTEN.match, words)) else (int, float):
-        try:
-            return [kind(word) for word in words]
-        except ValueError:
-            continue
-    return list(words)
+    """Return all words as integers, else as finite numbers, else as texts; `01` stays a text."""
+    if not all(PLAIN.fullmatch(word) and math.isfinite(float(word)) for word in words):
+        return list(words)
+    return [int(word) if word.lstrip("-").isdigit() else float(word) for word in words]

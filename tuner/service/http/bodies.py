@@ -122,10 +122,11 @@ class ThreadedRoute(BoundedRoute):
     def get_route_handler(self) -> Handler:
         """Return the handler of a request."""
         answer, model = super().get_route_handler(), _model_of(self.endpoint)
-        if model is None:
-            return answer
 
         async def handle(request: Request) -> Response:
+            self._refuse_unknown(request)
+            if model is None:
+                return await answer(request)
             wrapped = _Parsed(request.scope, request.receive)
             if _is_json(request) and (body := await wrapped.body()):
                 wrapped.parsed = await run_in_threadpool(_parse, model, body)
@@ -137,6 +138,16 @@ class ThreadedRoute(BoundedRoute):
                 raise
 
         return handle
+
+    def _refuse_unknown(self, request: Request) -> None:
+        """Refuse a query with a name that the route does not take, or with one twice."""
+        known, seen = {field.alias for field in self.dependant.query_params}, set[str]()
+        for name, _ in request.query_params.multi_items():
+            if name not in known or name in seen:
+                wrong = "is given twice" if name in seen else "is not known here"
+                hint = f"this path takes {', '.join(sorted(known)) or 'no query'}"
+                raise InvalidInput(f"query: {ascii(name)[:80]} {wrong}", hint=hint)
+            seen.add(name)
 
 
 class _Parsed(Request):

@@ -232,3 +232,20 @@ def test_every_verb_that_prints_data_prints_it_as_json_too() -> None:
         if not any("--json" in option_names(name, option) for name, option in options):
             lacking.add(path)
     assert lacking == set(WITHOUT_JSON)
+
+
+def test_a_folder_that_was_removed_under_a_shell_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert app.main(["study", "list"]) == 1
+    said = "error: the current folder was removed; change to a folder that exists\n"
+    assert capsys.readouterr().err == said
+
+
+def test_an_argument_that_is_no_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["study", "list", "--db", "sqlite:///\udcff.db"]) == 2
+    assert capsys.readouterr().err == "error: argument 4 is not valid UTF-8; write it in UTF-8\n"

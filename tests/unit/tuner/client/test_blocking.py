@@ -281,3 +281,13 @@ def test_a_proposal_is_approved_as_it_was_seen(local: Operations, remote: Client
         stale.approve()
     worlds.retire(local)
     assert remote.study(worlds.proposed(local)).reject().phase == "stopped"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "t\u00e4ken", "a b"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "token").write_text(text)
+    with raised(ConfigError, "token", "not one word") as refused:
+        read_token(tmp_path / "token")
+    assert text not in str(refused.value)

@@ -15,9 +15,11 @@ from starlette.testclient import TestClient
 from db import Store
 from db.sql.tokens import Tokens
 from tests.builders import Time, applied, completed, device, policies, setting
+from tests.errors import raised
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
-from tuner.core import AccessRole, RateLimited, StoreError, digest_of
+from tuner.core import AccessRole, Caller, Conflict, RateLimited, StoreError, digest_of
+from tuner.service import access
 from tuner.service.access import ENROL_FOR
 from tuner.service.fleet import FleetOverview
 from tuner.service.http import gate
@@ -567,3 +569,16 @@ def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(
     answer = tuner.ask(ann, "GET", "/v1/studies")
     assert (answer.status_code, answer.json()["code"]) == (503, "store")
     assert tuner.code(ADMIN, "GET", "/v1/studies") == ""
+
+
+def test_one_agents_token_does_not_register_devices_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access, "MOST_DEVICES", 2)
+    tuner, mallory = Tuner(), Caller("mallory", AccessRole.AGENT)
+    for name in ("a", "b", "b"):
+        found = tuner.verbs.access.claimed(mallory, device(name))
+        tuner.store.devices.put(found)
+    with raised(Conflict, "mallory", "2 devices"):
+        tuner.verbs.access.claimed(mallory, device("c"))
+    assert tuner.verbs.access.claimed(Caller("eve", AccessRole.AGENT), device("c")).agent == "eve"

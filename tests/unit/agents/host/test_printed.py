@@ -1,0 +1,23 @@
+"""What a program prints is a finite number, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.host.service_files.printed import Printed, finite, number
+from tests.errors import raised
+from tuner.core import MeasurementError
+
+
+@pytest.mark.parametrize("raw", [None, True, "x", "nan", "1e999", 10**400, [], {}])
+def test_what_is_no_finite_number_is_none(raw: object) -> None:
+    assert finite(raw) is None
+    assert finite("2.5") == 2.5 and finite(3) == 3.0
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": ' * 100_000, '{"x": ' + "[" * 100_000, '{"x": ' + "9" * 400 + "}"]
+)
+def test_a_line_of_hostile_json_is_no_number(text: str) -> None:
+    with raised(MeasurementError):
+        number(Printed("x"), text)
