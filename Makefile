@@ -74,7 +74,7 @@ coverage: $(VENV)/.installed-dev
 # The rules of docs/measurement.md over N honest windows, and a real server of four workers checked 50 times:
 # half an hour on two idle cores. An alarm is a failed test.
 witnesses: $(VENV)/.installed-dev
-	JOULETUNE_HONEST_WINDOWS=$(or $(N),10000) JOULETUNE_WORKERS_TIMES=50 $(BIN)/python -m pytest -q -rP -p no:logging -m "" -n $(WORKERS) tests/unit/agents/target/test_honest_windows.py tests/unit/agents/workloads/http/test_connections.py
+	JOULETUNE_HONEST_WINDOWS=$(or $(N),10000) JOULETUNE_WORKERS_TIMES=50 $(BIN)/python -m pytest -q -rP -p no:logging --timeout=0 -m "" -n $(WORKERS) tests/unit/agents/target/test_honest_windows.py tests/unit/agents/workloads/http/test_connections.py
 
 # Hosts whose files, and GPUs whose answers, are wrong: some minutes for 5,000 cases; prints one JSON.
 fuzz: $(VENV)/.installed-dev

@@ -160,7 +160,7 @@ class GpuWindow:
         self._power_j: float | None = None
         self._why_no_power = "the GPU reports no power beside its counter"
         self._ours = False
-        self._counted_j = self._still_s = 0.0
+        self._counted_j = self._still_s = self._rest_s = 0.0
         self._began = self._last_s = self._moved_s = meter.clock.monotonic()
         self._enforced_w: list[float] = []
         self._foreign_s = self._unknown_s = 0.0
@@ -225,6 +225,7 @@ class GpuWindow:
         attribution = self._meter.computing(loaded=observed.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now
+        self._rest_s += 0.0 if all(one.loaded for one in self._looks[-2:]) else passed
         self._ours |= bool(attribution.ours)
         self._foreign_s += passed if attribution.foreign else 0.0
         self._unknown_s += passed if attribution.unknown else 0.0
@@ -280,8 +281,7 @@ class GpuWindow:
         """Return the facts on the energy counter and the power beside it."""
         if self._joules is None or not self._by_counter:
             return self._joules.facts() if self._joules else ()
-        power, idle = self._power, [one for one in self._looks if not one.loaded]
-        rest_s = (self._last_s - self._began) * len(idle) / max(1, len(self._looks))
+        power = self._power
         return (
             CounterAndPower(
                 meter=self._meter.gpu.uuid,
@@ -290,7 +290,7 @@ class GpuWindow:
                 most_w=power.greatest_w if power else 0.0,
                 spread_w=power.greatest_w - power.least_w if power else 0.0,
                 gap_s=power.gap_s if power else 0.0,
-                rest_j=rest_s * power.least_w if power else 0.0,
+                rest_j=self._rest_s * power.least_w if power else 0.0,
                 still_s=self._still_s,
                 why=self._why_no_power,
             ),
