@@ -112,7 +112,7 @@ def load_contest(
         str,
         typer.Option(
             metavar="N,N,N",
-            help="Studies in each cell: single + escape, staircase, plan by load.",
+            help="Studies in each cell: single + escape, staircase, plan + escape.",
         ),
     ] = "5,5,5",
     output: Annotated[

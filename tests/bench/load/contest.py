@@ -33,7 +33,7 @@ from tests.bench.load.judge import (
 )
 from tests.bench.load.kept import KeptRuns
 from tests.bench.load.play import play
-from tests.bench.load.schemes import LINES, PLAN, PLAN_TOO, SCHEMES, Studied, with_escape
+from tests.bench.load.schemes import LINES, PLAN, SCHEMES, Studied
 from tests.bench.load.servers import opener
 
 LEAST_POSSIBLE = 0.03
@@ -82,9 +82,9 @@ def contest(tasks: Iterable[Task], seeds: Mapping[str, int], output: Path, kept:
         (cell,) = opened(task, opener(task.server), kept, task.share)
         hindsight(cell, {})
         for scheme, seed in due:
-            for row in study(cell, scheme, seed):
-                with output.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(row)) + "\n")
+            row = study(cell, scheme, seed)
+            with output.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -92,17 +92,12 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def study(cell: Cell, scheme: str, seed: int) -> list[StudyRow]:
-    """Run one study of a scheme and judge it; a plan is judged with the escape, too."""
+def study(cell: Cell, scheme: str, seed: int) -> StudyRow:
+    """Run one study of a scheme and judge it."""
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
         began = time.process_time()
         studied = SCHEMES[scheme](cell, seed, Path(folder))
-        took_s = time.process_time() - began
-        rows = [_judged(cell, scheme, seed, studied, took_s)]
-        if scheme == PLAN:
-            too = with_escape(cell, seed, studied)
-            rows.append(_judged(cell, PLAN_TOO, seed, too, took_s))
-    return rows
+        return _judged(cell, scheme, seed, studied, time.process_time() - began)
 
 
 def _judged(cell: Cell, scheme: str, seed: int, studied: Studied, cpu_s: float) -> StudyRow:
@@ -199,7 +194,7 @@ def winner(standing: Sequence[Mapping[str, Any]]) -> str:
     able = [s for s in standing if s["everywhere"]]
     best = max(able, key=lambda s: float(s["share"]), default=None)
     if best is None:
-        return PLAN_TOO
+        return PLAN
     for other in sorted(able, key=lambda s: LINES[str(s["scheme"])]):
         apart = [best["shares"][cell] - other["shares"][cell] for cell in best["shares"]]
         error = stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0

@@ -18,7 +18,7 @@ from tests.bench.load.servers import Limits, Opener, quantile, shared, windows
 from tests.bench.load.staircase import Staircase
 from tuner.core import Setting
 
-PLAN, PLAN_TOO, STAIRS, ONE = "plan by load", "plan + escape", "staircase", "single + escape"
+PLAN, STAIRS, ONE = "plan + escape", "staircase", "single + escape"
 LONGEST_S = 12 * 3600.0
 """No study of the two new schemes takes longer."""
 NEAR = 0.9
@@ -47,7 +47,7 @@ class Studied:
 
 
 def by_plan(cell: Cell, seed: int, folder: Path) -> Studied:
-    """Run today's study; the agent's runner follows its plan."""
+    """Run the study by load; the agent's runner, which has an escape, follows its plan."""
     server = Escaping(cell.open_server(_stream(cell, seed), seed), math.inf)
     pace = replace(SIMULATED, settled_s=max(SIMULATED.settled_s, cell.task.tuned_s))
     tuned = tune_on(server, cell.limits, seed, pace)
@@ -55,12 +55,6 @@ def by_plan(cell: Cell, seed: int, folder: Path) -> Studied:
     rows = " ".join(f"<{r.below:.3g}:{_mhz(r.setting)}" for r in tuned.plan.rows)
     tails = _tails(served, cell.limits)
     return Studied(lambda: Follows(tuned.plan, folder), cell.open_server, tuned.hours, tails, rows)
-
-
-def with_escape(cell: Cell, seed: int, studied: Studied) -> Studied:
-    """Return the same result on servers with the escape."""
-    queue = queue_of(cell.open_server, _stream(cell, seed), seed, QUEUE_S)
-    return replace(studied, open_server=escaping(cell.open_server, queue))
 
 
 def by_stairs(cell: Cell, seed: int, folder: Path) -> Studied:
@@ -108,7 +102,7 @@ SCHEMES: dict[str, Callable[[Cell, int, Path], Studied]] = {
     STAIRS: by_stairs,
     PLAN: by_plan,
 }
-LINES = {ONE: 0, STAIRS: 1, PLAN: 2, PLAN_TOO: 3}
+LINES = {ONE: 0, STAIRS: 1, PLAN: 2}
 """The order of the schemes by the lines of product that each needs, the fewest first."""
 
 
