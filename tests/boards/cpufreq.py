@@ -130,12 +130,6 @@ def scaling(governor: str, preference: str, *, amd: bool) -> Mapping[str, Words]
     }
 
 
-def still(governor: str, preference: str, *, amd: bool) -> Mapping[str, Words]:
-    """Return the same of a kinder kernel, in which neither moves the other."""
-    files = scaling(governor, preference, amd=amd)
-    return {file: Words(words.offered, words.word) for file, words in files.items()}
-
-
 def policies(
     limits: Sequence[Limits],
     cpus: Cpus,

@@ -12,7 +12,7 @@ from functools import partial
 
 from agents.devices.simulated.physics import Chip, Curve, Thermal, Unit, Work
 from tests.boards.board import Board
-from tests.boards.cpufreq import CPUFREQ, Cpus, Preference, Scaling, policies, scaling, still
+from tests.boards.cpufreq import CPUFREQ, Cpus, Preference, policies, scaling
 from tests.boards.kernel import Boost, Counter, Limits, Node, PowerLimit, Words, fixed
 from tests.boards.machine import Machine
 
@@ -134,9 +134,9 @@ def server(
     return board.keep(online, *limits, *caps, *mesh, *counters, *boosts, *words_of)
 
 
-def xeon(scaled: Scaling = still) -> Board:
+def xeon() -> Board:
     """Return two sockets of intel_pstate: a range, one policy per CPU, RAPL limits, uncore."""
-    words = partial(scaled, "powersave", "balance_performance", amd=False)
+    words = partial(scaling, "powersave", "balance_performance", amd=False)
     limits = [Limits(800_000, 3_800_000, nominal=2_400_000) for _ in range(4)]
     board = server(
         "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True,
@@ -146,12 +146,12 @@ def xeon(scaled: Scaling = still) -> Board:
     return board
 
 
-def epyc(scaled: Scaling = still) -> Board:
+def epyc() -> Board:
     """Return amd-pstate: a range with a least efficient clock; energy, no limits.
 
     A server's governor is `performance` by default (amd_pstate_epp_cpu_init), so its preference is, too.
     """
-    words = partial(scaled, "performance", "performance", amd=True)
+    words = partial(scaling, "performance", "performance", amd=True)
     limits = [Limits(400_000, 3_700_000, nominal=2_600_000) for _ in range(4)]
     board = server(
         "epyc", "AMD EPYC (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
@@ -198,11 +198,11 @@ def zen() -> Board:
     )  # fmt: skip
 
 
-def ryzen(scaled: Scaling = still) -> Board:
+def ryzen() -> Board:
     """Return amd-pstate with preferred cores: like cores, each with a maximum of its own (tvm 8370)."""
     tops = (5_759_000, 5_759_000, 5_684_000, 5_609_000, 5_534_000, 5_459_000, 5_383_000, 5_308_000)
     limits = [Limits(400_000, top, nominal=4_500_000) for top in tops]
-    words = partial(scaled, "powersave", "balance_performance", amd=True)
+    words = partial(scaling, "powersave", "balance_performance", amd=True)
     board = server(
         "ryzen", "AMD Ryzen 9 (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
         driver="amd-pstate-epp", boost=Boost(BOOST, limits),
