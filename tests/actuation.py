@@ -80,9 +80,6 @@ class Direct:
         self.inner = actuator
         self.status = actuator.status
 
-    def grant(self) -> None:
-        asyncio.run(self.inner.grant())
-
     def replay(self) -> dict[str, str]:
         return asyncio.run(self.inner.replay())
 

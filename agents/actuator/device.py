@@ -60,19 +60,6 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    async def grant(self) -> None:
-        """Grant the configured knobs; `errors` lists each one that cannot be granted, with the reason."""
-        async with self._alone():
-            granted, self.errors = self.restorer.terms.values(self.restorer.about)
-            for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
-                with suppress(errors.TuningError):  # a trial of this knob reports the error
-                    if why := await self.restorer.probe(knob):
-                        self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
-                        del granted[knob]
-            self.restorer.granted = granted
-        if self.errors:
-            log.error("event=not_granted why=%r", "; ".join(self.errors))
-
     def describe(self) -> dict[str, Any]:
         """Return the device's description, its granted values, and its configured original and floor."""
         terms = {"granted": self.restorer.granted, "original": self.restorer.terms.original}
@@ -137,14 +124,22 @@ class ManagedDevice:
                     await self._fall()
 
     async def replay(self) -> None:
-        """Restore the device from its journal, or take up the hold that outlived the last actuator."""
+        """Restore the device from its journal, or take up the hold that outlived the last actuator.
+
+        Then grant its configured knobs; `errors` lists each one that cannot be granted, with the reason.
+        """
         await self.restorer.recall()
         async with self._alone():
             if await self._keeps():
                 self.held, self.heard_at = self.restorer.held, self.now()
                 self.held_until = self.heard_at + self.config.hold_s
-            else:
+            elif self.restorer.record.entries:
                 await self.restorer.restore()
+                if not self.restorer.trouble:
+                    await self.restorer.describe()
+            self.restorer.granted, self.errors = self.restorer.terms.values(self.restorer.about)
+        if self.errors:
+            log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     async def _keeps(self) -> bool:
         """Return whether the hold may outlive the actuator: only the driver of a service can allow that."""

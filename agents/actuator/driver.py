@@ -35,15 +35,15 @@ MOST_LINGERING = 4
 """No child is started while this many linger: it would most likely hang, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
-TRAITS += ("probed", "defaults", "without", "restarts", "files", "moves", "watched")
+TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched")
 """The description of a device; a trait that its driver lacks is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value survives a reboot. `ceilings`: knobs that
-show the limit in force, which a cap of the kernel may lower, instead of the requested one. `probed`: knobs
-that firmware may have locked. `defaults`: the driver's own values, if it knows them. `without`: the knobs
-left out, and the reason. `restarts`: a change restarts the service there. `files`: its entries are files.
-`moves`: knobs that also change entries of others, and those others; such a knob is written and restored
-before them. `watched`: files that change when an entry comes or goes.
+show the limit in force, which a cap of the kernel may lower, instead of the requested one. `defaults`: the
+driver's own values, if it knows them. `without`: the knobs left out, and the reason. `restarts`: a change
+restarts the service there. `files`: its entries are files. `moves`: knobs that also change entries of
+others, and those others; such a knob is written and restored before them. `watched`: files that change
+when an entry comes or goes.
 """
 
 Absent = Mapping[str, str]
@@ -57,9 +57,9 @@ class KnobDriver(Protocol):
     settings; it is read at every use.
 
     The actuator writes and restores entries. Each knob is one entry of the same name, unless the driver
-    has `entries`, `plan` and `put`, as when a knob is several files. Optional attributes are listed in
-    TRAITS. A driver with `restarts` also has `offer`, called with the grants, `commit`, called after
-    writes, and `keeps`, which returns whether a hold may outlive the actuator.
+    has `entries` and `plan`, as when a knob is several files; `write` then takes those, too. Optional
+    attributes are listed in TRAITS. A driver with `restarts` also has `offer`, called with the grants,
+    `commit`, called after writes, and `keeps`, which returns whether a hold may outlive the actuator.
     """
 
     uuid: str
@@ -283,8 +283,6 @@ def _answered(
     if verb == "plan":
         plan = getattr(driver, "plan", lambda knob, value: {knob: value})
         return {knob: plan(knob, value) for knob, value in details[0].items()}
-    if verb == "write":
-        return getattr(driver, "put", driver.write)(*details)
     return getattr(driver, verb, lambda *_: False)(*details)
 
 

@@ -30,9 +30,9 @@ WRITING, PROBING, SET, CAPPED = "writing", "probing", "set", "capped"
 """States of an entry. WRITING: our write is on its way, and any value shown is due to it. PROBING: the
 entry showed `at`, below our value, which is written once more. SET: our value is in force. CAPPED: the
 kernel caps it at `at`, below our value."""
-OFFLINE, THEIRS, RESTORED = "waiting: offline", "lowered by another", "restored"
+OFFLINE, THEIRS = "waiting: offline", "lowered by another"
 """OFFLINE: its CPU or device is offline; it is restored once that is back. THEIRS: another program set it
-to `at`, and it is left alone. RESTORED: it is at its target and kept for later, as a member's floor is."""
+to `at`, and it is left alone."""
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ class JournalEntry:
         return self.original if self.back is None else self.back
 
     @property
-    def at_rest(self) -> str:
-        """Return the entry's state when it shows our last value."""
-        return RESTORED if self.wrote == self.target else SET
+    def restored(self) -> bool:
+        """Return whether the entry was read back at its target."""
+        return self.state == SET and self.wrote == self.target
 
 
 @dataclass(slots=True)

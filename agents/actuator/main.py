@@ -89,11 +89,16 @@ class ActuatorService:
         for about in (about for about in listed if about["uuid"] not in registered):
             try:
                 self.claim(about)
-                restorer = Restorer(about, self.config, self.driver(), *shared)
+                restorer = Restorer(about, self.config, self.driver(), *shared, taken=self.taken)
                 devices.append(ManagedDevice(restorer))
             except errors.Conflict as error:
                 self.absent[about["uuid"]] = error.message
         return devices
+
+    def taken(self, by: str) -> dict[str, str]:
+        """Return the files that devices other than `by` have changed, each with its device."""
+        others = [(u, d.restorer.record.entries) for u, d in self.devices.items() if u != by]
+        return {os.path.realpath(n): u for u, entries in others for n in entries if n[:1] == "/"}
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Manage devices: from now on peers can request them."""
@@ -124,10 +129,6 @@ class ActuatorService:
         """Return for each device the number of files that wait for their CPU, or for the end of a cap."""
         return {uuid: len(device.restorer.waiting) for uuid, device in self.devices.items()}
 
-    async def grant(self) -> None:
-        """Grant the configured knobs of every device; before this call no knob is granted."""
-        await _each(device.grant() for device in self.devices.values())
-
     async def search(self, stop: Collection[int]) -> None:
         """Search repeatedly while a device is missing, and restore those that appear."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
@@ -137,7 +138,6 @@ class ActuatorService:
                 continue
             for device in await self.find():
                 await _each([device.replay()])  # before a peer can request it
-                await _each([device.grant()])
                 self.adopt([device])
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
@@ -241,11 +241,10 @@ def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDrive
         try:
             module = import_module(f"agents.devices.{kind}.knobs")
             for driver in module.discover(*filter(None, [argument])):
-                driver.driver = name
-                getattr(driver, "offer", lambda _: None)(config.granted(driver.uuid))
+                if not isinstance(driver, Mapping):
+                    driver.driver = name
+                    getattr(driver, "offer", lambda _: None)(config.granted(driver.uuid))
                 discovered.append(driver)
-            silent = getattr(module, "unanswered", dict[str, str])()
-            discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
         except Exception as error:  # noqa: BLE001 - a failure of one driver must not hide another's devices
             log.error("event=no_devices driver=%s why=%r", name, error)
             why = f"the driver does not answer: {error}; the actuator keeps searching for devices"
@@ -330,7 +329,6 @@ async def run(
         if verb == "leave":
             left = await actuator.leave()
         if serves:
-            await actuator.grant()
             with suppress(OSError):  # for a `restore` without a folder
                 (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)

@@ -6,11 +6,10 @@ firmware, not the written one. The files of a policy without an online CPU answe
 come back with the CPU. All restores are in this one file so that an audit finds them.
 """
 
-import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -24,7 +23,6 @@ from agents.actuator.journal import (
     CAPPED,
     OFFLINE,
     PROBING,
-    RESTORED,
     SET,
     THEIRS,
     WRITING,
@@ -45,8 +43,6 @@ LOOK_S = 3.0
 """The period of checks of waiting entries and a member's floor, in seconds: the driver may be reloaded."""
 LEAST_SLEEP_S, SLEPT = 0.1, " slept "
 """A difference between two clocks below this, in seconds, is only the time between their reads."""
-LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
-"""The kernel's answers to a write if firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 FLOOR = "set [device.budget] floor in actuator.toml to granted values below its original"
 PARTS = "its parts are not in force together; leave one of them out"
@@ -92,7 +88,8 @@ class Restorer:
 
     `boot` identifies this boot of the machine. Three fields are reasons, or empty: `paused` that nothing
     is written until an operator restores the device, `trouble` that it is not back at its original,
-    `unknown` that a damaged journal lost the original. A restored value need not be an offered one.
+    `unknown` that a damaged journal lost the original. `taken` returns the files that other devices have
+    changed, each with its device. A restored value need not be an offered one.
     """
 
     about: Mapping[str, Any]
@@ -109,6 +106,7 @@ class Restorer:
     restarted_at: float = -inf
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     suspended_s: Callable[[], float] = suspended_s
+    taken: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
@@ -127,8 +125,9 @@ class Restorer:
     def waiting(self) -> dict[str, str]:
         """Return the entries to restore once their CPU is online or a cap is over, each with its state."""
         entries = self.record.entries.items()
-        capped = {n for n, e in entries if (e.state, e.at_rest) == (CAPPED, RESTORED)}
-        return {n: e.state for n, e in entries if e.state == OFFLINE or n in capped}
+        away = {n for n, e in entries if e.state == OFFLINE}
+        away |= {n for n, e in entries if e.state == CAPPED and e.wrote == e.target}
+        return {n: e.state for n, e in entries if n in away}
 
     @property
     def throttled(self) -> str:
@@ -139,7 +138,8 @@ class Restorer:
     @property
     def stuck(self) -> bool:
         """Return whether an entry is neither restored nor waiting."""
-        return any(e.state in (WRITING, PROBING, SET) for e in self.record.entries.values())
+        left = {n for n, e in self.record.entries.items() if not e.restored}
+        return bool(left - self.waiting.keys())
 
     # Readings
 
@@ -162,6 +162,15 @@ class Restorer:
             why = f"{_in_words(error)}; its previous value is unknown; {done}"
             self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
+
+    async def describe(self) -> None:
+        """Find a restored device again: a value, such as boost, may have hidden what it offers."""
+        with suppress(ActuationError):
+            await self.driver.renew()
+            listed = await self.driver.ask("describe")
+            for about in (a for a in listed if a["uuid"] == self.uuid and "ranges" in a):
+                if about["ranges"].keys() >= self.about["ranges"].keys():
+                    self.about = about
 
     async def shown(self) -> DeviceReading:
         """Return a reading that a second one has confirmed: one wrong answer must not change anything.
@@ -235,6 +244,8 @@ class Restorer:
         opened = {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else ()
         for name, entry in self.record.entries.items():
             _, shown, _ = reading.entries.get(name, ("", None, None))
+            set_here = entry.state == SET and not entry.restored
+            halfway = (entry.original, entry.target) if set_here else ()
             if entry.state == THEIRS:
                 self._theirs(entry, entry.at)
             elif name not in reading.entries:
@@ -246,8 +257,8 @@ class Restorer:
                 continue
             elif reading.shows(name, entry.wrote):
                 low |= {name: entry.at} if entry.state == PROBING else {}
-                new |= {name: replace(entry, state=entry.at_rest)} if entry.state == CAPPED else {}
-            elif ending and entry.state == SET and shown in (entry.original, entry.target):
+                new |= {name: replace(entry, state=SET)} if entry.state == CAPPED else {}
+            elif ending and shown in halfway:
                 continue
             elif entry.knob in self.ceilings and _below(shown, entry.wrote):
                 low |= {} if (entry.state, entry.at) == (CAPPED, shown) else {name: shown}
@@ -318,37 +329,28 @@ class Restorer:
         plans = await self._plans(
             {k: self._back(k, reading) if v is None else v for k, v in setting.items()}
         )
-        touched = {k for k, plan in plans.items() if self._differ(k, plan, reading)}
-        moved = {k for knob in touched for k in self.moves.get(knob, ())}
-        entries, targets = await self._met(touched | moved, reading), dict[str, Any]()
-        there = {n: e for n, e in entries.items() if n in reading.entries}
-        for name, entry in there.items():
-            value = setting.get(entry.knob)
-            target = entry.target if value is None else plans[entry.knob][name]
+        entries, targets = await self._met(setting, reading), dict[str, Any]()
+        for name, entry in entries.items():
+            if entry.knob not in setting or name not in reading.entries:
+                continue
+            default = setting[entry.knob] is None
+            target = entry.target if default else plans[entry.knob][name]
+            lost = entry.state not in (SET, CAPPED) or entry.wrote != target
             blind = again and reading.entries[name][1] is None and target is not None
-            in_force = (
-                entry.state in (SET, CAPPED, RESTORED) and entry.wrote == target and not blind
-            )
-            if entry.knob in setting and not in_force:
+            if lost or blind:
                 targets[name] = target
+        moved = {k for name in targets for k in self.moves.get(entries[name].knob, ())}
+        entries |= await self._met(moved, reading)
         if again and targets and self.about.get("restarts"):
-            wait_s = self.restarted_at + self.config.min_restart_s - self.now()
-            if wait_s > 0:
-                why = f"{self.uuid} was restarted less than {self.config.min_restart_s:g} s ago"
-                raise Conflict(
-                    why, hint=f"set it in {wait_s:.0f} s; min_restart_s is in actuator.toml"
-                )
-            self.restarted_at = self.now()
-        rest = {n: e for n, e in there.items() if targets and n not in targets}
-        keeps = {n: e.wrote for n, e in rest.items() if e.knob in moved}
-        states = {
+            self._limit_restarts()
+        follow = {n: e for n, e in entries.items() if e.knob in moved and n in reading.entries}
+        keeps = {n: e.wrote for n, e in follow.items() if n not in targets}
+        due = {
             n: replace(entries[n], wrote=v, state=WRITING) for n, v in {**keeps, **targets}.items()
         }
-        before, whole = self.record.entries.keys(), {**self.record.setting, **setting}
-        record = replace(
-            self.record, held=held, setting={k: v for k, v in whole.items() if v is not None}
-        )
-        record.entries = {**entries, **states} if targets else record.entries
+        before, whole = self.record.entries, {**self.record.setting, **setting}
+        record = replace(self.record, held=held, entries={**entries, **due} if targets else before)
+        record.setting = {k: v for k, v in whole.items() if v is not None}
         if record != self.record and record.entries:
             self.originals.save(record)
         self.record = record
@@ -356,7 +358,7 @@ class Restorer:
             return
         try:
             own = {n: v for n, v in keeps.items() if entries[n].knob in reading.values}
-            await self._write(targets, own, reading, stop=True)
+            await self._write({**own, **targets}, targets, reading, strict=True)
         except errors.KnobRefused as error:  # it had no effect: there is nothing to restore
             left = record.entries.items()
             self._keep({n: e for n, e in left if n in before or e.knob != error.knob})
@@ -365,6 +367,15 @@ class Restorer:
             hint = PARTS if len(setting) > 1 else ""
             raise ActuationError(f"{self.uuid} did not apply the setting: {wrong}", hint=hint)
         self._keep(self._outstanding())
+
+    def _limit_restarts(self) -> None:
+        """Raise Conflict if the service was restarted less than `min_restart_s` ago."""
+        wait_s = self.restarted_at + self.config.min_restart_s - self.now()
+        if wait_s > 0:
+            why = f"{self.uuid} was restarted less than {self.config.min_restart_s:g} s ago"
+            hint = f"set it in {wait_s:.0f} s; min_restart_s is in actuator.toml"
+            raise Conflict(why, hint=hint)
+        self.restarted_at = self.now()
 
     def _back(self, knob: str, reading: DeviceReading) -> Value | None:
         """Return the value to restore in place of a knob's original; None restores the original."""
@@ -377,12 +388,17 @@ class Restorer:
         plans = await self.driver.ask("plan", self.uuid, requested) if requested else {}
         return {knob: dict(plan) for knob, plan in plans.items()}
 
-    def _differ(self, knob: str, plan: KnobValues, reading: DeviceReading) -> bool:
-        """Return whether a knob needs entries; a ceiling always, for a cap may hide its requested value."""
-        if knob in self.ceilings or any(e.knob == knob for e in self.record.entries.values()):
-            return True
-        shown = {name: value for name, value in plan.items() if name in reading.entries}
-        return any(reading.entries[n][1] is None or reading.differs(n, v) for n, v in shown.items())
+    async def _aimed(
+        self, entries: Mapping[str, JournalEntry], floor: KnobValues, reading: DeviceReading
+    ) -> dict[str, JournalEntry]:
+        """Return entries with their targets: a budget's floor, else the fail-safe, else the original."""
+        knobs = {entry.knob for entry in entries.values()}
+        plans = await self._plans({k: floor.get(k, self._back(k, reading)) for k in knobs})
+        lasting = {*floor, *self.about.get("lasting", ())}
+        return {
+            name: replace(e, back=plans.get(e.knob, {}).get(name), lasts=e.knob in lasting)
+            for name, e in entries.items()
+        }
 
     async def _met(self, knobs: Iterable[str], reading: DeviceReading) -> dict[str, JournalEntry]:
         """Return all entries, after adding those missing for `knobs`, with present values as originals.
@@ -393,50 +409,60 @@ class Restorer:
         new = {n: k for n, k in names.items() if n not in self.record.entries}
         if not new:
             return {**self.record.entries}
-        knobs, ranges, low = {*new.values()}, self.about["ranges"], dict[str, Any]()
-        backs = await self._plans({k: self._back(k, reading) for k in knobs})
-        tops = await self._plans({k: ranges[k][-1] for k in self.ceilings & knobs & ranges.keys()})
-        entries = {**self.record.entries}
+        ranges, met, low = self.about["ranges"], dict[str, JournalEntry](), dict[str, Any]()
+        tops = await self._plans(
+            {k: ranges[k][-1] for k in self.ceilings & {*new.values()} & ranges.keys()}
+        )
         for name, knob in new.items():
-            shown, lasts = reading.entries[name][1], knob in self.about.get("lasting", ())
-            original = None if self.about.get("restarts") else shown
+            shown, top = reading.entries[name][1], tops.get(knob, {}).get(name)
             self.record.originals.setdefault(knob, reading.values.get(knob))
-            back, top = backs.get(knob, {}).get(name), tops.get(knob, {}).get(name)
+            original = None if self.about.get("restarts") else shown
             if top is not None and not reading.differs(name, top):
                 original = top  # the requested value is hidden, as while boost is off
-            entries[name] = entry = JournalEntry(knob, original, shown, SET, back, lasts)
-            if back is None and _below(shown, top) and reading.differs(name, top):
-                entry.wrote, entry.state, low[name] = top, PROBING, shown
+            elif _below(shown, top):
+                low[name] = shown
+            met[name] = JournalEntry(knob, original, shown, SET)
+        met = await self._aimed(met, self.record.budget.floor, reading)
+        taken = self.taken(self.uuid)
+        for name in met:  # nvpmodel and the board's clocks share files
+            if other := taken.get(os.path.realpath(name)):
+                raise Conflict(f"{name} is set by {other}", hint=f"release {other} first")
+        low = {name: shown for name, shown in low.items() if met[name].back is None}
+        for name in low:
+            met[name].wrote, met[name].state = tops[met[name].knob][name], PROBING
+        entries = {**self.record.entries, **met}
         if low:
             self.record.entries |= {name: entries[name] for name in low}
             await self._probe(low, ending=False)
         return {**entries, **self.record.entries}
 
     async def _write(
-        self, targets: KnobValues, lazily: KnobValues, reading: DeviceReading, *, stop: bool
+        self, values: KnobValues, always: Container[str], reading: DeviceReading, *, strict: bool
     ) -> list[str]:
         """Write entries: those that move others first, then those that widen limits, then the rest.
 
-        Entries in `lazily` may have been moved: each is written only if it shows another value, and may
-        refuse. Without `stop`, a refusal stops no other write. Returns the refusals as texts.
+        Only those in `always` are written if they show their value already. If `strict`, a refusal of one
+        of those is raised; any other stops no write. Returns the refusals as texts.
         """
-        refused, knobs = list[str](), {n: self.record.entries[n].knob for n in (*targets, *lazily)}
-        movers = {n: v for n, v in targets.items() if knobs[n] in self.moves}
-        others = {**lazily, **{n: v for n, v in targets.items() if n not in movers}}
-        for group in (movers, others):
-            if group is others and movers and others:
-                with suppress(ActuationError):  # `_verify` reads again
-                    reading = await self.shown()
+        refused, movers = (
+            list[str](),
+            [name for name in values if self.record.entries[name].knob in self.moves],
+        )
+        for moves in (True, False):
+            group = {n: v for n, v in values.items() if (n in movers) == moves}
             for name, value in _widening_first(group, reading):
-                if name in lazily and reading.shows(name, value):
+                if name not in always and reading.shows(name, value):
                     continue
                 try:
                     self.record.entries[name].state = WRITING  # from now on its value is due to us
                     await self.driver.ask("write", self.uuid, name, value)
                 except Exception as error:  # an error must not stop the other restores
-                    if stop and name not in lazily:
+                    if strict and name in always:
                         raise
                     refused.append(f"{name}: {_in_words(error)}")
+            if moves and group:
+                with suppress(ActuationError):  # `_verify` reads again
+                    reading = await self.shown()
         return refused
 
     async def _verify(self, targets: KnobValues, follow: Iterable[str] = ()) -> list[str]:
@@ -451,8 +477,7 @@ class Restorer:
         for name, value in {**seen, **targets}.items():
             if name not in entries:  # a reload of the driver has lost it
                 continue
-            entry = replace(entries[name], wrote=value, at=None)
-            entry.state = entry.at_rest
+            entry = replace(entries[name], wrote=value, at=None, state=SET)
             if name in reading.silent:
                 wrong.append(reading.silent[name])
                 continue
@@ -473,11 +498,11 @@ class Restorer:
     def _outstanding(self) -> dict[str, JournalEntry]:
         """Return the entries to keep: not restored, in a budget, or moved by a knob not yet restored."""
         entries = self.record.entries
-        altered = {entry.knob for entry in entries.values() if entry.state != RESTORED}
+        altered = {entry.knob for entry in entries.values() if not entry.restored}
         stay = {k for knob in altered for k in self.moves.get(knob, ())} | {
             *self.record.budget.floor
         }
-        return {n: e for n, e in entries.items() if e.state != RESTORED or e.knob in stay}
+        return {n: e for n, e in entries.items() if not e.restored or e.knob in stay}
 
     async def leave(self, knob: str, why: str) -> None:
         """Pause the device, and leave a knob alone if the hardware shows that another program sets it.
@@ -490,26 +515,6 @@ class Restorer:
         wrote = self.record.setting.get(knob)
         if wrote is not None and await self.driver.ask("overruled", self.uuid, knob, wrote):
             self._keep({n: e for n, e in self.record.entries.items() if e.knob != knob})
-
-    async def probe(self, knob: str) -> str:
-        """Return the reason that a knob is locked, empty if it is not, by writing its present value.
-
-        The write is journalled first, and is left out while the device is not at its original.
-        """
-        if self.record.entries:
-            return ""
-        reading, why = await self.shown(), ""
-        entries = await self._met({knob}, reading)
-        self._keep({n: replace(e, state=WRITING) for n, e in entries.items()})
-        for name, entry in entries.items():
-            try:
-                await self.driver.ask("write", self.uuid, name, entry.wrote)
-            except DeviceLost:
-                raise
-            except ActuationError as error:
-                why = str(error)
-        self._keep({})
-        return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
         """Write the journal again if it is not as we wrote it. Raises StoreError."""
@@ -568,32 +573,19 @@ class Restorer:
                     why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
                     raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
             entries = await self._met(member.floor, reading)
-        floors = {
-            n: v for plan in (await self._plans(member.floor)).values() for n, v in plan.items()
-        }
-        backs = {
-            n: replace(e, back=floors[n], lasts=True) for n, e in entries.items() if n in floors
-        }
+        members = {n: e for n, e in entries.items() if e.knob in member.floor}
+        members = await self._aimed(members, member.floor, DeviceReading())
         # A lower cap needs no disk: on a full one, `keep` ends the trial and the hold.
-        self._save(replace(self.record, entries={**entries, **backs}, budget=member), ending=joined)
+        self._save(
+            replace(self.record, entries={**entries, **members}, budget=member), ending=joined
+        )
         free = member.floor.keys() - self.record.setting.keys()
         await self.change(dict.fromkeys(free), self.record.held)
         await self.clip()
 
     async def quit(self) -> None:
         """Leave a budget: the originals are the targets again. Raises StoreError, ActuationError."""
-        reading, entries = await self.shown(), {**self.record.entries}
-        plans = await self._plans(
-            {knob: self._back(knob, reading) for knob in self.record.budget.floor}
-        )
-        for name, entry in entries.items():
-            if self._member(entry):
-                back, lasts = (
-                    plans.get(entry.knob, {}).get(name),
-                    entry.knob in self.about.get("lasting", ()),
-                )
-                state = SET if entry.state == RESTORED else entry.state
-                entries[name] = replace(entry, back=back, lasts=lasts, state=state)
+        entries = await self._aimed(self.record.entries, {}, await self.shown())
         self._save(replace(self.record, entries=entries, budget=Membership()))
 
     def settle(self) -> None:
@@ -645,7 +637,9 @@ class Restorer:
     async def _restore_entries(self) -> list[str]:
         """Restore our changes; return the failures as texts. Raises ActuationError."""
         failures, reading = list[str](), DeviceReading()
-        await self._expand()
+        entries = self.record.entries.items()
+        for knob in [n for n, e in entries if n == e.knob and self.about.get("files")]:
+            await self._expand(knob)
         try:
             reading = await self.shown()
             # A restart drops only our values, so it cannot undo another program's.
@@ -655,31 +649,27 @@ class Restorer:
             raise
         except ActuationError as error:  # an unreadable entry can still be written
             failures.append(str(error))
-        targets, lazily = dict[str, Any](), dict[str, Any]()
-        for name, entry in self.record.entries.items():
-            # A cap may hide the requested value: a ceiling is always written.
-            blind = entry.knob in self.ceilings and entry.state != RESTORED
-            moves = entry.knob in self.moves and not reading.shows(name, entry.target)
-            if entry.state not in (THEIRS, OFFLINE) and name not in self.waiting:
-                (targets if blind or moves else lazily)[name] = entry.target
-        failures += await self._write(targets, lazily, reading, stop=False)
-        return failures or await self._verify({**targets, **lazily})
+        entries = self.record.entries.items()
+        due = {n: e for n, e in entries if e.state != THEIRS and n not in self.waiting}
+        # A cap may hide the requested value: a ceiling is always written.
+        always = {n for n, e in due.items() if e.knob in self.ceilings and not e.restored}
+        targets = {name: entry.target for name, entry in due.items()}
+        failures += await self._write(targets, always, reading, strict=False)
+        return failures or await self._verify(targets)
 
-    async def _expand(self) -> None:
-        """Replace entries that name a whole knob, of 0.2.0 or of a lost journal, by those of its files."""
-        named = [
-            e for n, e in self.record.entries.items() if n == e.knob and self.about.get("files")
+    async def _expand(self, knob: str) -> None:
+        """Replace the entry of a whole knob, of 0.2.0 or of a lost journal, by those of its files."""
+        old = self.record.entries[knob]
+        plans = [
+            await self.driver.ask("plan", self.uuid, {knob: v}) for v in (old.original, old.back)
         ]
-        for entry in named:
-            values = (entry.original, entry.back)
-            plans = [(await self.driver.ask("plan", self.uuid, {entry.knob: v})) for v in values]
-            originals, backs = (dict(plan[entry.knob]) for plan in plans)
-            del self.record.entries[entry.knob]
-            for name, value in originals.items():
-                back = None if entry.back is None else backs[name]
-                self.record.entries[name] = JournalEntry(
-                    entry.knob, value, value, WRITING, back, entry.lasts
-                )
+        whole, back = (plan[knob] for plan in plans)
+        if [*whole] != [knob]:
+            del self.record.entries[knob]
+            self.record.entries |= {
+                n: replace(old, original=v, wrote=v, state=WRITING, back=old.back and back[n])
+                for n, v in whole.items()
+            }
 
     def _save(self, record: Record, ending: bool = False) -> None:
         """Save a record, then keep it in memory. Raises StoreError unless `ending`."""
@@ -697,18 +687,13 @@ class Restorer:
 
     def in_force(self, knob: str, reading: DeviceReading) -> Any:  # noqa: ANN401 - None or a value
         """Return a knob's value: ours if its entries are as we wrote them or capped, else the reading."""
-        value = self.record.setting.get(knob)
-        names = [name for name, (of, *_) in reading.entries.items() if of == knob]
-        for name in names:
+        value, ours = self.record.setting.get(knob), list[bool]()
+        for name in (name for name, (of, *_) in reading.entries.items() if of == knob):
             entry = self.record.entries.get(name)
             capped = entry and entry.state == CAPPED and reading.entries[name][1] == entry.at
-            if (
-                not entry
-                or entry.state == WRITING
-                or (reading.differs(name, entry.wrote) and not capped)
-            ):
-                names = []
-        return reading.values.get(knob) if value is None or not names else value
+            sure = entry and entry.state != WRITING and not reading.differs(name, entry.wrote)
+            ours.append(bool(capped or sure))
+        return value if value is not None and ours and all(ours) else reading.values.get(knob)
 
     def whole(self, setting: KnobValues) -> KnobValues:
         """Return a setting with every other knob that we wrote set to its original (None)."""

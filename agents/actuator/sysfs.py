@@ -39,7 +39,9 @@ AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
 EXCLUDED = (
     "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
 )
-REFUSED = "check that no minimum is above it, and that the actuator's unit has the drop-in for this device"
+REFUSED = (
+    "check its minimum, a lock by the BIOS, and the drop-in of the actuator's unit for this device"
+)
 
 
 class Away(ActuationError, code="actuation"):
@@ -136,8 +138,8 @@ class FileKnobs:
     """A device whose knobs are files; a KnobDriver whose entries are the files, named by path.
 
     `find` returns the present knobs, `offered` has those of the start: a file that appears later joins the
-    knob that already has one of its group. `without` has the reason for each knob left out, `probed` the
-    knobs that firmware may have locked, `moves` the knobs that change others.
+    knob that already has one of its group. `without` has the reason for each knob left out, `moves` the
+    knobs that change others.
     """
 
     uuid: str
@@ -146,7 +148,6 @@ class FileKnobs:
     offered: Mapping[str, FileKnob]
     root: Path
     find: Callable[[], Mapping[str, Any]]
-    probed: Collection[str] = ()
     without: Mapping[str, str] = field(default_factory=dict)
     moves: Mapping[str, Sequence[str]] = field(default_factory=dict)
     files = True
@@ -203,14 +204,12 @@ class FileKnobs:
         """Return the text to write to each file for a knob's value; None removes the throttling."""
         return self.offered[knob].plan(value)
 
-    def put(self, name: str, value: Value | None) -> None:
-        """Write one file, of a knob or from the journal; None removes the throttling."""
-        knobs = (knob for knob in self.offered.values() if name in knob.names)
-        next(knobs, FileKnob([Path(name)], ())).put(name, value)
-
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value or an earlier result of `read`; None removes the throttling."""
-        self.offered[knob].write(value)
+        """Set a knob, or one file of a knob or of the journal; None removes the throttling."""
+        if knob in self.offered:
+            return self.offered[knob].write(value)
+        knobs = (of for of in self.offered.values() if knob in of.names)
+        return next(knobs, FileKnob([Path(knob)], ())).put(knob, value)
 
     def _grow(self) -> None:
         """Add files that have appeared since the start, as of a CPU that came online."""

@@ -96,6 +96,7 @@ class Stage:
     journal: Path
     now: float = 0.0
     unread: int = 0
+    slept_s: float = 0.0
     happening: Happening = field(default_factory=Happening)
 
     def __post_init__(self) -> None:
@@ -119,8 +120,9 @@ class Stage:
         hand = lambda: InlineDriver(found, self.called)  # noqa: E731
         made = actuator_of(self.config, hand, self.disk, BOOT, lambda: self.now)
         self.actuator = Direct(asyncio.run(made))
+        for device in self.actuator.inner.devices.values():
+            device.restorer.suspended_s = lambda: self.slept_s
         self.actuator.replay()
-        self.actuator.grant()
 
     def called(self, label: str) -> None:
         """Come to a call of the driver; a fault there is that of the first file that it reads."""
@@ -166,7 +168,6 @@ class Stage:
         if service.absent or service.missing:
             for device in asyncio.run(service.find()):
                 asyncio.run(device.replay())
-                asyncio.run(device.grant())
                 service.adopt([device])
 
     def lose_power(self) -> None:

@@ -169,7 +169,6 @@ class Stage:
         made = actuator_of(self.theatre.config, lambda: hand, disk, BOOT, lambda: self.now)
         actuator = Direct(asyncio.run(made))
         actuator.replay()
-        actuator.grant()
         return actuator
 
     def play(self) -> None:

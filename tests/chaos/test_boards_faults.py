@@ -93,7 +93,6 @@ class Scene:
         )
         actuator = Direct(asyncio.run(made))
         actuator.replay()
-        actuator.grant()
         return actuator
 
     def play(self) -> None:

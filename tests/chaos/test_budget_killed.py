@@ -132,7 +132,6 @@ def test_a_member_is_one_after_a_power_cut_too(torn: bool, tmp_path: Path, count
         left = started.replay()
         member = "join" in done and "leaving" not in done
         problem = f"at {theatre.values}" if member and theatre.values != AT_FLOOR else ""
-        started.grant()
         started.leave_budget(PEER, GPU)
         problem = problem or theatre.check_original() or str(left or "")
         if problem:
@@ -170,7 +169,6 @@ def faulty(theatre: Theatre, faults: Faults, fault: Wrong | None) -> str:
     made = actuator_of(theatre.config, lambda: hand, disk, BOOT, lambda: now)
     actuator = Direct(asyncio.run(made))
     actuator.replay()
-    actuator.grant()
     joined, acknowledged, problem = False, 400, ""
     for revision, watts in enumerate((300, 200, 160), 1):
         with suppress(Exception):
@@ -201,7 +199,6 @@ def ask(actuator: Direct, revision: int, *watts: float) -> None:
 
 def join(actuator: Direct) -> None:
     actuator.replay()
-    actuator.grant()
     ask(actuator, 1, 300)
     actuator.hold(PEER, GPU, HELD, 1000.0)
 
@@ -210,7 +207,6 @@ def scene(theatre: Theatre, disk: VolatileDisk, cut: Cut, done: list[str]) -> No
     """Join, hold, be lowered, let go and leave; `done` is what was answered."""
     actuator = direct(theatre, CutHand(theatre, cut), BOOT, disk)
     actuator.replay()
-    actuator.grant()
     ask(actuator, 1, 300)
     done.append("join")
     actuator.hold(PEER, GPU, HELD, 1000.0)

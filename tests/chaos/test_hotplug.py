@@ -14,7 +14,7 @@ import pytest
 
 from tests.boards.inline import InlineBoard
 from tests.chaos.boards import choices
-from tests.chaos.hotplug import Happening, Stage, Step, play_once
+from tests.chaos.hotplug import PEER, Happening, Stage, Step, play_once
 from tuner.errors import ActuationError
 
 pytestmark = pytest.mark.timeout(1200)
@@ -126,3 +126,14 @@ def test_a_preference_that_its_governor_does_not_take_is_refused_and_nobody_blam
         stage.settle()
         assert stage.ask("read")["paused"] == ""
         assert stage.wrong() == "" and stage.board.board.altered == {}
+
+
+@pytest.mark.parametrize("stage", ["amd", "intel"], indirect=True)
+def test_what_boost_had_hidden_is_offered_by_the_next_actuator(stage: Stage) -> None:
+    """With boost off the greatest clock is the nominal one; a killed hold leaves it so."""
+    with stage.board.at():
+        offered = stage.actuator.capabilities(PEER)["devices"][0]["granted"]
+        stage.ask("hold", {"cpu.boost": "off"}, 1000.0)
+        stage.start()
+        assert stage.actuator.capabilities(PEER)["devices"][0]["granted"] == offered
+        assert stage.wrong() == ""

@@ -61,7 +61,6 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
     actuator = direct(theatre, CutHand(theatre, cut), BOOT, disk)
     peer = Peer(1, 1, 7)
     actuator.replay()
-    actuator.grant()
     for setting in (TRIED, TRIED_NEXT):
         actuator.acquire(peer, GPU, 5.0)
         actuator.apply(peer, GPU, setting)
@@ -155,7 +154,7 @@ def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: 
     hand = DirectHand(theatre.hardware)
     peer = Peer(1, 1, 7)
     before = direct(theatre, hand, "the boot before", RestoreJournal(theatre.journal))
-    before.grant()
+    before.replay()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)
     untouched: Mapping[str, object] = theatre.values

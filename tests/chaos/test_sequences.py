@@ -1,4 +1,4 @@
-"""Random sequences of what agents ask, CPUs that go and come, drivers that are loaded anew, and deaths.
+"""Random sequences of what agents ask, CPUs that go and come, reloads of drivers, suspends, and deaths.
 
 In the end every file is what it was; until then what is not waits by name.
 """
@@ -77,6 +77,11 @@ class Sequences(RuleBasedStateMachine):
     @rule()
     def load(self) -> None:
         self.stage.board.reload()
+
+    @rule()
+    def suspend(self) -> None:
+        self.stage.slept_s += 100.0
+        self.stage.board.board.resume()
 
     @rule()
     def die(self) -> None:

@@ -177,7 +177,6 @@ class UnitScene(Scene):
         )
         actuator = Direct(asyncio.run(made))
         actuator.replay()
-        actuator.grant()
         return actuator
 
     def settle(self) -> None:

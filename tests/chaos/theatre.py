@@ -239,7 +239,6 @@ class Theatre:
         async def serving() -> None:
             actuator = await self.actuator(points if deadly else None, clock=points)
             await actuator.replay()
-            await actuator.grant()
             server = await asyncio.start_unix_server(actuator.serve, sock=listener)
             await serve(actuator, server, ())
 

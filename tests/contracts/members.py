@@ -62,7 +62,6 @@ class MemberContract:
         )
         actuator = Direct(asyncio.run(made))
         assert actuator.replay() == {}
-        actuator.grant()
         return actuator
 
     def rungs(self, driver: KnobDriver, knob: str) -> list[Any]:

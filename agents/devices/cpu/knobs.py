@@ -45,8 +45,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
         return []
     clocks = [name for name in _find(root) if name.startswith(sysfs.CPU_CLOCK)]
     moves = {BOOST: clocks, GOVERNOR: [PREFERENCE]}
-    more = {"probed": (POWER,), "moves": moves}
-    return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), **more)
+    return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), moves=moves)
 
 
 def _find(root: Path) -> dict[str, FileKnob | str]:

@@ -44,7 +44,10 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     about = "NVIDIA GPU (NVML)"
     try:
         gpus = listed()
-        by_uuid = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
+        there = (
+            [gpu for gpu in discover(root) if isinstance(gpu, NvidiaKnobs)] if gpus.uuids else []
+        )
+        by_uuid = {knobs.uuid: knobs for knobs in there}
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return

@@ -16,7 +16,7 @@ from typing import Any
 
 import pynvml
 
-from agents.actuator.driver import Value
+from agents.actuator.driver import Absent, Value
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 log = logging.getLogger(__name__)
@@ -190,39 +190,24 @@ def _watts(mw: int) -> Value:
     return mw / 1000.0 if mw % 1000 else mw // 1000
 
 
-def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU that answers; see `unanswered` for the others.
+def discover(root: Path = Path("/")) -> list[Any]:
+    """Return the NvidiaKnobs of every GPU that NVML counts; an Absent for one that does not answer.
 
     The kernel's view of the driver's module is below `root`.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
     """
-    return [gpu for gpu in _counted(root).values() if isinstance(gpu, NvidiaKnobs)]
-
-
-def unanswered() -> dict[str, str]:
-    """Return the reasons why counted GPUs do not answer, by NVML's index.
-
-    Raises:
-        ActuationError: there is no driver, or it does not answer.
-    """
-    counted = _counted(Path("/")).items()
-    return {f"nvidia:{n}": str(gpu) for n, gpu in counted if not isinstance(gpu, NvidiaKnobs)}
-
-
-def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
-    """Return every GPU that NVML counts by its index: its knobs, or the error of its first call."""
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    by_index: dict[int, NvidiaKnobs | Exception] = {}
+    counted = list[NvidiaKnobs | Absent]()
     for index in range(count):
         try:
-            by_index[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
+            counted.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
-            by_index[index] = error
-    return by_index
+            counted.append({"uuid": f"nvidia:{index}", "absent": str(error)})
+    return counted

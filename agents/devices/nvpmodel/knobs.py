@@ -82,17 +82,18 @@ class PowerModes:
                 silent |= {} if error.errno in AWAY else {name: str(error)}
         return answers, silent
 
-    def put(self, name: str, value: Value | None) -> None:
-        """Set the mode, or write a file that a mode has changed."""
-        if name == MODE:
-            return self.write(MODE, value)
-        try:
-            Path(name).write_text(str(value))
-        except OSError as error:
-            raise ActuationError(f"{name} rejects {value}: {error.strerror}") from error
-
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a mode, None for the default one. Raises ActuationError for a mode that needs a reboot."""
+        """Set a mode, None for the default one, or write a file that a mode has changed.
+
+        Raises:
+            ActuationError: the file rejects it, or the mode needs a reboot.
+        """
+        if knob != MODE:
+            try:
+                Path(knob).write_text(str(value))
+            except OSError as error:
+                raise ActuationError(f"{knob} rejects {value}: {error.strerror}") from error
+            return
         if value is None:
             value = self.defaults.get(MODE, "")
         if value not in self._modes:

@@ -127,7 +127,6 @@ class SimulatedGpu:
             asyncio.run(actuator_of(config, lambda: hand, originals, BOOT, lambda: 0.0))
         )
         self.actuator.replay()
-        self.actuator.grant()
 
     @property
     def true(self) -> dict[str, float]:

@@ -193,7 +193,7 @@ OLDER = frozenset(
         "Documentation ExecStart ExecStopPost Group LimitNOFILE NoNewPrivileges OnActiveSec "
         "OnUnitInactiveSec PrivateDevices PrivateNetwork PrivateTmp ProtectHome ProtectSystem Restart "
         "RestartPreventExitStatus RestartSec RestrictAddressFamilies RuntimeDirectory "
-        "RuntimeDirectoryMode SupplementaryGroups "
+        "RuntimeDirectoryMode SuccessExitStatus SupplementaryGroups "
         "SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TimeoutStartSec TimeoutStopSec "
         "Type UMask User WantedBy Wants WatchdogSec WorkingDirectory "
     ).split()

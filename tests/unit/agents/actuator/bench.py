@@ -90,7 +90,7 @@ class Bench:
         self.journal.mkdir(parents=True)
         fake.save(self.hardware, fake.blank(GPU, OTHER, knobs=self.knobs))
         self.disk = FullDisk(self.journal)
-        self.actuator = self.start()
+        self.start().replay()
 
     def start(self) -> Direct:
         """Return what a fresh start of the process makes."""
@@ -100,7 +100,6 @@ class Bench:
         self.hand = Odd(self.hardware, self.raises, self.unplugged)
         made = actuator_of(config, lambda: self.hand, self.disk, self.boot, lambda: self.now)
         self.actuator = Direct(asyncio.run(made))
-        self.actuator.grant()
         return self.actuator
 
     @property

@@ -121,7 +121,7 @@ def house(folder: Path, kind: type[ActuatorService]) -> Iterator[House]:
             config, lambda: hand, RestoreJournal(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
-        await made.grant()
+        await made.replay()
         return made, await listen(made, folder / "socket")
 
     async def shut(server: asyncio.Server) -> None:

@@ -70,7 +70,6 @@ class House:
             originals = RestoreJournal(self.folder / "journal")
             actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
             await actuator.replay()
-            await actuator.grant()
             server = await listen(actuator, self.socket)
             ready.set()
             while not stop.is_set():

@@ -221,7 +221,7 @@ def granting(driver: KnobDriver, folder: Path) -> Direct:
     journal = RestoreJournal(folder / "journal")
     made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: 0.0)
     actuator = Direct(asyncio.run(made))
-    actuator.grant()
+    actuator.replay()
     return actuator
 
 

@@ -23,6 +23,7 @@ from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.cpu.knobs import POWER, discover
 from tests.actuation import Direct, actuator_of
+from tuner.errors import ActuationError
 
 PEER = Peer(1, 1, 7)
 WINDOWS = ("power_limit_uw", "max_power_uw")
@@ -111,15 +112,12 @@ class Hand(DriverProcess):
     def __init__(self, root: Path, refusals: Mapping[str, int]) -> None:
         super().__init__(lambda: (), 1.0)
         self._drivers = {driver.uuid: driver for driver in discover(str(root))}
-        self.refusals, self.root = refusals, root
-        self.written: list[tuple[str, str]] = []
+        self.refusals = refusals
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         write = Path.write_text
 
         def writing(path: Path, text: str) -> int:
-            if self.root / "sys" in path.parents:
-                self.written.append((path.name, text))
             number = next((e for name, e in self.refusals.items() if path.match(name)), 0)
             if number:
                 raise OSError(number, os.strerror(number), str(path))
@@ -130,52 +128,22 @@ class Hand(DriverProcess):
 
 
 def actuator(root: Path, hand: Hand) -> Direct:
-    grant = {POWER: (60, 120), "cpu.max_mhz": (1000, 3000)}
-    config = ActuatorConfig(devices=(Granted(match="cpu", grant=grant),))
+    config = ActuatorConfig(devices=(Granted(match="cpu", grant={POWER: (60, 120)}),))
     journal = RestoreJournal(root / "journal")
     made = asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: 0.0))
     started = Direct(made)
     started.replay()
-    started.grant()
     return started
 
 
-def policy(root: Path) -> None:
-    folder = root / "sys/devices/system/cpu/cpufreq/policy0"
-    folder.mkdir(parents=True)
-    for limit, khz in (("min", 1_000_000), ("max", 3_000_000)):
-        for kind in ("cpuinfo", "scaling"):
-            (folder / f"{kind}_{limit}_freq").write_text(f"{khz}\n")
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENODATA])
-def test_a_limit_that_the_bios_locked_is_not_granted_and_the_rest_is(
+def test_a_lock_that_only_a_write_shows_refuses_the_trial_and_nothing_stays(
     number: int, tmp_path: Path
 ) -> None:
     zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
-    policy(tmp_path)
-    hand = Hand(tmp_path, {"constraint_1_power_limit_uw": number})
-    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert set(device["granted"]) == {"cpu.max_mhz"}
-    (error,) = device["errors"]
-    assert POWER in error and "constraint_1_power_limit_uw rejects" in error
+    started = actuator(tmp_path, Hand(tmp_path, {"constraint_1_power_limit_uw": number}))
+    started.acquire(PEER, "cpu", 5.0)
+    with pytest.raises(ActuationError, match="constraint_1_power_limit_uw rejects"):
+        started.apply(PEER, "cpu", {POWER: 100})
+    assert sorted(limits(tmp_path)) == ["125000000", "150000000"]
     assert not list((tmp_path / "journal").glob("*.json"))
-
-
-def test_a_limit_is_probed_once_with_what_it_shows_and_a_ceiling_never(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
-    policy(tmp_path)
-    hand = Hand(tmp_path, {})
-    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert set(device["granted"]) == {POWER, "cpu.max_mhz"} and device["errors"] == []
-    assert hand.written == [
-        ("constraint_0_power_limit_uw", "125000000"),
-        ("constraint_1_power_limit_uw", "150000000"),
-    ]
-
-
-def test_what_a_probe_meets_otherwise_is_for_a_trial_to_tell(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", {0: (125, 125)})
-    hand = Hand(tmp_path, {"constraint_0_power_limit_uw": errno.EIO})
-    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert POWER in device["granted"]

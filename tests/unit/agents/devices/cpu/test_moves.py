@@ -53,7 +53,6 @@ class Host:
         for device in self.actuator.inner.devices.values():
             device.restorer.suspended_s = lambda: self.slept_s
         self.actuator.replay()
-        self.actuator.grant()
         return self.actuator
 
     def trial(self, setting: dict[str, Any]) -> None:

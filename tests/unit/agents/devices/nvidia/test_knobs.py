@@ -26,7 +26,8 @@ from tuner.core import ActuationError, DeviceLost, Setting
 
 @pytest.fixture
 def knobs(nvml: FakeNvml) -> NvidiaKnobs:
-    return discover()[0]
+    gpu: NvidiaKnobs = discover()[0]
+    return gpu
 
 
 class TestContract(DriverContract, MemberContract):
@@ -34,8 +35,8 @@ class TestContract(DriverContract, MemberContract):
 
     @pytest.fixture(params=[0, 1])
     def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
-        index: int = request.param
-        return discover()[index]
+        gpu: NvidiaKnobs = discover()[request.param]
+        return gpu
 
 
 def under_load(nvml: FakeNvml, seconds: float = 3.0) -> float:
@@ -262,7 +263,7 @@ class TestRefusals:
 
 
 def discover_uuids() -> list[str]:
-    return [knobs.uuid for knobs in discover()]
+    return [knobs.uuid for knobs in discover() if isinstance(knobs, NvidiaKnobs)]
 
 
 class Asked:

@@ -12,10 +12,11 @@ from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
+from agents.devices.cpu.knobs import discover as discover_cpus
 from agents.devices.nvpmodel.knobs import MODE, discover
 from tests.actuation import Direct, actuator_of
 from tests.contracts.drivers import DriverContract
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, Conflict
 
 CONFIGURATION = """
 < PARAM TYPE=FILE NAME=CPU_ONLINE >
@@ -95,7 +96,7 @@ class Modes(DriverProcess):
 
     def __init__(self, root: Path) -> None:
         super().__init__(lambda: (), 1.0)
-        self._drivers = {driver.uuid: driver for driver in discover(str(root))}
+        self._drivers: dict[str, KnobDriver] = {d.uuid: d for d in discover(str(root))}
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         return _answered(self._drivers, verb, uuid, *details)
@@ -108,7 +109,6 @@ def actuator(root: Path, boot: str, grant: tuple[str, ...]) -> Direct:
     made = asyncio.run(actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0))
     started = Direct(made)
     started.replay()
-    started.grant()
     return started
 
 
@@ -162,7 +162,6 @@ def test_what_a_mode_moves_goes_back_after_it(root: Path) -> None:
             asyncio.run(actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0))
         )
         actuator.replay()
-        actuator.grant()
         actuator.hold(Peer(1, 1, 7), "nvpmodel", {MODE: "MODE_30W"}, 100.0)
         assert (root / "mode").read_text().strip() == "2"
         assert (online.read_text(), ceiling.read_text()) == ("0\n", "1728000\n")
@@ -174,3 +173,47 @@ def test_what_a_mode_moves_goes_back_after_it(root: Path) -> None:
         assert (root / "mode").read_text().strip() == "0"
         assert (online.read_text().strip(), ceiling.read_text()) == ("1", "1190400")
         assert not [*(root / "journal").glob("*.json")]
+
+
+CLOCKS = {"cpu.max_mhz": (800, 2000)}
+
+
+class Both(Modes):
+    """The board's power modes, and the clocks of its CPUs."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._drivers.update({driver.uuid: driver for driver in discover_cpus(str(root))})
+
+
+def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -> None:
+    """A mode sets the ceilings of CPUs by another path; neither device blames the other."""
+    cpus, peer = root / "sys/devices/system/cpu", Peer(1, 1, 7)
+    conf = root / "etc/nvpmodel.conf"
+    named = "MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq\n"
+    conf.write_text(CONFIGURATION.replace("< POWER_MODEL ID=0", f"{named}< POWER_MODEL ID=0"))
+    (root / "usr/sbin/nvpmodel").write_text(MOVING.format(folder=root))
+    (cpus / "cpufreq/policy0").mkdir(parents=True)
+    for limit, khz in (("min", 800_000), ("max", 2_201_600)):
+        for kind in ("cpuinfo", "scaling"):
+            (cpus / f"cpufreq/policy0/{kind}_{limit}_freq").write_text(f"{khz}\n")
+    for cpu in ("cpu0", "cpu1"):
+        (cpus / cpu).mkdir()
+        (cpus / cpu / "online").write_text("1\n")
+    (cpus / "cpu0/cpufreq").symlink_to(cpus / "cpufreq/policy0")
+    settings = {"nvpmodel": {MODE: "MODE_30W"}, "cpu": {"cpu.max_mhz": 1000}}
+    grant = {MODE: ("MODE_30W",)}
+    terms = Granted(match="nvpmodel", grant=grant), Granted(match="cpu", grant=CLOCKS)
+    config = ActuatorConfig(devices=terms)
+    journal = RestoreJournal(root / "journal")
+    made = asyncio.run(actuator_of(config, lambda: Both(root), journal, "boot", lambda: 0.0))
+    actuator = Direct(made)
+    actuator.replay()
+    for first, second in (("cpu", "nvpmodel"), ("nvpmodel", "cpu")):
+        actuator.hold(peer, first, settings[first], 100.0)
+        with pytest.raises(Conflict, match=f"is set by {first}"):
+            actuator.hold(peer, second, settings[second], 100.0)
+        assert actuator.read(peer, first)["level"] == "hold"
+        actuator.release(peer, first)
+        assert (cpus / "cpufreq/policy0/scaling_max_freq").read_text().strip() == "2201600"
+        assert [actuator.read(peer, device)["paused"] for device in settings] == ["", ""]

@@ -57,7 +57,6 @@ class Host:
         async def served(stop: threading.Event) -> None:
             made = await actuator_of(config, lambda: Hand(driver), journal, "boot", lambda: 0.0)
             await made.replay()
-            await made.grant()
             server = await listen(made, self.socket)
             ready.set()
             while not stop.is_set():

@@ -257,7 +257,6 @@ def started(
     journal = RestoreJournal(systemd.root / "journal")
     made = Direct(asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: clock[0])))
     made.replay()
-    made.grant()
     return made
 
 
