@@ -134,8 +134,8 @@ class _Backend(httpcore.NetworkBackend):
 
     def connect_tcp(self, host: str, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
         """Open a connection whose reads end in time; a URL writes `%` before an IPv6 zone as `%25`."""
-        found = self._inner.connect_tcp(host.replace("%25", "%"), *args, **named)
-        return _Connection(found, self._head)
+        opened = self._inner.connect_tcp(host.replace("%25", "%"), *args, **named)
+        return _Connection(opened, self._head)
 
     def connect_unix_socket(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
         """Open a connection whose reads end in time."""

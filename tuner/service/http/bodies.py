@@ -141,11 +141,11 @@ class ThreadedRoute(BoundedRoute):
 
     def _refuse_unknown(self, request: Request) -> None:
         """Refuse a query with a name that the route does not take, or with one twice."""
-        known, seen = {field.alias for field in self.dependant.query_params}, set[str]()
+        declared, seen = {field.alias for field in self.dependant.query_params}, set[str]()
         for name, _ in request.query_params.multi_items():
-            if name not in known or name in seen:
+            if name not in declared or name in seen:
                 wrong = "is given twice" if name in seen else "is not known here"
-                hint = f"this path takes {', '.join(sorted(known)) or 'no query'}"
+                hint = f"this path takes {', '.join(sorted(declared)) or 'no query'}"
                 raise InvalidInput(f"query: {ascii(name)[:80]} {wrong}", hint=hint)
             seen.add(name)
 
