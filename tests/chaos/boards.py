@@ -27,13 +27,19 @@ DRIVERS: Mapping[str, Discover] = {
 
 
 def choices(driver: KnobDriver) -> tuple[dict[str, Value], ...]:
-    """Return three settings of all knobs, none of them as the board was found."""
+    """Return three settings of all knobs, none of them as the board was found.
+
+    The governor `performance` takes no other preference than its own.
+    """
     original = driver.read()
     picked: list[dict[str, Value]] = [{}, {}, {}]
     for knob, values in driver.ranges().items():
         others = [value for value in values if value != original[knob]]
         for number, setting in enumerate(picked):
             setting[knob] = others[number % len(others)]
+    for setting in picked:
+        if setting.get("cpu.governor") == "performance" and "cpu.epp" in setting:
+            setting["cpu.epp"] = "performance"
     return tuple(picked)
 
 
