@@ -696,8 +696,9 @@ class Restorer:
         return value if value is not None and ours and all(ours) else reading.values.get(knob)
 
     def whole(self, setting: KnobValues) -> KnobValues:
-        """Return a setting with every other knob that we wrote set to its original (None)."""
-        return {**dict.fromkeys(e.knob for e in self.record.entries.values()), **setting}
+        """Return a setting with every other offered knob that we wrote set to its original (None)."""
+        ours = {entry.knob for entry in self.record.entries.values()} & self.about["ranges"].keys()
+        return {**dict.fromkeys(ours), **setting}
 
     def original_values(self, reading: DeviceReading) -> KnobValues:
         """Return the original values of all knobs: the fail-safe, else the journal's, else the reading."""

@@ -53,13 +53,15 @@ class FileKnob:
     """One knob: files that are written alike, and the offered values, ascending.
 
     `unit` is the number of file units in one unit of the knob. With 0 the values are words, and `texts`
-    maps those that the files spell differently. Every method raises ActuationError.
+    maps those that the files spell differently. One that `follows` is moved by another knob and never
+    offered. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
     values: tuple[Value, ...]
     unit: int = 0
     texts: Mapping[Value, str] = field(default_factory=dict)
+    follows: bool = False
 
     def read(self) -> Value | None:
         """Return the knob's value from the files that are online; if they differ, a text of all values.
@@ -170,15 +172,15 @@ class FileKnobs:
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
-        return {name: knob.values for name, knob in self.offered.items()}
+        return {name: knob.values for name, knob in self.offered.items() if not knob.follows}
 
     def read(self) -> Mapping[str, Value | None]:
         """Return each knob's value in force; None if it cannot be read."""
         shown: dict[str, Value | None] = {}
-        for name, knob in self.offered.items():
+        for name in self.ranges():
             shown[name] = None
             with suppress(ActuationError):
-                shown[name] = knob.read()
+                shown[name] = self.offered[name].read()
         return shown
 
     def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:

@@ -37,10 +37,14 @@ class Cpus:
     absent: frozenset[int] = frozenset()
     loads: int = 1
     driven: list[object] = field(default_factory=list)
+    policies: list[tuple[frozenset[int], Limits]] = field(default_factory=list)
 
     def take(self, cpu: int, text: str) -> None:
         if text not in ("0", "1"):
             raise Refused
+        for members, limit in self.policies:
+            if cpu in members <= self.offline and text == "1" and limit.boost:
+                limit.own_boost = limit.boost.on
         self.offline = self.offline - {cpu} if text == "1" else self.offline | {cpu}
         self.absent &= self.offline
 
@@ -142,6 +146,7 @@ def policies(
     cpus.driven += limits
     for number, limit in enumerate(limits):
         members = frozenset(range(number * each, (number + 1) * each))
+        cpus.policies.append((members, limit))
         files = limit.nodes("", "scaling_min_freq", "scaling_max_freq")
         files |= {f"/{name}": node for name, node in extra(limit).items()}
         files |= {

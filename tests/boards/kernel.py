@@ -85,6 +85,7 @@ class Limits:
     nominal: int = 0
     boosted: int = 0
     boost: Boost | None = None
+    own_boost: bool = True
 
     def __post_init__(self) -> None:
         self.low, self.high = self.low or self.least, self.high or self.most
@@ -97,13 +98,18 @@ class Limits:
     @property
     def top(self) -> int:
         """The greatest limit now."""
-        return self.nominal if self.nominal and self.boost and not self.boost.on else self.most
+        return self.nominal if self.nominal and self.boost and not self.boosts else self.most
+
+    @property
+    def boosts(self) -> bool:
+        """Whether clocks above the nominal one are allowed, by its driver and by its policy."""
+        return bool(self.boost and self.boost.on and self.own_boost)
 
     @property
     def runs(self) -> int:
         """The clock that a busy CPU runs at."""
-        boosts = self.boosted and self.boost and self.boost.on and self.ceiling >= self.most
-        return self.boosted if boosts else self.ceiling
+        above = self.boosted and self.boosts and self.ceiling >= self.most
+        return self.boosted if above else self.ceiling
 
     def set_low(self, text: str) -> None:
         value = self._rounded(whole(text) or self.least)
@@ -134,7 +140,9 @@ class Limits:
 class Boost:
     """Whether clocks above the nominal one are allowed: the file says `allows` then.
 
-    One that `forgets` sets every ceiling to the new top, as cpufreq_boost_set_sw did until lately.
+    One that `forgets` sets every ceiling to the new top, as cpufreq_boost_set_sw did until lately. With
+    `each` every policy has its own boost beside it: it follows (cpufreq_boost_trigger_state), also when its
+    CPU comes online (cpufreq_online), and takes nothing while boost is off (store_local_boost).
     """
 
     path: str
@@ -142,6 +150,7 @@ class Boost:
     allows: str = "1"
     forgets: bool = False
     on: bool = True
+    each: bool = False
 
     def __post_init__(self) -> None:
         for limit in self.limits:
@@ -151,11 +160,23 @@ class Boost:
         if text not in ("0", "1"):
             raise Refused
         self.on = text == self.allows
+        for limit in self.limits:
+            limit.own_boost = self.on
         for limit in self.limits if self.forgets else ():
             limit.high = limit.top
 
     def node(self) -> Node:
         return Node(lambda: int(self.on == (self.allows == "1")), self.take)
+
+    def own(self, limit: Limits) -> Node:
+        """Return the boost of one policy."""
+
+        def take(text: str) -> None:
+            if text not in ("0", "1") or not self.on:
+                raise Refused
+            limit.own_boost = text == "1"
+
+        return Node(lambda: int(limit.own_boost), take)
 
 
 @dataclass

@@ -77,6 +77,8 @@ def server(
 
     def extra(limit: Limits) -> dict[str, Node]:
         extra_nodes: dict[str, Node] = {}
+        if boost is not None and boost.each:
+            extra_nodes["boost"] = boost.own(limit)
         for file, choice in by_limit[id(limit)].items():
             plural = (
                 "scaling_available_governors"
@@ -155,7 +157,7 @@ def epyc() -> Board:
     limits = [Limits(400_000, 3_700_000, nominal=2_600_000) for _ in range(4)]
     board = server(
         "epyc", "AMD EPYC (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
-        driver="amd-pstate-epp", boost=Boost(BOOST, limits),
+        driver="amd-pstate-epp", boost=Boost(BOOST, limits, each=True),
     )  # fmt: skip
     for number in range(0, 8, 2):
         board.nodes[f"{CPUFREQ}/policy{number}/amd_pstate_lowest_nonlinear_freq"] = fixed(1_500_000)
@@ -205,7 +207,7 @@ def ryzen() -> Board:
     words = partial(scaling, "powersave", "balance_performance", amd=True)
     board = server(
         "ryzen", "AMD Ryzen 9 (fake)", limits, 8, words, packages=1, limited=False, uncore=False,
-        driver="amd-pstate-epp", boost=Boost(BOOST, limits),
+        driver="amd-pstate-epp", boost=Boost(BOOST, limits, each=True),
     )  # fmt: skip
     for number, top in enumerate(tops):
         ranking = fixed(top // 25_000)
@@ -243,7 +245,7 @@ SERVERS: Mapping[str, Callable[[], Board]] = {
 def small(name: str, governor: str, preference: str, *, amd: bool) -> Board:
     """Return a machine of two CPUs with a policy each, of amd-pstate or of intel_pstate."""
     limits = [Limits(400_000, top, nominal=1_800_000) for top in (3_000_000, 2_900_000)]
-    boost = Boost(BOOST, limits) if amd else Boost(NO_TURBO, limits, allows="0")
+    boost = Boost(BOOST, limits, each=True) if amd else Boost(NO_TURBO, limits, allows="0")
     return server(
         name, f"{name} (fake)", limits, 2, partial(scaling, governor, preference, amd=amd), packages=1,
         limited=False, uncore=False, driver="amd-pstate-epp" if amd else "intel_pstate", boost=boost,

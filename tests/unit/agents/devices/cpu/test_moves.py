@@ -121,6 +121,29 @@ def test_a_cpu_that_comes_online_in_a_hold_is_held_and_goes_back_to_its_own(
     assert not ryzen.journalled
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("first", ["on", "off"])
+def test_the_boost_of_a_policy_goes_back_after_that_of_all(
+    host: Callable[[str], Host], first: str, killed: bool
+) -> None:
+    """drivers/cpufreq/cpufreq.c: cpufreq_boost_trigger_state sets all, store_local_boost one."""
+    ryzen = host("ryzen")
+    boosts = [
+        ryzen.board.file(f"sys/devices/system/cpu/cpufreq/{of}boost") for of in ("", "policy3/")
+    ]
+    boosts[1].write_text("0")
+    before = dict(ryzen.board.altered)
+    assert "cpu.policy_boost" not in ryzen.start().read(ME, "cpu")["values"]
+    for value in (first, "off", "on", "off"):
+        ryzen.hold({"cpu.boost": value, "cpu.governor": "powersave"})
+        assert ryzen.told()["values"]["cpu.boost"] == value and ryzen.told()["trouble"] == ""
+    if killed:
+        ryzen.start()
+    ryzen.actuator.release(ME, "cpu")
+    assert [one.read_text() for one in boosts] == ["1\n", "0\n"]
+    assert ryzen.board.altered == before and not ryzen.journalled
+
+
 @pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_a_governor_moves_goes_back_with_it(
