@@ -108,7 +108,7 @@ def _uncompressed(request: httpx.Request) -> httpx.Request:
     """Return a request for an uncompressed answer, or as it is if the answer is passed on."""
     if PASSED not in request.extensions:
         request.headers["Accept-Encoding"] = "identity"
-    if "%25" in request.headers["Host"]:  # a zone has a meaning on this host only: RFC 6874
+    if "%25" in request.headers.get("Host", ""):  # a zone has a meaning on this host only: RFC 6874
         request.headers["Host"] = ZONE.sub("", request.headers["Host"])
     return request
 

@@ -1,6 +1,6 @@
-"""Tuners that share a database: their names, the devices that take no orders, and the running trials.
+"""Tuners that share a database: who they are, which devices take no orders, which trials run.
 
-Additive: a tuner with schema 0001 keeps working on the same database.
+Additive: a tuner of the schema before continues beside it.
 """
 
 from __future__ import annotations

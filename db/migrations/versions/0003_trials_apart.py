@@ -1,6 +1,6 @@
 """Trials that one of a study's devices runs alone.
 
-Additive: a tuner with schema 0002 keeps working on the same database, but all devices run such a trial.
+Additive: a tuner of the schema before continues beside it, and has such a trial run by all devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Trials of a whole plan: its table follows a load that goes up and down.
 
-Additive: a tuner with schema 0003 keeps working on the same database, but runs such a trial at the first
-row of the plan.
+Additive: a tuner of the schema before continues beside it, and has such a trial run at the first row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Posteriors of finished studies.
 
-Additive: a tuner with schema 0004 keeps working on the same database, but does not use the posteriors.
+Additive: a tuner of the schema before continues beside it, without siblings.
 """
 
 from __future__ import annotations

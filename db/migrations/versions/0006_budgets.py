@@ -1,6 +1,6 @@
 """Groups of devices that share watts, and their members.
 
-Additive: a tuner with schema 0005 keeps working on the same database, but divides no watts.
+Additive: a tuner of the schema before continues beside it, and divides no watts.
 """
 
 from __future__ import annotations

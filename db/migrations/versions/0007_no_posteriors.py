@@ -1,7 +1,7 @@
-"""Drop the posteriors: a study reads the holds of similar studies instead.
+"""No posteriors: a study reads the holds of like ones instead.
 
-Not additive: a tuner with schema 0006 answers with an error when a study begins to tune, until the tuner is
-replaced. Holds continue.
+Not additive: a tuner of the schema before answers an error to a study that begins to tune, until it
+is replaced. Holds go on.
 """
 
 from __future__ import annotations
