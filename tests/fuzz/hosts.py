@@ -173,7 +173,6 @@ class Hosts:
         setting = {knob: values[0] for knob, values in spans if values}
         for step in (
             actuator.replay,
-            actuator.grant,
             partial(actuator.acquire, PEER, driver.uuid, LEASE_S),
             partial(actuator.apply, PEER, driver.uuid, setting),
             change,
