@@ -1,7 +1,6 @@
 """The pages of the history: trials of all studies with filters, comparison and export; and the events."""
 
-from __future__ import annotations
-
+# No postponed annotations: FastAPI 0.121 does not find the names in those of a class.
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
