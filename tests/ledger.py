@@ -16,6 +16,7 @@ A symbolic link has no size; its target has one.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -221,8 +222,9 @@ def unnamed(root: Path) -> list[str]:
         before, after = (read(git(root, "show", f"{at}:{FILE}")) for at in (f"{commit}^", commit))
         body = git(root, "log", "-1", "--format=%b", commit)
         rose = [place for place, count in after.items() if before and count > before.get(place, 0)]
-        keys = {key for section, key, _ in rose if section not in UNHELD}
-        found += [f"{commit[:8]} does not name {key}" for key in sorted(keys) if key not in body]
+        keys = sorted({key for section, key, _ in rose if section not in UNHELD})
+        named = {k for k in keys if re.search(rf"(?<![\w/.-]){re.escape(k)}(?![\w/-])", body)}
+        found += [f"{commit[:8]} does not name {key}" for key in keys if key not in named]
     return found
 
 

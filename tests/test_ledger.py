@@ -58,7 +58,11 @@ def test_each_commit_names_the_entries_that_it_lets_rise() -> None:
 
 
 def test_an_entry_that_rises_without_its_name_is_found(house: Path) -> None:
-    for body, lines in (("For tuner/web: a reason.", 5), ("A reason.", 7), ("A reason.", 3)):
+    for body, lines in (
+        ("For tuner/web: a reason.", 5),
+        ("For tuner/website.", 7),
+        ("A reason.", 3),
+    ):
         (house / "tuner/web/page.html").write_text("<p>\n" * lines)
         ledger.main()
         commit(house, f"Write {lines}\n\n{body}")

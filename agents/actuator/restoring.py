@@ -666,10 +666,10 @@ class Restorer:
         whole, back = (plan[knob] for plan in plans)
         if [*whole] != [knob]:
             del self.record.entries[knob]
-            self.record.entries |= {
-                n: replace(old, original=v, wrote=v, state=WRITING, back=old.back and back[n])
-                for n, v in whole.items()
-            }
+            for n, v in whole.items():
+                kept = None if old.back is None else back[n]
+                fresh = replace(old, original=v, wrote=v, state=WRITING, back=kept)
+                self.record.entries[n] = fresh
 
     def _save(self, record: Record, ending: bool = False) -> None:
         """Save a record, then keep it in memory. Raises StoreError unless `ending`."""

@@ -40,13 +40,7 @@ class Budgets:
 
     def groups(self) -> StoredRows[BudgetGroup]:
         """Return all groups, sorted by name."""
-        query = OF_GROUPS.order_by(BudgetGroupRow.name)
-        return readable(
-            self._database,
-            query,
-            BudgetGroupRow.name,
-            lambda row: GROUPS.validate_python(json.loads(row[0])),
-        )
+        return self._documents(OF_GROUPS, BudgetGroupRow.name, GROUPS)
 
     def put_group(self, group: BudgetGroup) -> BudgetGroup:
         """Replace a group at its revision; return it with the next one. Raises StaleRevision."""
@@ -69,13 +63,7 @@ class Budgets:
 
     def members(self) -> StoredRows[MemberRecord]:
         """Return all memberships, released ones included, sorted by device."""
-        query = OF_MEMBERS.order_by(BudgetMemberRow.device)
-        return readable(
-            self._database,
-            query,
-            BudgetMemberRow.device,
-            lambda row: MEMBERS.validate_python(json.loads(row[0])),
-        )
+        return self._documents(OF_MEMBERS, BudgetMemberRow.device, MEMBERS)
 
     def put_member(self, member: MemberRecord) -> MemberRecord:
         """Replace a membership at its revision; return it with the next one. Raises StaleRevision."""
@@ -87,6 +75,11 @@ class Budgets:
         }
         self._put(BudgetMemberRow, BudgetMemberRow.device == member.device, values, after.revision)
         return after
+
+    def _documents(self, query: Any, key: Any, kind: TypeAdapter[Kept]) -> StoredRows[Kept]:  # noqa: ANN401
+        """Return the documents of a query, sorted by key."""
+        read = lambda row: kind.validate_python(json.loads(row[0]))  # noqa: E731
+        return readable(self._database, query, key, read)
 
     def _put(self, table: Any, which: Any, values: dict[str, Any], revision: int) -> None:  # noqa: ANN401
         """Store a document as this revision. Raises StaleRevision unless it follows the stored one."""

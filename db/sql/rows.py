@@ -77,7 +77,8 @@ def readable(
     key: Any,  # noqa: ANN401  a mapped column
     read: Callable[[Any], Kept],
 ) -> StoredRows[Kept]:
-    """Return the values of a query's rows in its order, each read separately; `key` names a row."""
+    """Return a query's values in its order, then by `key`, which names a row; each is read separately."""
+    query = query.order_by(key)  # the names are those of the same order
     values, wrong = list[Kept](), dict[int, str]()
     with database.look() as connection:
         rows = connection.execute(query)

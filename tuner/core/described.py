@@ -82,7 +82,7 @@ class DescribedField:
             return text == YES_NO[0] if self.kind is bool else self.kind(text)
         except ValueError:
             raise InvalidInput(
-                f"{self.name}: {text!r} is not a number", hint="use digits only"
+                f"{self.name}: {text!r} is not a number", hint="write it like 10 or 0.5"
             ) from None
 
 
