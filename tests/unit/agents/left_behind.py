@@ -1,4 +1,4 @@
-"""A device that an agent which was killed left at a hold."""
+"""A device that a killed agent left at a hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 
 
 
 def hold(state: Path, at: datetime = START) -> Setting:
-    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
+    """Leave a device at a hold, like a killed agent; return its former setting."""
     target = open_target(A100, DEVICE, 0, state, Path("/"))
     before = target.read()
     keeper = Holder(

@@ -186,7 +186,7 @@ def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
 def test_a_device_that_answers_later_is_worked_when_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then the others are worked; its hold is taken up as soon as it is there."""
+    """Until then the other devices work; its hold is resumed once the device answers."""
     before = hold(tmp_path / "state", datetime.now(UTC))
     target = open_target(A100, DEVICE, 0, tmp_path / "state", Path("/"))
     held = target.read()

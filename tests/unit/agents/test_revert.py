@@ -34,7 +34,7 @@ def in_force(state: Path) -> Setting:
 
 
 def told(state: Path) -> list[dict[str, str]]:
-    """Return what waits for the tuner."""
+    """Return the unsent reports."""
     return [json.loads(path.read_text()) for path in Spool(state / "spool").waiting()]
 
 
@@ -63,7 +63,7 @@ def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
 
 
 def record(folder: Path, device: str, spec: str) -> None:
-    """Note a device in a journal, as an agent with another device would."""
+    """Record a device in a journal, like an agent with another device."""
     target = open_target(A100, DEVICE, 0, folder.parent, Path("/"))
     Journal(folder).record(device, target, Level.TRIAL, "boot-1", {"spec": spec})
 
@@ -87,7 +87,7 @@ def test_a_running_agent_is_named_with_the_way_out(tmp_path: Path) -> None:
 def test_a_full_disk_stops_no_revert_and_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be written is the word for the tuner; the simulated device keeps its own file."""
+    """Only the report to the tuner cannot be written; the simulated device has its own file."""
     before = hold(tmp_path)
     sync = os.fsync
 

@@ -34,10 +34,11 @@ class FullDisk(RestoreJournal):
 
 
 class Odd(DirectHand):
-    """A driver that does what none should.
+    """A faulty driver.
 
-    `raises` is what it raises when asked something of a device, `unplugged` what it does not find,
-    `untold` a knob that it leaves out, `late` how many of its children the kernel does not let go.
+    `raises` has the error of each call for a device, `unplugged` the devices that it does not find,
+    `untold` a knob that it leaves out, and `late` the number of its children that the kernel still
+    holds.
     """
 
     untold = ""
@@ -93,7 +94,7 @@ class Bench:
         self.start().replay()
 
     def start(self) -> Direct:
-        """Return what a fresh start of the process makes."""
+        """Return the actuator as after a fresh start of the process."""
         grant = {CLOCK: (600, 1410), LIMIT: (150, 350)}
         granted = Granted(match="GPU-*", **{"grant": grant, **self.terms})
         config = ActuatorConfig(hold_s=self.hold_s, devices=(granted,))
@@ -115,7 +116,7 @@ class Bench:
         return self.copies[0]
 
     def change(self, **changes: object) -> None:
-        """Be somebody else: set the device's values, its faults, or the driver's epoch."""
+        """Act as another program: set the device's values, its faults, or the driver's epoch."""
         state = fake.load(self.hardware)
         if "epoch" in changes:
             state["epoch"] = changes["epoch"]
@@ -135,7 +136,7 @@ class Bench:
         self.actuator.tick()
 
     def searches(self, seconds: float) -> None:
-        """Let the actuator look for devices until all are there, that much later."""
+        """Let the actuator search for devices, after this delay, until it has found all of them."""
 
         async def searched() -> None:
             stop: list[int] = []

@@ -76,7 +76,7 @@ class Site:
         fake.save(self.hardware, state)
 
     def shows(self, device: str) -> bool:
-        """Whether the actuator has taken a device up."""
+        """Return whether the actuator manages a device."""
         with closing(ActuatorClient(self.socket)) as line:
             return device in [about["uuid"] for about in line.ask("capabilities")["devices"]]
 

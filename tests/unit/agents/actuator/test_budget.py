@@ -131,7 +131,7 @@ def test_a_step_known_ahead_lowers_without_anybody(member: Bench) -> None:
     assert limit(member) == 200
     member.actuator.renew(ME, GPU, 10.0)
     member.passes(8.0)
-    assert limit(member) == 200  # nobody raises but its agent
+    assert limit(member) == 200  # only its agent raises it
     member.hold()
     assert limit(member) == 300
 
@@ -206,7 +206,7 @@ def test_a_member_that_is_missing_at_a_boot_is_at_its_floor_once_it_appears(memb
 @pytest.mark.parametrize("held", [False, True])
 def test_a_driver_that_is_loaded_anew_gets_the_floor_again(tmp_path: Path, held: bool) -> None:
     member = Bench(tmp_path / "b", {"floor": FLOOR})
-    member.change(values={LIMIT: 340})  # neither its default nor its floor
+    member.change(values={LIMIT: 340})  # above its floor and below its default
     cap(member, 1, (0.0, 300))
     if held:
         member.hold()

@@ -22,7 +22,7 @@ BOOST = "cpu.boost"
 
 
 class Capped(Bench):
-    """A bench whose devices have a ceiling, too."""
+    """A bench whose devices also have a ceiling."""
 
     def __init__(self, folder: Path) -> None:
         grant = {CLOCK: (600, 1410), LIMIT: (150, 350), CEILING: (800, TOP), BOOST: ("off", "on")}
@@ -40,7 +40,7 @@ class Capped(Bench):
 
     @property
     def asked(self) -> int:
-        """What the kernel was asked for, which nobody can read while it is capped."""
+        """The requested value, which cannot be read while the kernel caps it."""
         return int(self.values[CEILING])
 
     def told(self) -> dict[str, object]:
@@ -115,7 +115,7 @@ def test_a_device_that_is_capped_at_its_end_can_be_had_again(capped: Capped) -> 
 
 
 def test_a_cap_from_the_beginning_is_not_what_was_asked_for(capped: Capped) -> None:
-    """Found at 2.8 GHz and hot: what goes back is no limit, not 2.8 GHz."""
+    """The device is found hot, at 2.8 GHz. The restore removes the limit; it does not write 2.8 GHz."""
     capped.cap(CAP)
     capped.actuator.acquire(ME, GPU, 10.0)
     capped.actuator.apply(ME, GPU, {CEILING: 2000})
@@ -200,7 +200,7 @@ def test_what_lies_above_a_ceiling_contradicts_it_and_nothing_is_written(capped:
 
 
 def test_a_limit_that_shows_what_was_asked_for_is_not_written_to_find_out(capped: Capped) -> None:
-    """Powercap's files tell the request, and NVML's limit too: what differs is somebody else's."""
+    """Powercap's files and NVML's limit show the request, so another program has set a different value."""
     capped.trial({LIMIT: 250})
     capped.change(values={LIMIT: 200})
     capped.hand.puts.clear()
@@ -224,7 +224,7 @@ def test_the_lower_value_is_journalled_before_ours_is_written_once_more(capped: 
 
 @pytest.fixture
 def boosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Capped:
-    """Return a bench whose devices have boost, too, which opens every ceiling as it is switched."""
+    """Return a bench whose devices also have boost; switching it resets every ceiling to its maximum."""
     switch = {BOOST: {"values": ["off", "on"], "default": "on"}}
     monkeypatch.setattr(fake, "ALL", fake.ALL | switch)
     monkeypatch.setattr(fake.FakeKnobs, "moves", {BOOST: (CEILING,)}, raising=False)

@@ -324,7 +324,7 @@ def test_whatever_agents_do_only_granted_values_are_written_and_all_goes_back(
 
 
 def test_a_lock_that_nobody_can_read_is_written_again_when_a_hold_begins(bench: Bench) -> None:
-    # `nvidia-smi -rgc` by somebody else: nothing says that the lock is gone.
+    # Another program ran `nvidia-smi -rgc`; the driver does not report the removed lock.
     bench.hold()
     bench.change(values={**bench.values, CLOCK: None})
     bench.hold()
@@ -353,7 +353,7 @@ def test_a_knob_that_another_program_sets_is_left_to_it_and_the_device_paused(
     faults = {"*": "overruled"} if theirs else {}
     bench.change(values={**bench.values, CLOCK: 1410}, faults=faults)
     bench.actuator.leave(ME, GPU, CLOCK, "the clock runs above its lock, twice")
-    # Where the hardware does not show it, an agent's word alone leaves nothing altered.
+    # Unless the hardware shows a change, an agent's report alone leaves nothing altered.
     assert bench.values == {**FACTORY, CLOCK: 1410 if theirs else None}
     assert bench.level() == "original"
     with pytest.raises(Conflict, match="paused: the clock runs above"):
@@ -373,7 +373,7 @@ def test_only_who_has_a_device_says_that_another_program_sets_it(bench: Bench) -
 def test_a_knob_that_the_hardware_refuses_is_named_and_leaves_nothing_to_put_back(
     bench: Bench,
 ) -> None:
-    # Turing: the range of memory locks is told, and every write is NOT_SUPPORTED, the reset, too.
+    # Turing reports the range of memory locks, but refuses every write and the reset (NOT_SUPPORTED).
     bench.change(faults={CLOCK: "unsupported"})
     with pytest.raises(KnobRefused) as caught:
         bench.trial()

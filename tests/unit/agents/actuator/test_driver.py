@@ -23,13 +23,13 @@ DEADLINE_S = 60.0
 
 
 class Now(DriverProcess):
-    """A hand whose every call is waited for."""
+    """A hand that waits for every call."""
 
     def now(self, verb: str, *details: Any) -> Any:  # noqa: ANN401
         return asyncio.run(self.ask(verb, *map(str, details[:1]), *details[1:]))
 
     def late(self, verb: str, *details: Value | None) -> None:
-        """Make a call that is given up after 0.3 s; all others have time on a busy machine."""
+        """Make a call with a deadline of 0.3 s; other calls have a long one, for busy machines."""
         kept, self._deadline_s = self._deadline_s, 0.3
         with raised(DeviceLost, "did not answer within 0.3 s"):
             self.now(verb, *details)
@@ -52,7 +52,7 @@ def hand(hardware: Path) -> Iterator[Now]:
     yield hand
     asyncio.run(hand.close())
     until(lambda: not hand.lingering)
-    # Only what has ended: other tests' children, a database server say, live on.
+    # Reap ended children only: those of other tests, such as a database server, still run.
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -108,7 +108,7 @@ def test_a_child_that_dies_is_replaced(hand: Now) -> None:
 
 
 def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) -> None:
-    """As where the kernel reaps: the number of the child may be another process's by then."""
+    """The kernel may reap the child itself; its process id may then belong to another process."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         hand.now("read", GPU)
@@ -121,7 +121,7 @@ def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) 
 
 
 class Broken(FakeKnobs):
-    """A driver with a bug: whole floats break it, and it cannot say what one device is."""
+    """A driver with two bugs: whole floats break it, and it fails to describe one device."""
 
     def write(self, knob: str, value: Value | None) -> None:
         if isinstance(value, float):

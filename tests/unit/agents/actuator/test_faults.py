@@ -197,7 +197,7 @@ def test_a_write_that_may_still_be_done_keeps_the_record_until_it_cannot(bench: 
     assert "may still take effect" in bench.actuator.status()
     with pytest.raises(ActuationError, match="not restored"):
         bench.actuator.hold(ME, GPU, HELD, 1000.0)
-    bench.change(values=TRIED)  # it lands
+    bench.change(values=TRIED)  # the late write takes effect
     bench.hand.late = 0
     bench.passes(2.0)
     assert bench.values == FACTORY

@@ -15,7 +15,7 @@ RANGES: dict[str, tuple[Value, ...]] = {
     "gpu.power_limit_w": (100, 250, 400),
 }
 ABOUT = {"uuid": "GPU-1", "ranges": RANGES, "knobs": (*RANGES, "gpu.mem_clock_mhz")}
-"""What devices of this kind may have; this one has one memory clock."""
+"""The description of a device with a single memory clock."""
 
 WHOLE = """
 socket = "/tmp/a.sock"

@@ -88,7 +88,7 @@ def test_a_journal_of_another_boot_is_dropped_and_the_device_untouched(bench: Be
 
 
 def damage(path: Path, how: str) -> None:
-    """Do to a file what disks, editors and bugs do."""
+    """Damage a file as a disk, an editor or a bug would."""
     whole = path.read_bytes()
     if how == "unreadable":
         path.unlink()

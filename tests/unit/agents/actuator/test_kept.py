@@ -50,7 +50,7 @@ def test_a_device_that_answers_later_is_put_back_then(
     "it is restored again; the device is unavailable meanwhile",
 )
 def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
-    """The driver's process is killed; what it had begun is done when the kernel gets to it."""
+    """The driver's process is killed; the kernel completes its write later."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
     site.serve()
     remote = open_remote(site.socket, GPU, Time())
@@ -73,7 +73,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
 def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A GPU reset, a change of MIG mode and a driver upgrade are refused while anybody has a handle."""
+    """A GPU reset, a change of MIG mode and a driver upgrade are refused while any process has a handle."""
 
     def console(*words: str) -> int:
         return jouletune(["actuator", *words, "--config", str(site.config)])

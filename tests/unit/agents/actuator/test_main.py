@@ -134,7 +134,7 @@ def test_a_configuration_that_cannot_be_read_is_refused_after_all_was_put_back(
 ) -> None:
     killed_in_a_trial(site)
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', more)
-    # As under systemd: what cannot be read does not say where the journal is.
+    # As under systemd: an unreadable configuration does not name the journal's folder.
     assert site.start(STATE_DIRECTORY=str(site.folder / "state")).wait(20.0) == 2
     assert says in site.log
     assert site.values == FACTORY
@@ -168,7 +168,7 @@ def test_a_grant_that_fits_nothing_is_an_error_and_ends_nothing_else(
 
 
 def killed_in_a_trial(site: Site) -> None:
-    """Leave a device altered, as an actuator does that is killed in a trial."""
+    """Leave a device altered, like an actuator that was killed in a trial."""
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -179,7 +179,7 @@ def killed_in_a_trial(site: Site) -> None:
 
 
 def test_what_is_restored_needs_the_journal_alone(site: Site) -> None:
-    """No configuration, and a fail-safe that only the configuration knew."""
+    """The configuration is missing, and with it the fail-safe that only it declared."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
     with site.config.open("a") as file:
         file.write('[device.failsafe]\n"gpu.power_limit_w" = 350\n')
@@ -194,7 +194,7 @@ def test_on_a_disk_that_is_read_only_it_is_put_back_all_the_same(site: Site) -> 
     state = site.folder / "state"
     site.config.write_text("this is = no TOML at all")
     with read_only(state):
-        assert site.start("restore").wait(20.0) == 1  # the journal is left, and that is said
+        assert site.start("restore").wait(20.0) == 1  # the journal is kept, and reported
     assert site.values == FACTORY
     assert "cannot write the journal" in site.log
     assert site.start("restore").wait(20.0) == 0
@@ -245,7 +245,7 @@ def test_two_actuators_with_folders_of_their_own_share_no_device(
     first.terminate()
     first.wait(20.0)
     with closing(ActuatorClient(tmp_path / "second")) as line:
-        site.until(lambda: line.ask("capabilities")["devices"])  # it is looked for again and again
+        site.until(lambda: line.ask("capabilities")["devices"])  # the search is repeated
     other.terminate()
     assert other.wait(20.0) == 0
     assert site.values == FACTORY
@@ -290,7 +290,7 @@ def test_systemd_is_told(site: Site) -> None:
         receiver.settimeout(10.0)
         site.start(NOTIFY_SOCKET=str(site.folder / "notify"))
         lines = [receiver.recv(200)]
-        while lines[-1] != b"READY=1":  # it tells that it lives while drivers initialise, too
+        while lines[-1] != b"READY=1":  # it also notifies the watchdog while drivers initialise
             lines.append(receiver.recv(200))
         assert {line.split(b"\n")[0] for line in lines[:-1]} == {b"WATCHDOG=1"}
         assert receiver.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
@@ -299,7 +299,7 @@ def test_systemd_is_told(site: Site) -> None:
 def test_the_socket_is_its_groups_alone(site: Site) -> None:
     site.serve()
     assert site.socket.is_socket()
-    site.until(lambda: site.mode == 0o660)  # it is there a moment before
+    site.until(lambda: site.mode == 0o660)  # it exists a moment earlier
     assert site.mode == 0o660
 
 
@@ -413,7 +413,7 @@ def test_the_console_becomes_the_bare_process(site: Site) -> None:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Have a folder on a disk that cannot be written; skip where that cannot be had."""
+    """Mount a read-only folder; skip the test if mounting is not permitted."""
     bound = subprocess.run(["mount", "--bind", str(folder), str(folder)], check=False)
     if bound.returncode:
         pytest.skip("a read-only disk is a bind mount: needs root and CAP_SYS_ADMIN")

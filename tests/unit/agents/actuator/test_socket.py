@@ -27,7 +27,7 @@ from tests.profiles import examples
 from tuner.core import InvalidInput
 
 TURNS = 30
-"""So many turns of the loop: all that follows from what was sent has happened."""
+"""The turns of the loop after which every consequence of a sent message has happened."""
 
 GPU = "GPU-1"
 CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
@@ -40,7 +40,7 @@ class Welcoming(ActuatorService):
 
 
 class Closed(ActuatorService):
-    """Lets nobody in, and keeps who asked."""
+    """Refuses every peer, and records it."""
 
     asked: ClassVar[list[tuple[int, set[int]]]] = []
 
@@ -50,7 +50,7 @@ class Closed(ActuatorService):
 
 
 class Breakable(DirectHand):
-    """Raises what it is told to when it is to read."""
+    """Raises a given error at a read."""
 
     broken: Exception | None = None
 
@@ -62,7 +62,7 @@ class Breakable(DirectHand):
 
 @dataclass
 class House:
-    """An actuator behind its socket, in this very thread: its loop turns when it is told to."""
+    """An actuator behind its socket, in this thread; the test turns its loop."""
 
     folder: Path
     runner: asyncio.Runner
@@ -78,7 +78,7 @@ class House:
         self.runner.run(turn())
 
     def enter(self, groups: Sequence[int] | None = None) -> socket.socket:
-        """Connect; with groups as somebody without rights who is in them."""
+        """Connect; given groups, as an unprivileged user in these groups."""
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.settimeout(5.0)
         with nullcontext() if groups is None else as_nobody(groups):
@@ -88,7 +88,7 @@ class House:
 
     def say(self, line: socket.socket, request: bytes) -> list[dict[str, Any]]:
         """Send bytes and return the answers to them."""
-        if request:  # who is shown out may have closed by now
+        if request:  # a refused peer's connection may be closed by now
             line.sendall(request)
         self.step()
         line.setblocking(False)
@@ -209,7 +209,7 @@ def test_others_leave_connections_for_root(tmp_path: Path) -> None:
 
 @contextmanager
 def as_nobody(groups: Sequence[int]) -> Iterator[None]:
-    """Be somebody without rights, who is in these groups."""
+    """Act as an unprivileged user in these groups."""
     before = os.getgroups()
     os.setgroups(groups)
     os.setegid(NOBODY)
@@ -264,7 +264,7 @@ def test_who_is_not_allowed_is_shown_out(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("mode", [0o660, 0o666])
 def test_another_unprivileged_user_is_refused(tmp_path: Path, mode: int) -> None:
-    """By the socket's mode, and where somebody widened that, by the credentials of the peer."""
+    """By the socket's mode; if that was widened, by the peer's credentials."""
     for inside in house(tmp_path, ActuatorService):
         path = tmp_path / "socket"
         assert path.stat().st_mode & 0o777 == 0o660
@@ -287,7 +287,7 @@ def test_another_unprivileged_user_is_refused(tmp_path: Path, mode: int) -> None
 
 
 def open_way(path: Path) -> dict[Path, int]:
-    """Let everybody reach a folder, as in /run; return the modes as they were."""
+    """Let every user reach a folder, as in /run; return the former modes."""
     before = {}
     for folder in path.parents:
         before[folder] = folder.stat().st_mode
@@ -296,7 +296,7 @@ def open_way(path: Path) -> dict[Path, int]:
 
 
 def heard_as_nobody(path: Path) -> int:
-    """Return 42 where the actuator refused us by name, the error's number where the kernel did."""
+    """Return 42 if the actuator refused us by name, the errno if the kernel did."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(5.0)
     try:

@@ -138,10 +138,10 @@ class TestClocksOfAllCpus:
     def test_like_cores_with_tables_that_differ_are_one_knob_each_at_a_clock_of_its_own(
         self, tmp_path: Path
     ) -> None:
-        """acpi-cpufreq: a table is what the firmware's _PSS of each core holds.
+        """acpi-cpufreq takes each core's table from the firmware's _PSS.
 
-        cpufreq_set_policy of Linux 5.16 and later makes the next lower clock of the table of a ceiling, so
-        no other is written: what was read back agrees, whichever kernel it is.
+        Since Linux 5.16 cpufreq_set_policy lowers a ceiling to the next clock in the table. So only
+        clocks of the table are written, and the value read back agrees on every kernel.
         """
         tables = (
             (1_200_000, 1_700_000, 2_300_000),
@@ -164,7 +164,7 @@ class TestClocksOfAllCpus:
             assert written == [max(rung for rung in table if rung <= requested) for table in tables]
 
     def test_a_ceiling_of_no_table_that_was_found_goes_back_as_it_was(self, tmp_path: Path) -> None:
-        """Kernels before 5.16 keep what was written, and boosted clocks are in a list of their own."""
+        """Kernels before 5.16 keep the written value, and list boosted clocks separately."""
         tables = ((1_200_000, 2_300_000), (1_200_000, 2_300_000, 2_400_000))
         folders = [tabled(tmp_path, n, *table) for n, table in enumerate(tables)]
         (folders[0] / "cpuinfo_max_freq").write_text("2600000")

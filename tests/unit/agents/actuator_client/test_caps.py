@@ -23,7 +23,7 @@ SPACE = Space(
 
 @dataclass
 class Line:
-    """An actuator that keeps the steps it is asked to keep."""
+    """An actuator that keeps the requested steps."""
 
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 

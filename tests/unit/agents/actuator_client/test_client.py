@@ -44,7 +44,7 @@ HELD = {CLOCK: 870, LIMIT: 300}
 
 @dataclass
 class House:
-    """An actuator served by a thread, with a clock one can turn."""
+    """An actuator served by a thread, with a clock that the test advances."""
 
     folder: Path
     now: float = 0.0

@@ -1,4 +1,4 @@
-"""An agent whose disk takes nothing, whose word got lost, or whose operator stops it."""
+"""An agent with a full disk, with a lost report, or stopped by its operator."""
 
 from __future__ import annotations
 

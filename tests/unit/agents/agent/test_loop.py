@@ -121,7 +121,7 @@ def test_a_trial_of_another_study_ends_the_hold(rig: Rig) -> None:
 
 
 def test_a_lost_lease_ends_the_trial_and_puts_the_device_back(rig: Rig) -> None:
-    """The renewal runs in real time; the window lets real time pass until its refusal is taken in."""
+    """The renewal runs in real time, so the window waits in real time until it is refused."""
 
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         for renewing in [t for t in threading.enumerate() if t.name == "lease"]:
@@ -373,7 +373,7 @@ def test_a_hold_that_somebody_else_changes_ends(rig: Rig) -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_workload_started_again_in_a_window_is_nobodys_change(rig: Rig, knows: bool) -> None:
-    """Where it tells its start: the hold goes on, and is in force again when the window is over."""
+    """The workload reports its start: the hold continues, and is in force again after the window."""
     start = {"word": "first"}
     rig.incarnation = (lambda: start["word"]) if knows else None
     agent = rig.agent()

@@ -23,7 +23,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 class Told:
-    """An agent's figures, asked by name."""
+    """An agent's metrics by name."""
 
     def __init__(
         self, rig: Rig, agent: DeviceAgent | None, link: TunerClient | None = None
@@ -33,7 +33,7 @@ class Told:
         self.registry.register(AgentCollector(lambda: agents, link or rig.link, rig.journal, "1"))
 
     def __call__(self, sample: str, /, device: str = DEVICE, **labels: str) -> float | None:
-        """Return a sample of the device; of the whole agent where that is empty."""
+        """Return a sample of the device; of the whole agent if the device is empty."""
         named = {"device": device, **labels} if device else labels
         return self.registry.get_sample_value(f"jouletune_agent_{sample}", named)
 

@@ -1,4 +1,4 @@
-"""Trials whose settings restart the workload: between two of them nothing is restored."""
+"""Trials that restart the workload: the device is not restored between two of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def at(number: int, length: int, **changes: object) -> Assignment:
 
 
 def lengths(rig: Rig) -> list[object]:
-    """Return each length that the workload was started with."""
+    """Return the lengths with which the workload was started."""
     started: list[object] = []
     for label, setting in rig.log:
         if label == "workload" and setting["length"] != (started[-1:] or [3])[0]:

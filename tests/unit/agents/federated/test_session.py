@@ -48,7 +48,7 @@ def assignment(trial: int = 1, setting: Setting = FIRST) -> Assignment:
 
 @dataclass
 class Far:
-    """A tuner: it gives out what it has, idles then, and can be away."""
+    """A tuner that hands out its orders, then idles, and can be offline."""
 
     orders: list[Assignment] = field(default_factory=list)
     away: bool = False

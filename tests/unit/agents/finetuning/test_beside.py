@@ -1,4 +1,4 @@
-"""A pair measured window by window, with a load and a job that are made up."""
+"""A pair measured window by window, with a made-up load and a made-up job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MadeUpJob:
 
 
 class MadeUpLoad:
-    """A load whose tail is 10 ms, and 30 ms while fine-tuning has run in the window and it harms."""
+    """A load with a tail of 10 ms; 30 ms if harmful fine-tuning ran in the window."""
 
     def __init__(self, job: MadeUpJob, *, harms: bool) -> None:
         self._job, self._harms, self._before = job, harms, 0.0

@@ -1,4 +1,4 @@
-"""A fine-tuning job is paused, measured and ended; whoever is killed, it is never left paused."""
+"""A fine-tuning job is paused, measured and ended; whichever process is killed, it is never left paused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def job(command: list[str]) -> Iterator[FineTuningJob]:
 
 
 def trained(command: list[str]) -> int:
-    """Return the process that fine-tunes, once it has."""
+    """Return the process id of the job once it has made a step."""
     file = Path(command[-1])
     until(lambda: file.exists() and file.read_text(), "no step was made")
     return int(file.read_text())

@@ -1,4 +1,4 @@
-"""How much fine-tuning may run, by the tails that windows show."""
+"""The share of the time that fine-tuning may run, from the tails of windows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from agents.finetuning.pacing import ALLOWED, LEAST, FineTuningPacer
 
 
 def turns(pacer: FineTuningPacer, tail: float | None = None) -> int:
-    """Return how many of a window's turns the job runs."""
+    """Return the number of a window's turns in which the job runs."""
     return sum(pacer.look(tail, turn / 50) for turn in range(50))
 
 
 def played(pacer: FineTuningPacer, windows: int, tail_of_share: float) -> int:
-    """Play windows whose tail grows with the share; return how many were above the limit."""
+    """Play windows whose tail grows with the share; return the number above the limit."""
     above = 0
     for _ in range(windows):
         ran = turns(pacer) > 0
@@ -71,7 +71,7 @@ def test_it_does_not_run_when_too_little_of_the_window_is_left_to_recover() -> N
     pacer = FineTuningPacer(20.0, share=1.0)
     assert pacer.look(None, 0.0)
     assert not pacer.look(25.0, 0.1)
-    assert pacer.look(17.0, 0.4)  # more requests lowered the tail within 0.3 of a window
+    assert pacer.look(17.0, 0.4)  # more requests lowered the tail within 0.3 windows
     assert pacer.look(17.0, 0.69)
     assert not pacer.look(17.0, 0.71)
     pacer.window(17.0, ran=True)

@@ -35,7 +35,7 @@ def order(revision: int = 1, plan: Plan | None = None, **changes: object) -> Hol
 
 
 def holder(rig: Rig) -> Holder:
-    """Return the holder as a fresh start of the agent would make it."""
+    """Return the holder as after a fresh start of the agent."""
     return Holder(
         DEVICE,
         rig.target,

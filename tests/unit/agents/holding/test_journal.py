@@ -36,7 +36,7 @@ def record(rig: Rig, level: Level = Level.TRIAL) -> Path:
 
 
 def start_again(rig: Rig) -> None:
-    """Forget what the process knows: after a restart only the disk counts."""
+    """Drop the state in memory: after a restart only the disk counts."""
     rig.journal = Journal(rig.folder / "journal")
 
 

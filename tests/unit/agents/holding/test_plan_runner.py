@@ -42,7 +42,7 @@ PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
 
 
 class Requests:
-    """A workload's requests; it may be gone."""
+    """A workload's requests; the workload may have ended."""
 
     signal = REQUESTS
 
@@ -66,7 +66,7 @@ class Requests:
 
 
 class AwaitedRequests(Requests):
-    """Requests that can be waited for: for a while, or until there are so many."""
+    """Requests with a wait: for some time, or until their number reaches a threshold."""
 
     def __init__(self, time: Time) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class AwaitedRequests(Requests):
 
 
 class Scene:
-    """A held workload on the rig's time, in which `work.depth` requests are at any moment."""
+    """A held workload on the rig's time; `work.depth` is the number of its requests."""
 
     def __init__(self, folder: Path, cost_s: float = 5.0, *, waits: bool = False) -> None:
         self.rig = Rig(folder)
@@ -133,7 +133,7 @@ def test_a_change_waits_until_it_pays(tmp_path: Path, gain: float, cost_s: float
     plan = Plan((Row(8.0, HELD, gain), Row(math.inf, BUSY, gain)), REQUESTS.name, 0.1)
     scene.holder.take(order(plan=plan))
     scene.work.depth = 2.0
-    # The load is known after two looks; from the first on that wants the row, staying costs.
+    # The load is known after two looks; the cost of staying counts from the first of them.
     assert scene.until_held(HELD) == 2 + cost_s / gain
 
 
@@ -146,7 +146,7 @@ def test_a_row_that_gains_nothing_is_not_worth_a_change(scene: Scene) -> None:
 
 
 def slow(scene: Scene, seconds: float) -> None:
-    """Let each change of the workload take so long."""
+    """Set the duration of each change of the workload."""
 
     def applied(setting: object) -> None:
         scene.rig.time.sleep(seconds)
@@ -179,11 +179,11 @@ def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) 
     scene.pass_s(20, 0.2)
     scene.work.depth = 8.0 * (
         QUEUE_FACTOR - 0.5
-    )  # A burst, so far: it goes the way of the smoothed demand.
+    )  # So far a burst: the runner moves towards the smoothed demand.
     scene.pass_s(0.6, 0.2)
     assert scene.rig.setting == HELD
     scene.work.depth = 8.0 * 10.0
-    # Each of ten times as many requests loses its time: a cost of 5 s is that of half a second.
+    # At ten times the row's load ten times as many requests lose time: 5 s pay after 0.5 s.
     assert scene.until_held(BUSY, 0.1) == pytest.approx(5.0 / 10.0, abs=0.1)
     scene.work.depth = 0.0
     scene.pass_s(5, 0.2)
@@ -227,7 +227,7 @@ def test_a_workload_that_can_tells_of_the_crowd_itself(tmp_path: Path) -> None:
     assert scene.rig.time.monotonic() == before + 10 * TICK_S
     assert set(awaited) == {8 * QUEUE_FACTOR}
     scene.work.depth = 8.0 * 100.0
-    # A hundred times what the row is for: 5 s are lost in the first twentieth of a second.
+    # At a hundred times the row's load a change of 5 s pays after a twentieth of a second.
     assert scene.until_held(BUSY, AWAITED_TICK_S) == AWAITED_TICK_S
     assert scene.runner.context == {REQUESTS.name: 800.0}
 
@@ -301,7 +301,7 @@ def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scen
     scene.pass_s(1)
     assert scene.holder.lapsed() == "the workload changed from 1 to 2"
     scene.holder.end(scene.holder.lapsed())
-    scene.work.gone = None  # attached anew
+    scene.work.gone = None  # attached again
     scene.holder.take(order(revision=2, plan=PLAN))
     assert scene.holder.lapsed() == ""
 
@@ -323,7 +323,7 @@ def test_a_trial_is_left_alone(scene: Scene) -> None:
 
 
 def test_a_workload_started_again_in_a_window_gets_the_hold_at_once(scene: Scene) -> None:
-    """A window may wait long for a quiet machine; what is held must not wait for it."""
+    """A window may wait long for a quiet machine; the held setting must not wait for it."""
     scene.holder.take(order(plan=PLAN))
     scene.pass_s(2)
     with scene.holder.set_aside():
@@ -355,7 +355,7 @@ def test_signals_that_no_plan_goes_by_are_read_twice_a_second_at_most(tmp_path: 
 
 
 RATES = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
-"""A plan by what no signal of the scene tells: only windows do."""
+"""A plan by a load that no signal of the scene reports, only its windows."""
 
 
 def test_a_plan_by_what_windows_show_is_followed_with_hysteresis(scene: Scene) -> None:
@@ -388,7 +388,7 @@ def test_a_plan_is_followed_on_a_full_disk(scene: Scene, monkeypatch: pytest.Mon
 
 
 class GoesByPlans(FakeActuator):
-    """A workload that goes by a plan of its own knobs: `depth` requests are in it."""
+    """A workload that follows a plan of its knobs by itself; it has `depth` requests."""
 
     plan: Plan | None = None
     depth = 0.0
@@ -415,7 +415,7 @@ class GoesByPlans(FakeActuator):
 
 
 class Handed(Scene):
-    """A scene whose workload goes by plans itself."""
+    """A scene whose workload follows plans by itself."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -428,7 +428,7 @@ class Handed(Scene):
 
 
 SAME_CLOCK = Plan((Row(8.0, {**HELD, "batch_size": 1}), Row(math.inf, HELD)), REQUESTS.name, 0.1)
-"""Rows that differ in the workload's knob alone."""
+"""Rows that differ only in the workload's knob."""
 
 
 def test_a_workload_that_goes_by_plans_is_handed_it_and_asked_what_is_in_force(
@@ -448,7 +448,7 @@ def test_a_workload_that_goes_by_plans_is_handed_it_and_asked_what_is_in_force(
 
 
 def test_a_workload_that_is_handed_a_plan_is_not_set_to_a_row_of_it_before(tmp_path: Path) -> None:
-    """A change may cost it a restart, and the plan another."""
+    """A change may cost a restart of the workload, and the plan another."""
     scene = Handed(tmp_path)
     scene.holder.take(order(plan=SAME_CLOCK))
     scene.holder.enforce()
@@ -564,7 +564,7 @@ def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
     scene.holder.take(order(plan=Plan(rows, "requests_in_system", eager=True)))
     scene.until_held(HELD)
     assert scene.runner.tick_s == TICK_S
-    for _ in range(30):  # two at once every ten seconds
+    for _ in range(30):  # two together every ten seconds
         scene.pass_s(9.8, 0.2)
         scene.work.in_flight_s += 2.0
         scene.pass_s(0.2, 0.2)
@@ -589,7 +589,7 @@ def test_a_lower_row_waits_until_the_queue_of_a_spike_is_served(
 
 
 def queued(folder: Path, monkeypatch: pytest.MonkeyPatch, *, eager: bool = True) -> TwoSignals:
-    """Return a scene that holds its lower row, of a plan by the rate; the requests that wait are read."""
+    """Return a scene that holds the lower row of a plan by the rate, and reads the waiting requests."""
     scene = TwoSignals(folder)
     monkeypatch.setattr(scene.work, "signal", Signal("arrival_rate_per_s", "1/s"))
     monkeypatch.setattr(scene.waiting, "signal", Signal("waiting"))

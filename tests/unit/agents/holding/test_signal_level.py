@@ -22,13 +22,13 @@ PLAN = Plan(
 
 
 def bounds(row: int) -> tuple[float, float]:
-    """Return between which levels a row is kept, hysteresis and all."""
+    """Return the levels between which a row is kept, with hysteresis."""
     low = BOUNDS[row - 1] * 0.9 if row else 0.0
     return low, 1.1 * (BOUNDS[row] if row < len(BOUNDS) else math.inf)
 
 
 def fed(depths: list[float], level: SignalLevel | None = None, at: float = 0.0) -> float:
-    """Feed a second of each depth; return the time after it."""
+    """Feed one second at each depth; return the time after the last."""
     level = level or SignalLevel(PLAN)
     total = 0.0
     level.see(at, SignalSample(None, total, "a"))
@@ -200,7 +200,7 @@ def eager(*edges: float) -> Plan:
 
 
 def arrived(level: SignalLevel, rates: Sequence[float], start: int = 0) -> list[int | None]:
-    """Show a level counts of arrivals second by second, and return the rows that it asks for."""
+    """Feed a level one count of arrivals per second; return the rows that it requests."""
     total, rows = 0.0, []
     for second, rate in enumerate([0.0, *rates], start=start):
         total += rate
@@ -236,7 +236,7 @@ def test_an_eager_plan_steps_down_once_it_is_earned() -> None:
 
 
 def poisson(chance: random.Random, rate: float, seconds: int) -> list[float]:
-    """Return arrivals in each second."""
+    """Return the number of arrivals in each second."""
     arrivals, at = [0.0] * seconds, chance.expovariate(rate)
     while at < seconds:
         arrivals[int(at)] += 1.0

@@ -1,4 +1,4 @@
-"""A simulated server that is held: its time passes as the host's does, and the plan follows its load."""
+"""A held simulated server: its time advances with the host's, and the plan follows its load."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ticks(threading.Event):
 
 
 class Held:
-    """A simulated server at a rate of requests, with the agent's holder and runner."""
+    """A simulated server at a given rate of requests, with the agent's holder and runner."""
 
     def __init__(self, folder: Path, rate: float) -> None:
         self.server = LlmServer(board_of("h100-llm"), poisson(rate, 1), seed=0)

@@ -50,7 +50,7 @@ def test_every_boards_report_is_opened_as_the_board_is(
     mount: Mount, tmp_path: Path, name: str
 ) -> None:
     board = mount(name)
-    discover(str(board.root))  # a node that comes late is waited for
+    discover(str(board.root))  # a late node is awaited
     there = unpacked(board.root, tmp_path)
     (driver,) = discover(str(there))
     (original,) = discover(str(board.root))

@@ -1,4 +1,4 @@
-"""A log is followed from now on: through rotation without a line lost, and never past a cut."""
+"""A log is followed from its current end: no line is lost in a rotation, and a truncation is an error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_rotation_loses_nothing_on_either_side(follower: LogFollower, log: Path)
     put(log.with_suffix(".1"), "2\n")
     assert follower.lines() == ["1", "2"]
     log.write_text("3\n")
-    put(log.with_suffix(".1"), "4\n")  # who writes has not been told yet
+    put(log.with_suffix(".1"), "4\n")  # the writer has not reopened the log yet
     assert follower.lines() == ["4", "3"]
     put(log, "5\n")
     assert follower.lines() == ["5"]

@@ -1,4 +1,4 @@
-"""Metrics served on a host: permitted callers, and the effect of a bad caller."""
+"""The metrics server of a host: permitted callers, and the effect of a misbehaving one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose processes compute on a device, over a tree of /proc as the kernel shows it.
+"""The owners of the processes on a device, over a tree like the kernel's /proc.
 
 Situations: NVIDIA/nvidia-docker issue 1483 (no numbers, or others', in containers), Syllo/nvtop issue 149.
 """
@@ -51,7 +51,7 @@ class Kernel:
         started_s: float = 0.0,
         program: str = "python3",
     ) -> int:
-        """Have a process be there, and return its number."""
+        """Create a process, and return its id."""
         ticks, fields = round(started_s * TICKS), ["0"] * 15
         text = f"{pid} (a b) c) S {parent} {job or pid} {' '.join(fields)} 0 {ticks} 0\n"
         self._write(f"proc/{pid}/stat", text.replace("a b) c", program))
@@ -61,7 +61,7 @@ class Kernel:
         return pid
 
     def listens(self, pid: int, inode: int = 77) -> None:
-        """Have a process listen at the port, its files seen by the agent."""
+        """Make a process listen on the port; the agent may read its files."""
         row = f" 0: 0100007F:{PORT:04X} 00000000:0000 0A 0:0 0:0 0 0 0 {inode} 1\n"
         with (self.root / "proc/net/tcp").open("a") as file:
             file.write(row)
@@ -82,7 +82,7 @@ class Kernel:
         listening: Callable[[int], frozenset[int]] = lambda _: frozenset(),
         **fields: object,
     ) -> Attribution:
-        """Return whose these processes are, to an agent that knows so much of its workload."""
+        """Return the owners of these processes for an agent with this identity of its workload."""
         identity = WorkloadIdentity(**fields)  # type: ignore[arg-type]
         owners = ProcessOwners(ProcessTable(self.root), identity, AGENT, listening)
         return owners.attribute(pids)

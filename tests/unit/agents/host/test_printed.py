@@ -1,4 +1,4 @@
-"""What a program prints is a finite number, or none."""
+"""A printed number is finite, or refused."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tuner.core import ActuationError, MeasurementError
 
 
 class Redirecting(BaseHTTPRequestHandler):
-    """Answers /metrics with 307 to /metrics/, /away with 302 to another port; as Starlette's mounts do."""
+    """Redirects /metrics to /metrics/ (307), as Starlette's mounts do, and /away to another port (302)."""
 
     def do_GET(self) -> None:
         target = {"/metrics": "/metrics/", "/away": "http://127.0.0.1:9/metrics"}.get(self.path)
@@ -29,7 +29,7 @@ class Redirecting(BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

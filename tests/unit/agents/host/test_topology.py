@@ -8,7 +8,7 @@ from agents.host.topology import CPUS, core_breaks
 
 
 def put(root: Path, cpu: int, **files: str | int) -> None:
-    """Write what the kernel reports of one CPU; `node` is a folder."""
+    """Write the kernel's files of one CPU; `node` is a folder."""
     places = {
         "package": "topology/physical_package_id",
         "core": "topology/core_cpus_list",

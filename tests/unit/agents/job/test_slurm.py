@@ -21,7 +21,7 @@ PROLOG = {
     "SLURM_JOB_COMMENT": 'x y; $(id) "z"',
     "SLURM_JOB_GPUS": "0,2",
 }
-"""As 22.05.8 sets it, of what is read."""
+"""The variables that we read, as Slurm 22.05.8 sets them."""
 
 
 def tree(root: Path, minors: Mapping[int, str]) -> None:

@@ -14,7 +14,7 @@ from tuner.core import InvalidInput
 
 
 class HandClock:
-    """Time that passes only by sleeping, or when the test says so."""
+    """A clock that advances only by sleeping, or by the test."""
 
     def __init__(self) -> None:
         self._now = 100.0
@@ -30,7 +30,7 @@ class HandClock:
 
 
 class Scripted:
-    """A caller that does what a function of the request's number (from 1) says."""
+    """A caller that acts by a function of the request's number, from 1 on."""
 
     def __init__(self, behaviour: Callable[[int], str]) -> None:
         self.behaviour = behaviour
@@ -59,7 +59,7 @@ def test_closed_loop_keeps_exactly_its_callers_under_way() -> None:
         with lock:
             under_way += 1
             most = max(most, under_way)
-        meet.wait(timeout=10)  # passes only when four requests are under way at once
+        meet.wait(timeout=10)  # passes only with four concurrent requests
         with lock:
             under_way -= 1
         return ""

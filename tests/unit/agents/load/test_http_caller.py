@@ -47,7 +47,7 @@ class Canned:
         return HttpCaller("127.0.0.1", self.port, "/infer", body=b"{}", timeout_s=timeout_s)
 
     def close(self) -> None:
-        with suppress(OSError):  # ends a wait for a connection, which closing does not
+        with suppress(OSError):  # ends a wait for a connection; closing does not
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)

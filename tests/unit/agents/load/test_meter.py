@@ -27,7 +27,7 @@ class Answering:
 
 
 def shown(counts: Mapping[str, float]) -> Reading:
-    """Return what a window shows once requests were answered; `counts` is the service's own word."""
+    """Return the reading of a window after some answers; `counts` are the service's own counters."""
 
     def counting() -> Totals:
         return lambda: counts

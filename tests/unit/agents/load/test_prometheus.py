@@ -1,4 +1,4 @@
-"""A service with its own histogram: any service, not only Ray."""
+"""A service with its own histogram, like any service and not only Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EDGES = (10.0, 20.0, math.inf)
 
 
 class Service:
-    """Tells a histogram with one bucket in use, and its CPU time."""
+    """Reports a histogram with one bucket in use, and its CPU time."""
 
     def __init__(self) -> None:
         self.answered = self.failed = 0

@@ -17,7 +17,7 @@ Seen = Callable[[bytes], None]
 
 
 class Spoken(HttpCaller):
-    """A connection whose answers are given: pieces, each after so many seconds."""
+    """A connection with scripted answers: pieces, each after a given number of seconds."""
 
     def __init__(
         self, seen: Seen, pieces: Sequence[tuple[float, bytes]], time: Time, wrong: str
@@ -112,7 +112,7 @@ def test_a_request_after_a_pause_is_a_first_one() -> None:
         time.sleep(pause_s)
         caller.send()
     assert len(times.first_ms) == 4 and times.after_pause_ms == pytest.approx([250.0] * 2)
-    times.inside = 1  # another caller's request is under way
+    times.inside = 1  # another caller's request is in progress
     time.sleep(5.0)
     caller.send()
     assert len(times.after_pause_ms) == 2

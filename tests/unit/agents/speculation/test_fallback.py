@@ -1,4 +1,4 @@
-"""An engine that asks the fallback at every step, on a machine whose step times are known."""
+"""An engine that calls the fallback at every step, on a machine with known step times."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Engine:
         return steps
 
     def against_off(self, steps: list[tuple[float, int, int]]) -> float:
-        """Return tokens per second over those of plain decoding."""
+        """Return the ratio of tokens per second to those of plain decoding."""
         return sum(n for _, _, n in steps) / steps[-1][0] * self.plain_s / self.requests
 
     def gain(self, accepts: float) -> float:
-        """Return what the planned length truly gains over plain decoding."""
+        """Return the true gain of the planned length over plain decoding."""
         tokens = sum(accepts**i for i in range(self.planned + 1))
         return tokens * self.plain_s / self.drafted_s
 

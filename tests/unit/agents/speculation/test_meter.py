@@ -52,7 +52,7 @@ def test_without_positions_steps_are_what_was_drafted_over_the_length() -> None:
     assert shown["accepted_per_step"].mean == 1.5
     assert shown["accepted_per_step"].stderr == pytest.approx(math.sqrt(1.5 * 2.5 / 100))
     assert "accepted_at_1" not in shown
-    assert "step_ms" not in shown  # every second pass of such a build is a plain one
+    assert "step_ms" not in shown  # every second pass of such a build is plain
 
 
 def test_a_window_without_speculation_tells_the_time_of_its_passes() -> None:
@@ -90,7 +90,7 @@ def test_each_metric_says_what_it_means() -> None:
 
 
 class Endless:
-    """A caller that is answered at once, until it is closed."""
+    """A caller that gets each answer at once, until it is closed."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -41,13 +41,13 @@ READS = (3, 12)
 
 
 class Judged:
-    """Windows that were judged by every rule, and the false alarms among them."""
+    """The windows judged by every rule, and the false alarms among them."""
 
     def __init__(self) -> None:
         self.number, self.alarms = 0, list[str]()
 
     def judge(self, target: Target, clock: Clock, steps: Iterable[float]) -> None:
-        """Measure a window with a reading after each step in s, and have every rule judge it."""
+        """Measure a window with a reading after each step in s, and judge it by every rule."""
         self.number += 1
         window = TargetWindow(target, clock, USAGE)
         try:
@@ -67,7 +67,7 @@ class Judged:
 
 @pytest.fixture
 def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
-    """Count windows; in the end print their number, and fail for a false alarm."""
+    """Count windows; at the end print their number, and fail after a false alarm."""
     windows = Judged()
     yield windows
     most = 1.0 - 0.05 ** (1.0 / windows.number)
@@ -100,7 +100,7 @@ def test_of_a_simulated_device(preset: str, judged: Judged) -> None:
 def test_of_the_fake_gpu_with_its_counters_steps(
     nvml: FakeNvml, gpu: int, idle_ratio: float, judged: Judged
 ) -> None:
-    """Under load, idle, and with a load that comes and goes, by the counter's own steps."""
+    """Under load, idle, and with an intermittent load, read at the counter's own steps."""
     rng = random.Random(gpu)
     nvml.set("idle_ratio", idle_ratio, gpu)  # zeus issue 181
     side = attach(

@@ -13,7 +13,7 @@ from tuner.core import ActuationError, MeasurementError
 
 
 class Host:
-    """A meter over files in a folder; `hot` says whether it is throttled."""
+    """A meter over files in a folder; `hot` is whether the host is throttled."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -22,7 +22,7 @@ ASK = Ask(metrics=("energy_j",), window_s=10.0, max_window_s=30.0, idle=True)
 
 @dataclass
 class ContextCard:
-    """A card whose context leaves it some seconds after the last request; never without a delay."""
+    """A card whose context is unloaded some seconds after the last request; never without a delay."""
 
     rig: Rig
     delay_s: float = float("inf")

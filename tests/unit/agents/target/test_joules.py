@@ -1,4 +1,4 @@
-"""Power integrated: right over late samples, and no joule where nobody looked."""
+"""Integrated power: correct over late samples, and no joules for gaps between samples."""
 
 from __future__ import annotations
 

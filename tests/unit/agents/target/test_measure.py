@@ -73,7 +73,7 @@ def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
 
 
 class FollowsTable(FakeActuator):
-    """A workload that goes by a table itself, until another program sets it."""
+    """A workload that follows a table by itself, until another program sets it."""
 
     table: Plan | None = None
 
@@ -232,7 +232,7 @@ def test_a_contaminated_window_is_measured_again(rig: Rig) -> None:
     outcome = attempt(rig, ask())
     assert outcome.state is TrialState.COMPLETED and outcome.measurement is not None
     assert outcome.measurement.foreign == 0.0
-    assert 19.0 < outcome.measurement.overhead_s < 23.0  # half a spoilt window, then a pause
+    assert 19.0 < outcome.measurement.overhead_s < 23.0  # half a disturbed window, then a pause
     assert rig.meter.opened == 4
 
 

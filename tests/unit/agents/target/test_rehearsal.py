@@ -17,7 +17,7 @@ from tuner.core import ActuationError, Estimate, MeasurementError, Metric, Readi
 
 
 class Deaf:
-    """Takes every setting and heeds none of them."""
+    """Accepts every setting, and applies none."""
 
     def __init__(self, inner: Side) -> None:
         self._now = inner.actuator.read()
@@ -30,7 +30,7 @@ class Deaf:
 
 
 class Stuck(Deaf):
-    """Refuses whatever is not as it stands."""
+    """Refuses every value other than the present one."""
 
     def __init__(self, inner: Side) -> None:
         super().__init__(inner)
@@ -88,7 +88,7 @@ def test_a_meter_that_does_not_answer_is_told(side: Side, monkeypatch: pytest.Mo
 
 
 class Shown:
-    """A window that shows one number, by what the knob stands at."""
+    """A window with one number, which depends on the knob's value."""
 
     def __init__(self, value: float) -> None:
         self._value = value
@@ -101,7 +101,7 @@ class Shown:
 
 
 class ShowsTheKnob:
-    """A meter of a service that heeds its knob, or does not."""
+    """A meter of a service whose knob has an effect, or none."""
 
     def __init__(self, side: Side, *, heeds: bool) -> None:
         self._side, self._heeds = side, heeds

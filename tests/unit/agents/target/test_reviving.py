@@ -22,7 +22,7 @@ BATCH = Knob("batch_size", (1, 2), 1)
 
 
 class Child:
-    """A server's process, as far as it is asked of; `events` is what became of it, and of its side."""
+    """A fake server process; `events` records the calls to it and to its side."""
 
     url = "http://127.0.0.1:1"
 

@@ -12,7 +12,7 @@ from tuner.core import BURST, LOAD_REACH, Signal, burst_names
 
 @dataclass
 class Told:
-    """A signal that tells what it is given."""
+    """A signal with given values."""
 
     now: SignalSample
     signal: Signal = field(default_factory=lambda: Signal("waiting"))

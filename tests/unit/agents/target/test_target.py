@@ -173,7 +173,7 @@ def test_a_metric_of_both_sides_is_the_workloads(rig: Rig) -> None:
 
 
 class TestSeveralDevices:
-    """A GPU, the host's CPU and a batch, set as one."""
+    """A GPU, the host's CPU and a batch size, set together."""
 
     KNOBS = (CLOCK, Knob("cpu.max_mhz", (1000, 2000, 3000), 3000), BATCH)
 
@@ -265,7 +265,7 @@ class TestSeveralDevices:
         for _ in range(5):
             time.sleep(1.0)
             window.read()
-        # Each of the two takes 100 W; 50 items a second.
+        # Each of the two draws 100 W, at 50 items per second.
         assert window.estimates()["energy_j"].mean == pytest.approx(2 * 100.0 / 50.0)
         assert target.source("energy_j") == "the meter of gpu + the meter of cpu"
 
@@ -275,7 +275,7 @@ class TestSeveralDevices:
             self.target(first, first, work)
 
     def window(self, target: Target, *shows: Shows) -> TargetWindow:
-        """Return a window of five seconds in which the devices show what is told."""
+        """Return a window of five seconds in which the devices report the given values."""
         time = Time()
         for side, shown in zip(target.sides.values(), shows, strict=False):
             assert isinstance(side.meter, FakeMeter)

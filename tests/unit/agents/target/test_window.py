@@ -79,7 +79,7 @@ def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
 
 
 def test_the_error_at_a_rate_is_what_the_rate_does_not_explain() -> None:
-    """Power of 100 W plus 2 J an item, at rates that change: an item's energy changes by the rate alone."""
+    """100 W plus 2 J per item at changing rates: only the rate changes the energy per item."""
     rng = random.Random(1)
     kept = 0
     for _ in range(400):
@@ -165,7 +165,7 @@ def test_what_sends_the_load_is_not_foreign(tmp_path: Path) -> None:
 def test_a_cpu_whose_joules_the_module_counts_is_not_added(
     tmp_path: Path, covered: set[str], watts: float
 ) -> None:
-    # zeus PR 172: a GH200's energy is the module's, its CPU included.
+    # zeus PR 172: a GH200's energy is that of the module, with its CPU.
     rig = Rig(tmp_path)
     gpu = replace(
         rig.target.devices[0],

@@ -1,4 +1,4 @@
-"""How an agent comes by a token of its own, and keeps to it."""
+"""How an agent gets its own token, and keeps it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def said(kind: Enrolled | Receipt | Registered) -> httpx.Response:
 
 @dataclass
 class Site:
-    """An agent's folder and a tuner that knows the tokens enrolled with `admin`, and no other."""
+    """An agent's folder, and a tuner that accepts only tokens enrolled with `admin`."""
 
     folder: Path
     known: set[str] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Site:
         (self.folder / "token").write_text("admin\n")
 
     def link(self, name: str = "agent@host") -> TunerClient:
-        """Return the link as a fresh start of the agent would make it."""
+        """Return the link as after a fresh start of the agent."""
         credentials = Credentials(self.folder / "state", self.folder / "token", name)
         http = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(self.answer))
         return TunerClient(http, credentials, Spool(self.folder / "state/spool"))

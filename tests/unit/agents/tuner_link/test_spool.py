@@ -38,7 +38,7 @@ def window(revision: int, ended: str = "") -> HoldReport:
 
 
 class Far:
-    """The other end: takes reports until told to fail."""
+    """The other end: accepts reports until a test makes it fail."""
 
     def __init__(self) -> None:
         self.taken: list[Report] = []

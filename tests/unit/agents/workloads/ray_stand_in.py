@@ -19,7 +19,7 @@ CODE: dict[str, Any] = {
     "graceful_shutdown_timeout_s": 20.0,
     "ray_actor_options": {"num_cpus": 1.0},
 }
-"""What the stand-in's deployment is when its config names nothing else."""
+"""The values of the stand-in's deployment unless its config has others."""
 DEMO: dict[str, Any] = {
     "name": "demo",
     "route_prefix": "/demo",
@@ -32,14 +32,14 @@ LABELS = 'Component="core_worker",NodeAddress="127.0.0.1",method="POST",route="/
 
 
 class RayStandIn:
-    """A cluster of some CPUs; `busy` of them are taken by what is not Ray Serve's."""
+    """A cluster of some CPUs; other programs than Ray Serve use `busy` of them."""
 
     def __init__(self, cpus: float = 4.0) -> None:
         self.lock = threading.Lock()
         self.cpus = cpus
         self.busy = 0.0
         self.looks = 1
-        """How often one has to look until a change is in force."""
+        """The number of reads until a change is in force."""
         self.declared: dict[str, dict[str, Any] | None] = {"demo": DEMO, "other": OTHER}
         self.code = copy.deepcopy(CODE)
         self.settling = 0
@@ -53,7 +53,7 @@ class RayStandIn:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.pid = os.getpid()
         self.opened: list[Callable[[], None]] = []
-        """What closes the sides that a test has opened on it."""
+        """The functions that close the sides opened by a test."""
         state = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ class RayStandIn:
                 self.send_response(status)
                 self.send_header("Transfer-Encoding", "chunked")
                 chunk = b"%x\r\n%s\r\n" % (len(content), content) if content else b""
-                with suppress(ConnectionError):  # a load's callers may have left
+                with suppress(ConnectionError):  # a load's callers may have ended
                     self.end_headers()
                     self.wfile.write(chunk + b"0\r\n\r\n")
 
@@ -95,7 +95,7 @@ class RayStandIn:
 
     @property
     def whole(self) -> dict[str, Any]:
-        """What the deployment is at: its config over its code."""
+        """Return the deployment's values: those of its config, else of its code."""
         declared = self.declared["demo"] or {}
         entries = {e["name"]: e for e in declared.get("deployments", [])}
         return {**self.code, **entries.get("Model", {}), "name": "Model"}
@@ -170,7 +170,7 @@ class RayStandIn:
         return 200, json.dumps(content[route]).encode()
 
     def metrics(self) -> str:
-        """What was answered, as Ray tells it, beside another application and another metric."""
+        """Return the counters as Ray exposes them, with another application and another metric."""
         name = "ray_serve_http_request_latency_ms"
         lines = [f"# TYPE {name} histogram", 'ray_node_cpu{ip="127.0.0.1"} 1.0']
         for status, values in (("200", self.latencies_ms), ("500", [5.0] * self.failed)):

@@ -61,7 +61,7 @@ class StandIn:
                     status, content = state.answers.get(route) or state.reply(route, body)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
-                with suppress(ConnectionError):  # a load's callers may have left
+                with suppress(ConnectionError):  # a load's callers may have ended
                     self.end_headers()
                     self.wfile.write(content)
 

@@ -130,7 +130,7 @@ class TestSpace:
             "batch_size": (1, 2, 4, 8),
         }
         assert side.space.default == AS_FOUND
-        # 4×1, 3×1, 2×1, 2×2, 1×1 … 1×4, each with every batch size.
+        # 4×1, 3×1, 2×1, 2×2 and 1×1 to 1×4, each with every batch size.
         assert side.space.size == 8 * 4
         assert side.space.knob("num_cpus").cost.restart
         assert not side.space.knob("replicas").cost.restart
@@ -139,11 +139,11 @@ class TestSpace:
         nodes = [Node(state="ALIVE", resources_total={"CPU": 3.0})] * 2
         space = space_for({"replicas": 1, "num_cpus": 2}, CODE, nodes, taken=1.0)
         fits = {(s["replicas"], s["num_cpus"]) for s in space.grid()}
-        assert (2, 2) in fits  # one on each machine
+        assert (2, 2) in fits  # one replica on each machine
         assert (1, 3) in fits
         assert (5, 1) in fits
-        assert (6, 1) not in fits  # one CPU is taken
-        assert (1, 4) not in fits  # no machine has four
+        assert (6, 1) not in fits  # one CPU is in use
+        assert (1, 4) not in fits  # no machine has four free CPUs
 
     def test_a_large_cluster_is_offered_in_powers_of_two(self) -> None:
         nodes = [Node(state="ALIVE", resources_total={"CPU": 96.0})] * 4
@@ -276,7 +276,7 @@ class TestChanging:
 
 
 class TestCrashes:
-    """Opened anew without having been put back: the default stays what was found at first."""
+    """The adapter is opened again without a restore: the default stays the first found value."""
 
     def crashed_at(self, ray: RayStandIn, folder: Path, **setting: Value) -> Side:
         opened(ray, folder).actuator.apply(setting)
@@ -358,13 +358,13 @@ class TestFigures:
         clock = SkippingClock()
         side = opened(ray, tmp_path, clock=clock)
         window = side.meter.start()
-        for tick in range(13):  # 100 requests every 10 s; looked at every 2.5 s, the first after 5
+        for tick in range(13):  # 100 requests every 10 s, read every 2.5 s, first after 5 s
             clock.sleep(2.5)
             if tick % 4 == 1:
                 ray.latencies_ms += [15.0] * 100
             shown = window.read()
         assert shown.totals["items"] == 300.0
-        # Two steps are too few for a standard error: as wide as what Ray may hold back.
+        # Two steps are too few for a standard error: it then covers the counts that Ray may delay.
         assert shown.estimates["throughput_per_s"].mean == pytest.approx(300.0 / 32.5)
         assert shown.estimates["throughput_per_s"].high == pytest.approx(
             300.0 / 32.5 * (1 + 10.0 / 32.5)

@@ -47,7 +47,7 @@ class FakeHost:
         return file
 
     def spend(self, busy_s: float) -> None:
-        """Let every CPU together work that long, and idle twice as long."""
+        """Add this much busy time over all CPUs, and twice as much idle time."""
         self.ticks[0] += round(busy_s * HZ)
         self.ticks[3] += round(2 * busy_s * HZ)
         self.write("proc/stat", f"cpu  {' '.join(map(str, self.ticks))}\ncpu0 1 2 3\nintr 5\n")
@@ -136,7 +136,7 @@ def test_this_very_host_can_be_opened() -> None:
 
 
 class Remote:
-    """The knobs behind an actuator, as far as a meter asks: what was found, and what we have set."""
+    """The knobs behind an actuator, as the meter reads them: the found values, and our setting."""
 
     def __init__(self, **originals: Value) -> None:
         self.space = Space(
@@ -232,6 +232,6 @@ class TestClocksAgainstCeilings:
         assert self.ours(epyc, remote) == [2_300_000]
         remote.applied = {"cpu.boost": "on", "cpu.max_mhz": 2300}
         assert self.ours(epyc, remote) == []
-        remote = Remote(cpu_boost="off")  # as it was found: not ours
+        remote = Remote(cpu_boost="off")  # the found value: not set by us
         remote.applied = {"cpu.boost": "off"}
         assert self.ours(epyc, remote) == []

@@ -109,7 +109,7 @@ def test_advice_is_for_the_kind_of_machine(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_container_whose_runtime_masks_powercap_says_so(tmp_path: Path) -> None:
-    """Links that lead nowhere: podman pull request 20510, kubernetes/website 47229."""
+    """The links are broken: podman pull request 20510, kubernetes/website 47229."""
     links = tree(tmp_path, X86, **{".dockerenv": ""}) / "sys/class/powercap"
     links.mkdir(parents=True)
     for zone in ("intel-rapl", "intel-rapl:0"):

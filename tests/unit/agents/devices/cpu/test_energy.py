@@ -107,7 +107,7 @@ def test_a_wrap_is_counted_through(counters: Counters) -> None:
 
 @pytest.mark.parametrize("before", [100_000_000_000, 30_000_000, 200_000_000_000])
 def test_a_counter_that_begins_anew_is_no_measurement(counters: Counters, before: int) -> None:
-    """Suspend and resume, the driver loaded anew, "0" written to energy_uj (powerjoular 87)."""
+    """After a resume, a reload of the driver, or a "0" written to energy_uj (powerjoular 87)."""
     zone = counters.zone("intel-rapl:0", "package-0", before)
     joules = counters.open()
     counters.clock.sleep(0.2)
@@ -117,7 +117,7 @@ def test_a_counter_that_begins_anew_is_no_measurement(counters: Counters, before
     assert "measure again" in refused.value.hint
     zone.write_text("60000000")
     counters.clock.sleep(0.2)
-    with pytest.raises(MeasurementError):  # nor is the rest of that window
+    with pytest.raises(MeasurementError):  # the rest of that window gives no measurement, either
         joules.read()
 
 
@@ -148,7 +148,7 @@ def test_a_jump_up_that_no_package_draws_is_no_measurement(counters: Counters) -
 def test_a_package_that_stands_still_is_no_measurement(
     counters: Counters, still: int, others: int
 ) -> None:
-    """Alone, or beside another that moves; after it moved."""
+    """Alone, beside another counter that moves, and after it had moved."""
     zones = [counters.zone(f"intel-rapl:{n}", f"package-{n}", n) for n in range(1 + others)]
     joules, broken = counters.open(), zones[min(still, others)]
     for step in range(1, 5):

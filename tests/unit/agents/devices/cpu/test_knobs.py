@@ -91,7 +91,7 @@ EPP = "energy_performance_preference"
 
 
 class TestUnkindServers:
-    """The stand-ins behave as the kernel's sources and public reports say that servers do."""
+    """The stand-ins behave like servers in the kernel's sources and in public reports."""
 
     def test_at_its_top_rung_a_clock_shows_more_than_its_ceiling(self, mount: Mount) -> None:
         """acpi-cpufreq on an EPYC 7451: 2.89 GHz over 2.3 (util-linux 755, oshi 1296)."""
@@ -171,7 +171,7 @@ class TestUnkindServers:
     def test_the_governor_performance_takes_the_preference_along(
         self, mount: Mount, name: str, stays: bool
     ) -> None:
-        """amd-pstate keeps it when the governor goes back; intel_pstate has the earlier one again."""
+        """After the governor's restore amd-pstate keeps the preference; intel_pstate restores it."""
         board = mount(name)
         words = {f: board.file(f"{POLICY0}/{f}") for f in ("scaling_governor", EPP)}
         listed = board.file(f"{POLICY0}/energy_performance_available_preferences")
@@ -214,7 +214,7 @@ class TestUnkindServers:
 
 
 def granting(driver: KnobDriver, folder: Path) -> Direct:
-    """Return an actuator of one device, all of whose values are granted."""
+    """Return an actuator of one device with all its values granted."""
     ranges = driver.ranges().items()
     grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
     config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
@@ -250,7 +250,7 @@ class TestBoost:
     def test_a_ceiling_stays_as_it_was_set_when_boost_is_set(
         self, mount: Mount, name: str, tmp_path: Path
     ) -> None:
-        """Some kernels set every ceiling to its top then (cpufreq_boost_set_sw)."""
+        """Some kernels raise every ceiling to its maximum when boost is set (cpufreq_boost_set_sw)."""
         board = mount(name)
         (driver,) = discover(str(board.root))
         clocks = [knob for knob in driver.ranges() if knob.startswith("cpu.max_mhz")]

@@ -1,8 +1,8 @@
 """RAPL's power limits as machines have them, in trees of plain files.
 
-Sources: drivers/powercap/intel_rapl_common.c of the kernel (`max_power_uw` is the rated power, a domain
-that the BIOS has locked tells `enabled` 0 and answers EACCES to a write, limits by MSR and by MMIO bind
-together); raplcap issue 14 (i9-13900HX: 135 and 162 W in force beside 55 W).
+Sources: drivers/powercap/intel_rapl_common.c of the kernel (`max_power_uw` is the rated power; a domain
+locked by the BIOS shows 0 in `enabled` and refuses writes with EACCES; the limits by MSR and by MMIO
+both apply); raplcap issue 14 (i9-13900HX: 135 and 162 W in force beside 55 W).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WINDOWS = ("power_limit_uw", "max_power_uw")
 
 
 def zone(root: Path, name: str, limits: Mapping[int, tuple[int, int]], /, **files: object) -> Path:
-    """Make a package: for each window its limit in force and the greatest that is told, in watts."""
+    """Make a package: for each window its limit in force and its reported maximum, in watts."""
     folder = root / "sys/class/powercap" / name
     folder.mkdir(parents=True)
     number = name.rpartition(":")[2]
@@ -107,7 +107,7 @@ def test_whatever_a_limit_says_ends_nothing(file: str, text: str, tmp_path: Path
 
 
 class Hand(DriverProcess):
-    """Asks the driver in this very process, the writes of some files refused as firmware does."""
+    """Calls the driver in this process; writes of some files are refused, as by firmware."""
 
     def __init__(self, root: Path, refusals: Mapping[str, int]) -> None:
         super().__init__(lambda: (), 1.0)

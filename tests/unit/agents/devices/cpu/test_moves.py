@@ -1,4 +1,4 @@
-"""Files that come, go and move: CPUs that go offline, governors that take a preference along."""
+"""Files that appear, vanish or change: offline CPUs, and governors that change the preference, too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CEILING3 = "sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq"
 
 @dataclass
 class Host:
-    """A mounted server, an actuator over it, and a clock to turn."""
+    """A mounted server, an actuator over it, and a clock that the test advances."""
 
     board: MountedBoard
     folder: Path
@@ -42,7 +42,7 @@ class Host:
         self.actuator = self.start()
 
     def start(self) -> Direct:
-        """Return what a fresh start makes: a child that finds the files anew."""
+        """Return the actuator as after a fresh start, with a driver process that finds the files anew."""
         (driver,) = discover(str(self.board.root))
         ranges = driver.ranges().items()
         grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
@@ -96,7 +96,7 @@ def test_a_ceiling_whose_cpu_is_offline_is_restored_once_it_is_online(
     (waiting,) = ryzen.told()["waiting"].items()
     assert waiting == (str(ryzen.board.root / CEILING3), "waiting: offline")
     assert ryzen.journalled and ryzen.told()["trouble"] == ""
-    ryzen.trial({CLOCK: 3000})  # the others can be set
+    ryzen.trial({CLOCK: 3000})  # the other knobs can be set
     ryzen.actuator.release(ME, "cpu")
     ryzen.online(True)
     ryzen.passes(0.2)
@@ -126,7 +126,7 @@ def test_a_cpu_that_comes_online_in_a_hold_is_held_and_goes_back_to_its_own(
 def test_the_boost_of_a_policy_goes_back_after_that_of_all(
     host: Callable[[str], Host], first: str, killed: bool
 ) -> None:
-    """drivers/cpufreq/cpufreq.c: cpufreq_boost_trigger_state sets all, store_local_boost one."""
+    """drivers/cpufreq/cpufreq.c: cpufreq_boost_trigger_state sets all policies, store_local_boost one."""
     ryzen = host("ryzen")
     boosts = [
         ryzen.board.file(f"sys/devices/system/cpu/cpufreq/{of}boost") for of in ("", "policy3/")

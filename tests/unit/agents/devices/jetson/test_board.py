@@ -1,4 +1,4 @@
-"""Which board it is, from device trees of all families."""
+"""The identification of boards, from device trees of all families."""
 
 from __future__ import annotations
 

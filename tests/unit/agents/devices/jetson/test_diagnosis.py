@@ -59,7 +59,7 @@ def test_jetpack_4_and_5_are_not_supported(mount: Mount, name: str, supported: b
 
 
 def test_an_unknown_board_is_measured_by_its_labels_and_says_so(tmp_path: Path) -> None:
-    """A carrier of somebody's own, on a chip that is not in the table."""
+    """A custom carrier board, with a chip that is not in the table."""
     tree(tmp_path, "acme,board\0nvidia,tegra999\0")
     sensor(tmp_path, "VDD_IN", "VDD_ACME")
     symptoms = examined(tmp_path)

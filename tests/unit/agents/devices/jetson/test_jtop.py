@@ -51,7 +51,7 @@ def client(folder: Path, power: int = 54000, clocks: bool = False, ok: str = "Tr
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder from which the probe, and only it, imports."""
+    """Yield a folder from which only the probe imports."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(HERE)]))
     monkeypatch.setenv("JOULETUNE_ACTUATOR", str(tmp_path / "nobody.sock"))
     return tmp_path

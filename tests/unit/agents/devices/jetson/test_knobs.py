@@ -70,7 +70,7 @@ def test_clocks_below_a_floor_are_not_offered(mount: Mount) -> None:
 
 
 def test_a_gpu_under_the_platforms_bus_is_found_without_the_links_to_it(tmp_path: Path) -> None:
-    """Thor's, as public programs for Jetson Linux 38 have it; its video engine is no GPU."""
+    """The GPU of Thor, as public programs for Jetson Linux 38 find it; its video engine is not a GPU."""
     pci = "d0b0000000.pcie/pci0000:00/0000:00:00.0/0000:01:00.0"
     for name in ("gpu-nvd-0", "gpu-gpc-0"):
         node = tmp_path / f"sys/devices/platform/bus@0/{pci}/{name}/devfreq/{name}"
@@ -110,7 +110,7 @@ def test_the_gpu_may_come_late(mount: Mount) -> None:
 def test_a_gpu_without_a_clock_to_set_costs_that_knob_alone(
     table: str, floor: int, tmp_path: Path
 ) -> None:
-    """meta-tegra issue 1613: Thor's devfreq node has no table. Or its floor is above all of it."""
+    """meta-tegra issue 1613: Thor's devfreq node has no table. Or the floor is above the whole table."""
     tree, node = tmp_path / "proc/device-tree", tmp_path / "sys/class/devfreq/gpu-gpc-0"
     policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
     for folder in (tree, node, policy):

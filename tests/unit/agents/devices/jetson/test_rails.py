@@ -1,4 +1,4 @@
-"""Which rails make a board's total, and none where that is not known."""
+"""The rails that make up a board's total; no total if they are not known."""
 
 from __future__ import annotations
 

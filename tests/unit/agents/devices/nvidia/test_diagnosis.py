@@ -97,7 +97,7 @@ def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
 
 
 def test_a_board_below_its_listed_clock_is_no_suspect(nvml: FakeNvml, tmp_path: Path) -> None:
-    # RTX A6000: 2,100 MHz listed, 1,935 at best; nothing tells that from a lock (LACT 1128).
+    # RTX A6000: 2,100 MHz listed, 1,935 at best; this cannot be distinguished from a lock (LACT 1128).
     nvml.set("reach_mhz", 1260.0)
     symptom = examined(nvml, tmp_path)["nvidia:0: foreign clock lock"]
     assert symptom.well and "1260 MHz" in symptom.seen

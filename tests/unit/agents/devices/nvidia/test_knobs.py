@@ -231,7 +231,7 @@ class TestRefusals:
         nvml.set("refuse_limit", 1.0)
         with pytest.raises(ActuationError, match="Not Supported"):
             knobs.write(LIMIT, 400)
-        if again:  # a fresh process, to which the GPU offers no limit at all
+        if again:  # a fresh process; the GPU offers it no limit
             knobs = discover()[0]
             assert LIMIT not in knobs.ranges()
         nvml.set("refuse_limit", 0.0)
@@ -267,7 +267,7 @@ def discover_uuids() -> list[str]:
 
 
 class Asked:
-    """The GPU's knobs in a hand's process, as the actuator asks for them; an epoch and a value."""
+    """The GPU's knobs in a driver process; `read` returns the driver's epoch and the power limit."""
 
     def __init__(self, root: Path) -> None:
         self.hand = DriverProcess(lambda: discover(root), 5.0)

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU as the agent meets it, over the fake NVML: energy, clocks, other processes, every fault."""
+"""An NVIDIA GPU as an agent sees it, over the fake NVML: energy, clocks, other processes, every fault."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COUNTER, FROZEN, BACKWARDS, ABSENT, HALF = range(5)
 
 
 class Sampled:
-    """Does what is to be done in the background whenever the fake's time passes."""
+    """Runs the background work whenever the fake's time advances."""
 
     def __init__(self, nvml: FakeNvml) -> None:
         self._nvml = nvml
@@ -125,7 +125,7 @@ def window(side: Side, sampled: Sampled, seconds: float) -> Reading:
 
 
 def checked(side: Side, sampled: Sampled) -> GpuMeter:
-    """Have the counter checked under the load there is, as the first window does."""
+    """Check the counter under the present load, as the first window does."""
     with suppress(MeasurementError):
         window(side, sampled, 1.0)
     assert isinstance(side.meter, GpuMeter)
@@ -205,7 +205,7 @@ class TestEnergy:
     def test_power_that_is_sampled_now_and_then_does_not_condemn_a_counter(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # arXiv 2312.02741: A100 and H100 sample a quarter of the time; the other field tells the mean.
+        # arXiv 2312.02741: A100 and H100 sample a quarter of the time; the other field has the mean.
         def partial_w(gpu: Gpu) -> dict[tuple[int, int], float]:
             watts = powers_w(gpu)[186, 0]
             return {(186, 0): 0.6 * watts, (185, 0): watts}
@@ -423,7 +423,7 @@ class TestForeignLoad:
 
     @pytest.fixture
     def served(self, side: Side) -> list[int]:
-        """Return the workload's processes, as it names them now."""
+        """Return the processes that the workload reports now."""
         numbers: list[int] = []
         assert isinstance(side.meter, TellsForeignLoad)
         side.meter.attribute_to(WorkloadIdentity(processes=lambda: numbers))
@@ -494,7 +494,7 @@ class TestForeignLoad:
 
 @contextmanager
 def sleeping() -> Iterator[int]:
-    """Run a process that is not this one's child, and yield its number."""
+    """Run a process that is not a child of this one, and yield its id."""
     command = ["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"]
     pid = int(subprocess.check_output(command, text=True))
     try:
@@ -592,7 +592,7 @@ class TestOpening:
 
 
 class Direct:
-    """Knobs without an actuator between: what the actuator does, less its care."""
+    """Writes the knobs directly, as the actuator does, but without its safeguards."""
 
     def __init__(self, driver: NvidiaKnobs) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""Each NVML call answers each error on one GPU: the other one, and whatever else can be told, stays."""
+"""Each NVML call fails with each error on one GPU: the other GPU and all other data remain."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_setter_that_takes_nothing_is_told_from_one_that_fails_now(
 
 
 def test_a_limit_that_cannot_be_read_is_not_offered_and_a_clock_neither(nvml: FakeNvml) -> None:
-    # Laptops: the constraints are told, the getter and the setter are NOT_SUPPORTED (nvitop 86).
+    # Laptops report the constraints; the getter and the setter are NOT_SUPPORTED (nvitop 86).
     nvml.refuse("nvmlDeviceGetPowerManagementLimit", pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert set(discover()[0].ranges()) == {CLOCK}
     nvml.refuse("nvmlDeviceGetClock", pynvml.NVML_ERROR_NOT_SUPPORTED)

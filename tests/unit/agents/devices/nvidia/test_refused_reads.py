@@ -1,8 +1,8 @@
-"""Whatever a GPU need not tell may be refused, in any words: then it is unknown, and the rest goes on.
+"""Every optional reading of a GPU may be refused with any error: it is then unknown, the rest remains.
 
-NVML's API reference gives NO_PERMISSION for what an unprivileged process asks of a GPU with MIG on,
-NOT_SUPPORTED for boards and guests without a sensor, FUNCTION_NOT_FOUND for older drivers, and no list that
-is complete.
+NVML's API reference gives NO_PERMISSION for an unprivileged process on a GPU with MIG on,
+NOT_SUPPORTED for boards and guests without a sensor, FUNCTION_NOT_FOUND for older drivers, but no
+complete list.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def measured(nvml: FakeNvml, folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def known(nvml: FakeNvml, tmp_path: Path) -> Path:
-    """Return a folder in which the energy counter has been checked: only that takes long."""
+    """Return a folder with the result of the energy counter's check, which takes long."""
     nvml.set("noise", 0.0)
     nvml.sleep(30.0)
     measured(nvml, tmp_path)
@@ -78,7 +78,7 @@ def test_a_read_that_is_refused_in_any_words_is_unknown(
         if code in GONE | RESTARTED:
             with suppress(
                 MeasurementError, ActuationError
-            ):  # the GPU is gone, or its driver another
+            ):  # the GPU is lost, or its driver was replaced
                 measured(nvml, known)
         else:
             notes = measured(nvml, known)

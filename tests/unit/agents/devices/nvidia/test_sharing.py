@@ -18,7 +18,7 @@ def gpu() -> Gpu:
 
 
 def process(root: Path, pid: int, group: str) -> float:
-    """Have a process be there, in a control group; return its id as the fake takes it."""
+    """Create a process in a control group; return its id for the fake NVML."""
     (root / f"proc/{pid}").mkdir(parents=True)
     (root / f"proc/{pid}/cgroup").write_text(f"0::{group}\n")
     return float(pid)

@@ -92,7 +92,7 @@ def test_without_the_program_there_is_no_device(tmp_path: Path) -> None:
 
 
 class Modes(DriverProcess):
-    """Asks the stand-in's driver in this very process."""
+    """Calls the stand-in's driver in this process."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(lambda: (), 1.0)
@@ -103,7 +103,7 @@ class Modes(DriverProcess):
 
 
 def actuator(root: Path, boot: str, grant: tuple[str, ...]) -> Direct:
-    """Return an actuator over the board as it starts, its journal replayed."""
+    """Return a new actuator over the board, with its journal replayed."""
     config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: grant}),))
     journal = RestoreJournal(root / "journal")
     made = asyncio.run(actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0))
@@ -187,7 +187,7 @@ class Both(Modes):
 
 
 def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -> None:
-    """A mode sets the ceilings of CPUs by another path; neither device blames the other."""
+    """A mode also sets the ceilings of CPUs; neither device takes that for a foreign change."""
     cpus, peer = root / "sys/devices/system/cpu", Peer(1, 1, 7)
     conf = root / "etc/nvpmodel.conf"
     named = "MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq\n"

@@ -1,4 +1,4 @@
-"""A simulated device as the agent meets it: late clocks, a stepping counter, heat, caps, faults."""
+"""A simulated device as an agent sees it: late clocks, a stepping counter, heat, caps, faults."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TestHeat:
         assert 1.005 < warm / cold < 1.10
 
     def test_what_ran_before_shows_until_it_has_cooled(self) -> None:
-        # The same seed at the same time has the same noise: what differs is the temperature.
+        # The same seed at the same time has the same noise: only the temperature differs.
         hot, cool = at(simulated(), {}), at(simulated(), {"gpu.clock_mhz": 210})
         for side in (hot, cool):
             side.actuator.apply({"gpu.clock_mhz": 1005})

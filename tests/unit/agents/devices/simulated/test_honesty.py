@@ -88,7 +88,7 @@ class TestWindowsAgainstTruth:
             for name in above:
                 above[name] += true[name] > shown.estimates[name].high
                 below[name] += true[name] < shown.estimates[name].low
-        # 5 % are meant to lie outside on each side: 2 of 40; more than 6 would have p < 0.4 %.
+        # 5 % should lie outside on each side: 2 of 40; more than 6 would have p < 0.4 %.
         assert max(above.values()) <= 6, above
         assert max(below.values()) <= 6, below
 

@@ -1,4 +1,4 @@
-"""Fine-tuning beside inference on a simulated device: it takes its turns, and takes its end."""
+"""Fine-tuning beside inference on a simulated device: its turns, and its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_step_as_long_as_a_batch_computes_doubles_what_is_computed(preset: str
     device.sleep(60.0)
     shared = window(side, device)
     longer = shared.estimates["latency_mean_ms"].mean / alone.estimates["latency_mean_ms"].mean
-    assert 1.2 < longer < 2.1  # all of it where computing alone takes the time
+    assert 1.2 < longer < 2.1  # all of the time if only computing takes time
     assert shared.estimates["throughput_per_s"].mean == pytest.approx(
         alone.estimates["throughput_per_s"].mean / longer, rel=0.05
     )

@@ -36,7 +36,7 @@ CLOCK = "gpu.clock_mhz"
 
 @dataclass
 class Host:
-    """A service of a stand-in's systemd, and an actuator that a thread serves."""
+    """A service of a fake systemd, and an actuator served by a thread."""
 
     systemd: FakeSystemd
     terms: Granted = TERMS
@@ -48,7 +48,7 @@ class Host:
         return self.systemd.root / "socket"
 
     def open(self) -> None:
-        """Start the actuator, its journal replayed."""
+        """Start the actuator and replay its journal."""
         ready, self.stop = threading.Event(), threading.Event()
         config = ActuatorConfig(devices=(self.terms,), min_restart_s=0.0)
         driver = offered(self.systemd, grant=self.terms.grant, original=self.terms.original)
@@ -105,7 +105,7 @@ def opened(name: str = NAME) -> Side:
 
 @dataclass
 class Service(FakeActuator):
-    """A workload that answers so many seconds after each start of its unit."""
+    """A workload that first answers a given time after each start of its unit."""
 
     host: Host = field(kw_only=True)
     time: Time = field(kw_only=True)
@@ -212,7 +212,7 @@ def test_a_setting_is_in_force_once_the_service_answers(rig: UnitRig) -> None:
     assert "--threads 4 --batch=32" in rig.host.running and rig.host.restarts == 1
     assert [label for label, _ in rig.log] == ["device", "workload"]
     assert target._order(target.read_sides(), {}) == ["fake", "unit", "workload"]
-    target.apply(TRIED)  # the clock alone
+    target.apply(TRIED)  # only the clock
     assert rig.host.restarts == 1 and rig.time.monotonic() - began < 25.0
     assert target.source("energy_j") == "the meter of fake"
     target.restore_originals({"fake": {CLOCK: 1000}, "unit": OWN, "workload": {"batch_size": 1}})

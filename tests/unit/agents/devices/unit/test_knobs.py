@@ -45,7 +45,7 @@ def offered(systemd: FakeSystemd, **terms: Any) -> DirectFlags:  # noqa: ANN401
 
 
 class Committed(DirectFlags):
-    """Each write is put in force, as the actuator does after its last."""
+    """Commits each write, as the actuator does after the last one."""
 
     def write(self, knob: str, value: Value | None) -> None:
         super().write(knob, value)
@@ -235,7 +235,7 @@ def test_whatever_is_granted_or_asked_the_drop_in_has_one_command_of_plain_words
 
 
 class Hand(DriverProcess):
-    """Asks the driver in this very process."""
+    """Calls the driver in this process."""
 
     def __init__(self, driver: UnitFlags) -> None:
         super().__init__(lambda: (), 1.0)
@@ -250,7 +250,7 @@ class Hand(DriverProcess):
 def started(
     systemd: FakeSystemd, clock: list[float], takes_s: float = 0.0, min_restart_s: float = 0.0
 ) -> Direct:
-    """Return an actuator as it starts, its journal replayed."""
+    """Return a new actuator with its journal replayed."""
     hand = Hand(offered(systemd))
     hand.takes_s, hand.clock = takes_s, clock
     config = ActuatorConfig(devices=(TERMS,), min_restart_s=min_restart_s)
@@ -281,7 +281,7 @@ def test_a_service_is_restarted_at_most_once_in_a_while_and_always_to_restore_it
     actuator = started(systemd, clock, min_restart_s=60.0)
     actuator.acquire(PEER, DEVICE, 5.0)
     actuator.apply(PEER, DEVICE, {THREADS: 4})
-    actuator.apply(PEER, DEVICE, {THREADS: 4})  # it is so already
+    actuator.apply(PEER, DEVICE, {THREADS: 4})  # it has this value already
     restarts = systemd.state["all"]
     for number in range(9):
         clock[0] += 1.0
@@ -354,7 +354,7 @@ async def answered(driver: UnitFlags, *request: str) -> Any:  # noqa: ANN401 - J
 
 
 def test_a_refusal_of_systemd_is_an_error_in_the_drivers_process(systemd: FakeSystemd) -> None:
-    """The actuator ignores the end of its children, which hides the exit status of theirs."""
+    """The actuator ignores SIGCHLD; its children inherit that, which would hide exit statuses from them."""
     systemd.program()
     script = "#!/bin/sh\necho 'Access denied' >&2\nexit 1\n"
     (systemd.root / "usr/bin/systemctl").write_text(script)

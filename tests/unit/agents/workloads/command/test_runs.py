@@ -1,4 +1,4 @@
-"""A program that is run to its end: its metrics, and no run outlives a window."""
+"""Programs that run to their end: their metrics, and no run outlives its window."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
 
 def whole(side: Side) -> RunWindow:
-    """Run a whole window, as the agent's loop does."""
+    """Run a complete window, as the agent's loop does."""
     window = side.meter.start()
     assert isinstance(window, RunWindow)
     for _ in range(3):

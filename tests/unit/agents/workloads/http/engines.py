@@ -42,8 +42,8 @@ class Engine(ThreadingHTTPServer):
         """Milliseconds of a pass, and of each token in it. `running` counts the open answers."""
         self.accepted: Sequence[float] = ACCEPTED
         self.collapse = 1.0
-        """How many times as long a step takes once its table has gone from drafting to length 0: in vLLM's
-        issue 49548 232 tokens/s became 24 to 157."""
+        """The factor of a step's time once its table has changed from drafting to length 0: in vLLM's
+        issue 49548 232 tokens/s fell to between 24 and 157."""
         self.drafted = False
         self.deaf = self.broken = False
         """Whether a restart ignores the file; whether the engine does not answer after a restart."""
@@ -106,7 +106,7 @@ class Engine(ThreadingHTTPServer):
         return [f"# TYPE {name} histogram", *buckets]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a load that is cut off resets its connections."""
+        """Log nothing: an aborted load resets its connections."""
 
     def close(self) -> None:
         self.shutdown()

@@ -38,7 +38,7 @@ EXAMPLES = {title: tomllib.loads(documented(title)) for title in TITLES}
 
 
 def places(table: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
-    """Yield the way to everything within a table."""
+    """Yield the path to each value within a table."""
     inner = table.items() if isinstance(table, dict) else enumerate(table)
     for key, value in inner:
         yield (*at, key)
@@ -47,7 +47,7 @@ def places(table: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  
 
 
 def toml_of(value: Any) -> str:  # noqa: ANN401
-    """Return a value as TOML has it in a line."""
+    """Return a value as TOML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(k)} = {toml_of(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def written(folder: Path, table: dict[str, Any]) -> Path:
 
 
 def local(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
-    """Return an example whose files of bodies are there."""
+    """Return an example whose body files exist."""
     load = table.get("load", {})
     for key in ("bodies", "body_file"):
         if key in load:

@@ -299,7 +299,7 @@ NONE: Accepted = MappingProxyType({})
 def watched(
     running: Running, clock: Ahead, accepted: tuple[float, ...], reference: Accepted = NONE
 ) -> Accepted:
-    """Let the engine answer alone at a share of accepted drafts, and the agent look on."""
+    """Let the engine answer alone at a share of accepted drafts, while the agent watches."""
     assert isinstance(running.side.actuator, FallsBack)
     running.engine.accepted = accepted
     for _ in range(2 + round(2.0 * ENOUGH_STEPS / STEPS)):

@@ -1,4 +1,4 @@
-"""A knob in a file: written, taken up by a restart, read back, and done again after a crash."""
+"""A knob in a file: written, applied by a restart, read back, and written again after a crash."""
 
 from __future__ import annotations
 

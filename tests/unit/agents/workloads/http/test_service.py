@@ -460,7 +460,7 @@ def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str
 def test_a_service_at_a_value_of_its_own_making_is_put_back_all_the_same(
     service: Service, tmp_path: Path
 ) -> None:
-    """The service is at an unlisted value; `apply`, and a new start, must still set a listed one."""
+    """The service has an unlisted value; `apply`, and a new start, must still set a listed one."""
     side = opened(tmp_path, service)
     service.config["pool"]["workers"] = 3
     with raised(ActuationError, "values"):

@@ -1,4 +1,4 @@
-"""A knob that is a property of a systemd unit: set by fixed words, read back, looked for in the kernel."""
+"""A knob that is a property of a systemd unit: set by fixed words, read back, and checked in the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service, as ASGI and as WSGI, whose workers count apart, unless PROMETHEUS_MULTIPROC_DIR is set."""
+"""A service, as ASGI and as WSGI. Each worker counts apart unless PROMETHEUS_MULTIPROC_DIR is set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUESTS = Counter("http_requests", "answered")
 
 
 def metrics() -> bytes:
-    """Return this worker's counters, or those of all."""
+    """Return the counters of this worker or of all workers."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return generate_latest(REGISTRY)
     together = CollectorRegistry()

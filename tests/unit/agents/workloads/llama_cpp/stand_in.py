@@ -2,10 +2,10 @@
 
 It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16
 (`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
-`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn, or with `--rate` each token
-at that rate; n-grams are drafted only after a prompt whose last line was there before; a drafted token
-takes an eighth of a step, and `--crowd-ms` for each request that decodes beyond `--crowd-from`. A model
-file whose text differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
+`/metrics`. Of its drafted tokens it accepts 0, 1, … up to the length, in turn, or with `--rate` each
+token at that rate. N-grams are drafted only after a prompt whose last line occurred before. A drafted
+token takes an eighth of a step, plus `--crowd-ms` for each request that decodes beyond `--crowd-from`.
+A model file whose text differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HELP = {
 
 
 class State:
-    """What it counts, and how it is broken."""
+    """Its counters and its faults."""
 
     def __init__(self, options: argparse.Namespace, length: int) -> None:
         self.options = options
@@ -64,7 +64,7 @@ class State:
 
 
 def accepted_of(draft: int, length: int, turn: int, rate: float) -> int:
-    """Return how many of a draft's tokens are accepted in a turn."""
+    """Return the number of a draft's tokens accepted in a turn."""
     if not rate:
         return min(draft, turn % (length + 1))
     evenly = (turn * 0.618034) % 1.0
@@ -138,7 +138,7 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 time.sleep(state.options.step_ms / 1000.0)
                 draft = min(length, requested - made - 1)
                 if turn % 2 and state.options.build == "0.3.16":
-                    draft = 0  # its every second pass is a plain one
+                    draft = 0  # every second pass is plain
                 crowd = max(0, state.decoding - state.options.crowd_from)
                 drafting_ms = state.options.step_ms / 8 + state.options.crowd_ms * crowd
                 time.sleep(draft * drafting_ms / 1000.0)
@@ -202,7 +202,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that has gone is no error here."""
+        """Ignore a caller that closed its connection."""
 
 
 def main() -> None:

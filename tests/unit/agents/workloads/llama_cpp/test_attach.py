@@ -128,7 +128,7 @@ def test_our_own_load_is_sent_at_what_is_asked(
     assert reading.totals["items"] >= 64.0
     assert 1.5 < shown["decoding_requests"].mean <= 3.0
     assert shown["throughput_per_s"].mean == pytest.approx(reading.totals["items"], rel=0.3)
-    assert shown["inter_token_p50_ms"].mean >= 2.0 * 0.9  # of the stand-in's step
+    assert shown["inter_token_p50_ms"].mean >= 2.0 * 0.9  # a share of the stand-in's step
     assert shown["time_to_first_token_p50_ms"].mean > 0.0
     assert ("accepted_at_4" in shown) is (length == 4)
     listed = {metric.name for metric in side.metrics}

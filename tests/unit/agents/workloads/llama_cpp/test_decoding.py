@@ -1,4 +1,4 @@
-"""How many requests are decoding, now and over time."""
+"""The number of decoding requests, now and over time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agents.workloads.llama_cpp.decoding import DecodingLoad
 
 
 class HandClock:
-    """Time passes only by sleeping."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0

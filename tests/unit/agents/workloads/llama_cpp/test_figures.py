@@ -19,7 +19,7 @@ ANSWER = (
     b'data: {"content":"","stop":true,"timings":{"prompt_n":29,"prompt_ms":1.5,"predicted_n":24,'
     b'"predicted_ms":7.0,"predicted_per_token_ms":0.3,"draft_n":54,"draft_n_accepted":8}}\n\n'
 )
-"""The end of a stream of the llama.cpp in 0.3.36; the text that it makes speaks of timings, too."""
+"""The end of a stream of the llama.cpp in 0.3.36; its generated text also contains "timings"."""
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter
 llamacpp:spec_decode_num_drafts_total 28

@@ -1,4 +1,4 @@
-"""Whether a length has the effect that was asked for."""
+"""Whether a requested length takes effect."""
 
 from __future__ import annotations
 

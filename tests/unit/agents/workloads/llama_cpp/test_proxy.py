@@ -31,12 +31,12 @@ ON_STAND_IN = ("--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", 
 
 
 def plan_up_to(below: float) -> dict[str, Any]:
-    """Return another such plan: what a plan has shown is kept for it."""
+    """Return a new plan, because results are kept per plan."""
     return {**PLAN, "rows": [{**PLAN["rows"][0], "below": below}, PLAN["rows"][1]]}
 
 
 def streamed(proxy: RunningProxy, tokens: int) -> str:
-    """Return a stream's text, as far as it came."""
+    """Return the text of a stream that arrived."""
     request = {"prompt": "x", "stream": True, "n_predict": tokens}
     text = ""
     with proxy.client.stream("POST", "/completion", json=request) as response:
@@ -92,7 +92,7 @@ def test_an_error_of_the_server_is_its_own(by_restart: RunningProxy) -> None:
 def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningProxy) -> None:
     reply = per_request.put("/plan", {"plan": plan_up_to(1.6)}).json()
     assert reply["plan"]["rows"][1]["below"] == "Infinity"
-    for _ in range(PLAIN_STEPS):  # what plain decoding takes is measured first
+    for _ in range(PLAIN_STEPS):  # the time of plain decoding is measured first
         assert per_request.complete(n_predict=16)["length"] == 0
     assert 6 in [per_request.complete(n_predict=64)["length"] for _ in range(5)]
     with ThreadPoolExecutor(1) as pool:
@@ -127,7 +127,7 @@ def test_a_plan_falls_back_to_0_while_nothing_is_accepted(per_request: RunningPr
     try:
         until(lambda: per_request.complete(n_predict=32)["length"] == 0, "it drafts on", 10.0)
         lengths = [per_request.complete(n_predict=32)["length"] for _ in range(40)]
-        assert lengths.count(0) > 20  # a busy machine times it worse, and tries again more often
+        assert lengths.count(0) > 20  # on a busy machine the times scatter more, with more retries
     finally:
         per_request.client.post("/stand-in", json={"accepts": True})
         per_request.set_length(0)
@@ -443,7 +443,7 @@ def test_a_proxy_that_is_told_to_end_lets_streams_finish(tmp_path: Path) -> None
 
 
 def refused(folder: Path, arguments: list[str]) -> str:
-    """Return what a proxy says that does not start."""
+    """Return the message of a proxy that does not start."""
     command = command_of(["--port", "0", "--state-dir", str(folder), *arguments])
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (1, 2), done.stderr
@@ -451,7 +451,7 @@ def refused(folder: Path, arguments: list[str]) -> str:
 
 
 class server_of:
-    """A stand-in that somebody else has started."""
+    """A stand-in that another program has started."""
 
     def __init__(self, build: str, folder: Path) -> None:
         target, draft = models(folder)

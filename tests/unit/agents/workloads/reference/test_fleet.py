@@ -71,7 +71,7 @@ class Puppet:
         await asyncio.gather(*(f for _, f in self.batches), return_exceptions=True)
 
     async def leave(self, within_s: float) -> None:
-        """Finish the batch under way, as a worker does, and end; a hundred times faster."""
+        """Finish the batch in progress, as a worker does but a hundred times faster, and end."""
         self.leaving = True
         if all(f.done() for _, f in self.batches):
             self._end()
@@ -139,7 +139,7 @@ def totals(stage: Stage) -> tuple[int, int]:
 
 
 async def moment() -> None:
-    """Let everything happen that can."""
+    """Let the event loop run until nothing more happens."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -322,7 +322,7 @@ def test_spares_take_a_share_of_the_memory_that_is_left_and_no_more(stage: Stage
         assert len(stage.spares) == 2
         ended = [p for p in stage.puppets if p.leaving]
         assert len(ended) == 2
-        # What spares do not cover must fit as ever.
+        # Instances without a spare must fit as usual.
         stage.available = 100 * MIB
         with raised(OutOfRange, "1"):
             await stage.fleet.change({"instances": 4})

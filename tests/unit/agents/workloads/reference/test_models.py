@@ -12,7 +12,7 @@ from agents.workloads.reference.slab import Slab  # noqa: E402
 
 
 def test_at_full_width_it_has_the_parameters_of_resnet_18() -> None:
-    # 11 689 512 as published for 1000 classes, of which the last layer has 513 000.
+    # Published: 11,689,512 parameters for 1,000 classes; the last layer has 513,000 of them.
     body = list(classifier(seed=0, width=64).children())[:-1]
     assert sum(p.numel() for layer in body for p in layer.parameters()) == 11_689_512 - 513_000
 

@@ -65,7 +65,7 @@ def test_close_ends_a_load_that_nobody_stopped(server: StandIn, side: Side, late
     side.meter.start()
     later()
     side.close()
-    time.sleep(0.1)  # what was under way is still counted
+    time.sleep(0.1)  # requests in progress are still counted
     sent = server.items
     time.sleep(0.1)
     assert 0 < sent == server.items

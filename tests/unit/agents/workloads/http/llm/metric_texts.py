@@ -86,7 +86,7 @@ VLLM_METRICS = (
         labels=VLLM_LABELS, gauge=True,
     ),
 )  # fmt: skip
-"""Of vLLM 0.11 to 0.33; beside these it has a histogram that is called a total."""
+"""Of vLLM 0.11 to 0.33, which also has a histogram named like a total."""
 SGLANG_METRICS = (
     Shown(
         "sglang:e2e_request_latency_seconds", "Histogram of End-to-end request latency in seconds",
@@ -144,7 +144,7 @@ def exposition(
     renamed: Mapping[str, str] = MappingProxyType({}),
     models: tuple[str, ...] = (),
 ) -> str:
-    """Return the text of metrics after some requests, which the first model had.
+    """Return the text of metrics after some requests to the first model.
 
     `style` is the library that writes: Python's client (`python`), the same over several processes
     (`processes`), Rust's exporter (`rust`), C++'s (`cpp`), llama.cpp's own (`plain`). `processes` and

@@ -1,4 +1,4 @@
-"""Servers of language models as far as they are recognised and measured; nothing is computed.
+"""Fakes of language-model servers: the parts by which they are recognised and measured.
 
 Answers are written after each engine's source; docs/llm.md names the files. No engine but llama.cpp was
 run to compare.

@@ -62,7 +62,7 @@ def opened(server: ServedModel, folder: Path, load: RequestedLoad | None = None)
 
 
 def window(side: Side, requests: int) -> Reading:
-    """Return a window in which some requests were answered, whoever sent them."""
+    """Return a window in which some requests were answered."""
     measured = side.meter.start()
     while measured.read().totals.get("items", 0.0) < requests * TOKENS:
         time.sleep(0.01)
