@@ -37,7 +37,7 @@ Shows = Callable[[Setting], Measurement]
 
 
 def ask(at: Study, trials: list[Trial]) -> Suggestion:
-    """Return an answer that keeps to its form: a reason, and settings of the space."""
+    """Return an answer after checks of its form: it has a reason, and settings of the space."""
     answer = Polythrottle().suggest(past(at, trials))
     assert answer.why
     if isinstance(answer, Try):
@@ -64,7 +64,7 @@ def to_the_end(at: Study, trials: list[Trial], shows: Shows) -> tuple[list[Trial
 
 
 def held(at: Study, trials: list[Trial], shows: Shows) -> Setting:
-    """Return what is held in the end: what the policy proposes and fresh windows confirm."""
+    """Return the setting that is held at the end: the policy's proposal if fresh windows confirm it."""
     trials, policy = list(trials), Polythrottle()
     while at.phase is not Phase.HOLDING:
         step = next_step(past(at, trials), policy)
@@ -124,7 +124,7 @@ def test_where_every_setting_breaks_the_limit_the_baseline_stays(limit: str) -> 
     trials, done = to_the_end(at, baseline(at), surface)
     assert holds_baseline(at, done)
     tried = [setting_key(t.setting) for t in trials[2:]]
-    assert len(set(tried)) == len(tried)  # what has proven infeasible is not tried again
+    assert len(set(tried)) == len(tried)  # a proven infeasible setting is not tried again
 
 
 def test_where_every_setting_fails_the_baseline_stays() -> None:
@@ -209,7 +209,7 @@ def test_two_hundred_windows_that_show_the_same_end_at_the_baseline() -> None:
 
 
 def queued(at: Setting) -> Measurement:
-    """Return a window that also shows a queue, longer in larger batches."""
+    """Return a window that also shows a queue, which is longer in larger batches."""
     shown = surface(at)
     queue_ms = 2.0 * float(at["batch_size"])
     return replace(

@@ -31,7 +31,7 @@ LENGTH = Knob("length", (0, 2, 4), 0, Part.WORKLOAD, role=Role.SPECULATION_LENGT
 
 
 class PlugIn(Descend):
-    """A policy of another package that says nothing of what it heeds."""
+    """A policy of another package that does not declare which parts it supports."""
 
 
 class NeedsLatency(Descend):

@@ -22,7 +22,7 @@ BATCH = knob("batch_size", tuple(range(1, 11)), 1, Part.WORKLOAD)
 MILLION = Space((*(knob(name, TENS, 1000) for name in CLOCKS), BATCH))
 
 OURS = "polythrottle"
-"""Three trials are enough for it; others may be unlucky."""
+"""Three trials are enough for it; other policies may be unlucky."""
 
 HUNDRED = tuple(range(1, 101))
 PACKINGS = Space(
@@ -36,7 +36,7 @@ PACKINGS = Space(
 
 @pytest.fixture(autouse=True)
 def _no_walk_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let whoever goes through a million settings fail at once."""
+    """Make any walk through a million settings fail at once."""
 
     def refused(space: Space) -> None:
         raise AssertionError(f"somebody enumerates {space.size} settings")
@@ -70,7 +70,7 @@ def test_speculation_refuses_what_does_not_speculate_before_it_counts() -> None:
 
 
 def test_packrat_answers_among_a_million_packings() -> None:
-    """It goes through those of its own knobs: seconds, not minutes."""
+    """It enumerates only the values of its own knobs, in seconds instead of minutes."""
     at = asked(2, space=PACKINGS)
     seen = surface({"gpu.clock_mhz": 1000, "batch_size": 1})
     answer = load_policy("packrat").suggest(past(at, baseline(at, seen)))
@@ -79,7 +79,7 @@ def test_packrat_answers_among_a_million_packings() -> None:
 
 
 def worded(*sizes: int) -> Space:
-    """Return a space of knobs of so many words each, as a categorical space of baybe's issue 869."""
+    """Return a space of knobs with this many words each, as in baybe's issue 869."""
     knobs = (
         knob(f"word_{n}", tuple(f"w{place}" for place in range(size)), "w0", Part.WORKLOAD)
         for n, size in enumerate(sizes)
@@ -88,7 +88,7 @@ def worded(*sizes: int) -> Space:
 
 
 def test_hundreds_of_words_are_searched_within_a_gigabyte() -> None:
-    """Two million settings of 400 words; what is held at once is counted, not what the machine has."""
+    """Two million settings of 400 words; the peak allocation is measured, not the machine's memory."""
     space = worded(200, 100, 100)
     at, policy = asked(1, space=space), load_policy(OURS)
     seen = surface({"gpu.clock_mhz": 1000, "batch_size": 1})

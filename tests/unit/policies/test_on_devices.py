@@ -80,7 +80,7 @@ class Bench:
         return begun.ended(Outcome(state=state, measurement=window), ended)
 
     def captured(self, setting: Setting) -> float:
-        """Return which share of the greatest true saving a setting has."""
+        """Return a setting's true saving as a share of the largest one."""
         best = oracle(self.device.space, self.truth, study().objective, [self.limit])
         assert best is not None
         most = self.start["energy_j"] - self.truth(best)["energy_j"]
@@ -88,7 +88,7 @@ class Bench:
 
 
 def measure(device: Side, setting: Setting) -> Measurement | None:
-    """Measure one window on the device's own time, None where nothing came of it."""
+    """Return one window on the device's own time; None if it failed."""
     assert device.clock is not None
     device.actuator.apply(setting)
     device.clock.sleep(device.settle_s)

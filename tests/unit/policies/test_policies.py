@@ -48,14 +48,14 @@ class TestPackrat(PolicyContract):
 
 
 def drafting(at: Study) -> Study:
-    """Return a study whose clock is a speculation length, and its batch size a draft."""
+    """Return a study whose clock has the role of a speculation length, its batch size that of a draft."""
     roles = {"gpu.clock_mhz": Role.SPECULATION_LENGTH, "batch_size": Role.DRAFT}
     knobs = (replace(k, role=roles.get(k.name, Role.UNKNOWN)) for k in at.space.knobs)
     return replace(at, space=Space(tuple(knobs), at.space.only))
 
 
 class WithItsRoles:
-    """Speculation, for whom the contract's knobs are a length and a draft."""
+    """The speculation policy on the contract's knobs, with the roles of a length and a draft."""
 
     def suggest(self, past: Past) -> Suggestion:
         return Speculation().suggest(replace(past, study=drafting(past.study)))

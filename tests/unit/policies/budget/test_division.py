@@ -1,4 +1,4 @@
-"""Watts divided: floors first, then limits by priority, then throughput as near as can be to the best."""
+"""The division of watts: floors first, then limits by priority, then nearly the best throughput."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.core import InvalidInput
 
 
 def member(rng: random.Random, name: str, *, limits: bool = True) -> BudgetMember:
-    """Return a device whose curve may be concave, convex or stepped in places."""
+    """Return a device with a curve that may be concave, convex or stepped in parts."""
     floor = float(rng.randint(60, 150))
     most = floor + rng.randint(40, 250)
     count, bend = rng.randint(3, 12), rng.choice([0.4, 0.7, 1.0, 1.6])
@@ -41,7 +41,7 @@ def worth(members: Sequence[BudgetMember], division: Division) -> float:
 
 
 def uniform(members: Sequence[BudgetMember], budget_w: float) -> dict[str, float]:
-    """Return the caps of capping all alike: the same part of each one's highest cap, above its floor."""
+    """Return uniform caps: the same share of each device's highest cap, but at least its floor."""
     low, high = 0.0, 1.0
     for _ in range(60):
         part = (low + high) / 2.0
@@ -51,7 +51,7 @@ def uniform(members: Sequence[BudgetMember], budget_w: float) -> dict[str, float
 
 
 def brute_force(members: Sequence[BudgetMember], budget_w: float) -> float:
-    """Return the most throughput of all caps on whole watts, by dynamic programming over all of them."""
+    """Return the highest throughput of all caps in whole watts, by dynamic programming."""
     spare = int(budget_w - sum(m.floor_w for m in members))
     best = np.zeros(spare + 1)
     for m in members:

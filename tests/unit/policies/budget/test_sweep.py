@@ -1,4 +1,4 @@
-"""A sweep of caps: each once, disturbed ones again, eight windows at most, and nothing to hold."""
+"""A sweep of caps: each cap once, disturbed windows again, at most eight windows, and no proposal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sweep(trials: int = 6) -> Study:
 
 
 def played(at: Study, disturbed: frozenset[int] = frozenset()) -> tuple[list[Setting], Done]:
-    """Play a sweep; the windows of these numbers are disturbed. Return what it tried, and its end."""
+    """Play a sweep whose windows with these numbers are disturbed. Return its trials, and its end."""
     trials = [trial(n, at.baseline, window(), phase=Phase.BASELINE) for n in (1, 2)]
     tried: list[Setting] = []
     while isinstance(step := PowerSweep().suggest(past(at, trials)), Try):

@@ -28,14 +28,14 @@ from tuner.core import (
 )
 
 CLASSES = {"high": 1.0, "mid": 1.6, "low": 2.5}
-"""The joules of an epoch of a client of each class."""
+"""The joules of a client's epoch, by its class."""
 SEND_J = 3.0
 SECONDS = 10.0
-"""Of a round without training; each epoch is one more."""
+"""Of a round without training; each epoch adds one second."""
 
 
 def space(classes: tuple[str, ...] = tuple(CLASSES)) -> Space:
-    """Return the grid of the issue's: K, and B and E of each class; Flower's defaults."""
+    """Return the grid of K, and of B and E per class, with Flower's defaults."""
     part = Part.WORKLOAD
     knobs = [Knob("participants", (10, 20, 50), 50, part, role=Role.PARTICIPANTS)]
     for name in classes:
@@ -52,7 +52,7 @@ def federated(seed: int = 0, **changes: object) -> Study:
 
 @dataclass
 class MadeUp:
-    """A federation in training: five epochs are best, fifty participants are a waste."""
+    """A federation in training: five epochs are best, and fifty participants waste energy."""
 
     seed: int = 0
     accuracy: float = 0.1
@@ -63,14 +63,14 @@ class MadeUp:
         self._dice = random.Random(self.seed)
 
     def gain(self, setting: Setting) -> float:
-        """Return by how much the logarithm of the error falls in a round."""
+        """Return the decrease of the error's logarithm in a round."""
         e = sum(float(setting[f"local_epochs.{n}"]) for n in CLASSES) / len(CLASSES)
         b = sum(float(setting[f"batch_size.{n}"]) for n in CLASSES) / len(CLASSES)
         k = float(setting["participants"])
         return float(0.08 * e / (1.0 + e / 6.0) * (16.0 / b) ** 0.3 * (k / 20.0) ** 0.15)
 
     def joules(self, setting: Setting) -> dict[str, float]:
-        """Return what each class takes in a round."""
+        """Return the joules of each class in a round."""
         k = min(float(setting["participants"]), self.clients) / len(CLASSES)
         return {
             name: k * (SEND_J + joules * float(setting[f"local_epochs.{name}"]))
@@ -78,7 +78,7 @@ class MadeUp:
         }
 
     def parts(self, setting: Setting) -> dict[str, float]:
-        """Return what a round takes, in all and by its parts."""
+        """Return the costs of a round, in total and by part."""
         k = min(float(setting["participants"]), self.clients)
         energy, sending = math.fsum(self.joules(setting).values()), k * SEND_J
         epochs = max(float(setting[f"local_epochs.{n}"]) for n in CLASSES)
@@ -103,7 +103,7 @@ class MadeUp:
         }
 
     def round(self, number: int, setting: Setting, phase: Phase = Phase.TUNING) -> Trial:
-        """Return the trial of a round, and have trained."""
+        """Train for a round, and return its trial."""
         state = self.state(number)
         fall = self.gain(setting) * math.exp(self._dice.gauss(0.0, self.noise))
         self.accuracy = 1.0 - (1.0 - self.accuracy) * math.exp(-fall)
@@ -121,7 +121,7 @@ class MadeUp:
 
 
 def started(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], MadeUp]:
-    """Return the trials of a training without a baseline, and how it stands."""
+    """Return the trials of a training without a baseline, and the state of the federation."""
     made, trials = MadeUp(at.seed), list[Trial]()
     for number in range(1, rounds + 1):
         answer = policy.suggest(situation(at, trials, made))
@@ -132,7 +132,7 @@ def started(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], MadeUp
 
 
 def played(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], float]:
-    """Return the trials of a training and the joules that the error's logarithm fell by one for."""
+    """Return the trials of a training, and the joules per decrease of the error's logarithm by one."""
     made = MadeUp(at.seed)
     trials = [made.round(n, at.baseline, Phase.BASELINE) for n in (1, 2)]
     for number in range(3, rounds + 1):

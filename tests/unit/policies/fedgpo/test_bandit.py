@@ -49,7 +49,7 @@ def test_without_data_the_prior_is_left() -> None:
 
 
 def cost(work: RoundWork) -> dict[str, float]:
-    """Return what a round takes, by its parts, without noise: more clients have slower ones among them."""
+    """Return the costs of a round by part, without noise: among more clients the slowest is slower."""
     busy = work.local * (1.0 + 4.0 / work.batch)
     slowest = (work.participants / 10.0) ** 0.3
     parts = {"compute_j": 2.0 * busy, "communication_j": 30.0, "waiting_j": 5.0}
@@ -111,7 +111,7 @@ def test_a_training_that_stalls_short_of_its_goal_is_not_thought_to_be_there_soo
 
 
 def faster(rounds_left: float | None, seed: int) -> float:
-    """Return by how much the error falls in the round that is suggested after ten frugal ones."""
+    """Return the decrease of the error in the round suggested after ten frugal rounds."""
     at = federated(seed, constraints=("accuracy >= 0.9",))
     frugal = {k.name: 1 if k.role is Role.LOCAL_EPOCHS else k.values[-1] for k in at.space.knobs}
     made, trials = MadeUp(seed, noise=0.05), list[Trial]()
@@ -142,7 +142,7 @@ def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
 
 
 def spent(metric: str, at: Setting | None, seed: int = 0, goal: float = 0.9) -> float:
-    """Return what a goal takes of a metric: at one setting, or as fedgpo says."""
+    """Return the cost of a goal in a metric: at one setting, or under fedgpo."""
     start = federated(seed, objective=Objective(metric), constraints=(f"accuracy >= {goal}",))
     policy, federation = Bandit(), Federation.of(start.space)
     made, trials = MadeUp(seed, noise=0.05), list[Trial]()

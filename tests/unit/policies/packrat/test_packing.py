@@ -32,7 +32,7 @@ def groups(packing: Packing) -> list[tuple[int, int, int]]:
 
 @st.composite
 def tables(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 4, 8)) -> Profile:
-    """Any table of up to five threads, no monotony, with holes; five threads are always covered."""
+    """Any table of up to five threads, not monotonic and with holes; five threads are always covered."""
     cells = draw(
         st.lists(
             st.tuples(st.integers(1, 5), st.sampled_from(sizes)),
@@ -50,7 +50,7 @@ def tables(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 4, 8)) -> Profile:
 
 
 def multisets(cells: list[Cell], threads: int, items: int) -> Iterator[list[Cell]]:
-    """Yield every multiset of cells within so many threads and items."""
+    """Yield every multiset of cells within a number of threads and items."""
     yield []
     for at, (own, size) in enumerate(cells):
         if own <= threads and size <= items:
@@ -59,7 +59,7 @@ def multisets(cells: list[Cell], threads: int, items: int) -> Iterator[list[Cell
 
 
 class Brute:
-    """Everything there is, valued by the definition."""
+    """All packings, valued by the definition."""
 
     def __init__(self, table: Profile, threads: int, batch: int, slow: Interference) -> None:
         room = batch + max(b for _, b in table.points) - 1
@@ -91,7 +91,7 @@ class Brute:
         )
 
     def fitting(self, most: int, limit_s: float, mixed: bool) -> list[list[Cell]]:
-        """Return what adds up exactly; where nothing does, what is at least as large."""
+        """Return the packings of exactly this many items; if there are none, those of more."""
         allowed = [
             m
             for m in self.all
@@ -190,7 +190,7 @@ def test_the_most_throughput_under_a_limit_equals_brute_force(
 
 
 def dense(rng: random.Random) -> Profile:
-    """Return a table as machines have them, more or less: with holes, noise, and any batch sizes."""
+    """Return a roughly realistic table: with holes, noise, and any batch sizes."""
     sizes = rng.choice([(1, 2, 4, 8), (2, 4), (3, 5), (1, 4), (1, 2, 3, 5)])
     points = {
         (t, b): ProfilePoint(
@@ -207,7 +207,7 @@ def dense(rng: random.Random) -> Profile:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_dense_tables_equal_brute_force_in_every_aim(seed: int) -> None:
-    """Where mixed shapes, padding, idle cores and interference decide, more than chance tables do."""
+    """Here mixed shapes, padding, idle cores and interference decide more often than in random tables."""
     rng = random.Random(seed)
     table, threads, batch = dense(rng), rng.randint(3, 6), rng.randint(3, 9)
     most, slow = rng.choice([2, 3, 6]), Interference(rng.choice([0.0, 0.5, 1.5]), 6)
@@ -326,7 +326,7 @@ def test_a_machine_of_128_threads_and_a_batch_of_4096_take_under_a_second() -> N
             for k in range(13)
         }
     )
-    best_packing(profile({(1, 1): 1.0}), 1, 1)  # numpy's import is not what is timed
+    best_packing(profile({(1, 1): 1.0}), 1, 1)  # numpy's import is not timed
     began = time.process_time()
     packing = best_packing(table, 128, 4096)
     assert time.process_time() - began < 1.0

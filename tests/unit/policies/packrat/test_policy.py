@@ -1,4 +1,4 @@
-"""The policy on a machine whose true latencies are known, step by step as the loop goes."""
+"""The policy on a machine with known latencies, step by step like the loop."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ Seconds = Callable[[int, int], float]
 
 
 def gpt2(threads: int, items: int) -> float:
-    """Like the published shape: fixed work that does not scale, and barriers that cost."""
+    """Like the published measurements: fixed work that does not scale, and the cost of barriers."""
     return 1e-3 * (14 + 60 / threads + 0.2 * threads + items * (1.4 + 17 / threads))
 
 
 def inception(threads: int, items: int) -> float:
-    """Like the published shape: at batch 1 half the threads are faster than all."""
+    """Like the published measurements: at batch 1 half the threads are faster than all of them."""
     return 1e-3 * (10 + 30 / threads + 1.1 * threads + items * (1.0 + 62 / threads))
 
 
 @dataclass
 class Machine:
-    """A server under a closed loop: full batches where enough requests are under way."""
+    """A server under a closed loop: full batches if enough requests are in flight."""
 
     cores: int
     seconds: Seconds
@@ -146,7 +146,7 @@ class Course:
 
 
 def true_best(machine: Machine, demand: int) -> float:
-    """Return the seconds of the best like instances for a demand, over the whole space."""
+    """Return the seconds of the best equal instances for a demand, over the whole space."""
     return min(
         machine.batch_s(s)
         for s in knob_space(machine.cores).only
@@ -155,7 +155,7 @@ def true_best(machine: Machine, demand: int) -> float:
 
 
 def takes(machine: Machine, at: Setting, demand: int) -> float:
-    """Return the seconds a setting takes for items that come at once."""
+    """Return the seconds that a setting takes for items that arrive together."""
     items = min(int(at["batch_size"]), demand)
     busy = min(int(at["instances"]), math.ceil(demand / items))
     rounds = math.ceil(demand / (busy * items))
@@ -398,7 +398,7 @@ def test_a_batch_with_which_the_service_does_not_start_is_not_tried_with_other_k
 
 
 def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> None:
-    """Others compute on the cores that a thin instance leaves; a packing has them all."""
+    """Other programs compute on the cores that a single thread leaves idle; a packing uses all cores."""
     at = study(space=knob_space(2), constraints=(), objective=THROUGHPUT, terms=Terms(trials=12))
     machine = Machine(2, gpt2, callers=4)
     trials = [

@@ -85,7 +85,7 @@ def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
 
 
 def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
-    """As GPT-2 was measured: three times as slow on odd numbers of threads as on even ones."""
+    """As in measurements of GPT-2: three times as slow on odd numbers of threads as on even ones."""
     every = [Group(i, t, 2**k) for t in range(1, 9) for k in range(4) for i in (1, 2, 4)
              if i * t <= 8 and i * 2**k <= 8]  # fmt: skip
     truth = {
@@ -129,7 +129,7 @@ class TestInterference:
         assert interference.error_median < 0.02
 
     def test_it_is_judged_on_plans_it_has_not_seen(self) -> None:
-        """One plan that is twice as slow as the others say shows in full as an error."""
+        """A plan twice as slow as predicted from the others appears in full in the error."""
         windows = self.windows(0.0, [(8, 1, 1), (4, 2, 2)])
         odd = PlanWindow(2, 4, 8, 2 * 2.1, 0.001)
         interference = fit(self.PROFILE, [*windows, odd], 8)

@@ -66,6 +66,6 @@ def test_at_its_end_it_proposes_the_least_product() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, 21])
 def test_it_knows_most_of_a_made_up_front(seed: int) -> None:
-    """Of seed 21 the first trial beats all that is measured: the front goes on beyond its corner."""
+    """With seed 21 the first trial beats all measured settings: the front continues beyond its corner."""
     problem = next(p for p in made_up(seed, 5) if p.source == "queue")
     assert share_found(problem, seed) > 0.8

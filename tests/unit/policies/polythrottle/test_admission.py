@@ -1,4 +1,4 @@
-"""Fine-tuning beside inference is admitted where the SLO is kept beyond doubt, and not elsewhere."""
+"""Fine-tuning beside inference is admitted only if the SLO is kept with certainty."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SLO = Limit("latency_p99_ms", "<=", 250.0)
 
 
 def law(mix: Mix) -> float:
-    """Return the latency of a device that is what the model says."""
+    """Return the latency of a device that follows the model exactly."""
     beside = mix.beside
     return 20.0 + 12.0 * mix.batch + 1.8 * beside.gflop - 0.3 * beside.flop_per_byte
 
@@ -149,7 +149,7 @@ def test_only_windows_that_say_what_they_are_of_are_taken() -> None:
             trial(1, setting(1000, 1)),
             trial(2, setting(1000, 2), beside(1.0)),
             trial(3, setting(800, 2), beside(1.0)),  # other clocks
-            trial(4, setting(1000, 2), beside(0.5)),  # a part of the time
+            trial(4, setting(1000, 2), beside(0.5)),  # only part of the time
             trial(5, setting(1000, 2), unbounded),
             trial(6, setting(1000, 2), state=TrialState.CONTAMINATED),
             trial(7, setting(1000, 2), state=TrialState.RUNNING),
@@ -170,7 +170,7 @@ def test_only_windows_that_say_what_they_are_of_are_taken() -> None:
 
 @dataclass
 class Board:
-    """A simulated board that serves, with a study's windows of what runs beside it."""
+    """A simulated board that serves, with windows of a study beside fine-tuning."""
 
     preset: str = "tx2"
     seed: int = 0
@@ -194,7 +194,7 @@ class Board:
         return FineTuning(flop=demand.gflop * 1e9, intensity=demand.flop_per_byte, steps=steps)
 
     def profiled(self, jobs: tuple[Demand, ...], seconds: float = 30.0) -> list[Trial]:
-        """Return windows at every batch size and beside every job, each measured to its end."""
+        """Return complete windows at every batch size and beside every job."""
         trials: list[Trial] = []
         for batch in BATCHES:
             for demand in jobs:
@@ -213,7 +213,7 @@ class Board:
         return Measurement(estimates=opened.stop().estimates, started_at=START, seconds=seconds)
 
     def truth(self, mix: Mix) -> float:
-        """Return the p99 latency that a mix truly has here."""
+        """Return the true p99 latency of a mix."""
         preset = self.device.preset
         work = self.device.work
         if mix.beside != NOTHING:

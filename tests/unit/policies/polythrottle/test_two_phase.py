@@ -1,4 +1,4 @@
-"""The paper's order: the CPU clock by itself, then all the other knobs at the clock found."""
+"""The paper's order: first the CPU clock alone, then all other knobs at the best clock."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.core import (
 )
 
 CPU_CLOCK = "x7"
-"""What the knob is called is nobody's business: its role tells."""
+"""The knob's name does not matter; its role does."""
 CPU_CLOCKS = (500, 1000, 1500, 2000)
 WITH_CPU = Space((*SPACE.knobs, Knob(CPU_CLOCK, CPU_CLOCKS, 2000, role=Role.HOST_CLOCK)))
 
 
 def shown(at: Setting) -> Measurement:
-    """Return a window of a device whose CPU is at its best at 1000 MHz."""
+    """Return a window of a device with its best CPU clock at 1000 MHz."""
     gpu, batch = float(at["gpu.clock_mhz"]) / 1000.0, float(at["batch_size"])
     cpu = float(at[CPU_CLOCK]) / 1000.0
     energy_j = (2.0 + 2.0 / gpu + 6.0 * gpu**2) / batch**0.3 + 1.0 / cpu + cpu
@@ -45,7 +45,7 @@ def start(at: Study) -> list[Trial]:
 
 
 def play(at: Study) -> tuple[list[Setting], Done]:
-    """Return what is tried until the policy is done, and what it ends with."""
+    """Return the trials until the policy is done, and its last answer."""
     trials = start(at)
     while isinstance(answer := TwoPhase().suggest(past(at, trials)), Try):
         trials.append(trial(len(trials) + 1, answer.setting, shown(answer.setting)))

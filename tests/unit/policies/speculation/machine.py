@@ -38,7 +38,7 @@ DECODING = Signal("decoding_requests", askable=True)
 
 @dataclass(frozen=True)
 class Proposer:
-    """One draft: how likely its first token is accepted, how much less each later one, and its time."""
+    """One draft: the acceptance of its first token, the factor for each later token, and its time."""
 
     accepts: float
     fades: float = 0.0
@@ -59,14 +59,14 @@ class Proposer:
 
 @dataclass
 class Decoder:
-    """A machine with its target model and its drafts, seen through noisy windows."""
+    """A machine with its target model and its drafts, measured by noisy windows."""
 
     verify_s: Callable[[int, int], float]
     drafting: Callable[[int], float]
     drafts: Mapping[str, Proposer]
     noise: float = 0.03
     detailed: bool = True
-    """Whether it tells acceptance and timings, or throughput alone."""
+    """Whether its windows show acceptance and timings, or only throughput."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     def throughput(self, batch: int, setting: Setting) -> float:
@@ -77,7 +77,7 @@ class Decoder:
         return batch * (1.0 + proposer.accepted(length)) / step
 
     def window(self, batch: int, setting: Setting) -> Measurement:
-        """Return what a window shows: its standard error is honest."""
+        """Return a window, with its true standard error."""
         length = int(setting["length"])
         proposer = self.drafts[str(setting.get("draft", next(iter(self.drafts))))]
         rate = self.throughput(batch, setting) * math.exp(self.rng.gauss(0.0, self.noise))
@@ -115,7 +115,7 @@ class Decoder:
 
 
 def gpu(rng: random.Random) -> Decoder:
-    """Return a machine bound by memory at small batches: longer steps are free until it is full."""
+    """Return a machine bound by memory at small batches: longer steps are free until the pass is full."""
     cost, full = rng.uniform(0.004, 0.02), rng.choice([24, 48, 96])
     tile, jump = rng.choice([1, 8]), rng.uniform(0.0, 0.1)
 
@@ -129,7 +129,7 @@ def gpu(rng: random.Random) -> Decoder:
 
 
 def cpu(rng: random.Random) -> Decoder:
-    """Return a machine bound by computing from a few sequences on: drafting stops paying there."""
+    """Return a machine bound by compute from a few sequences on, where drafting no longer pays."""
     cost, jump, power = rng.uniform(0.08, 0.4), rng.uniform(0.0, 0.3), rng.uniform(0.75, 1.0)
 
     def verify(batch: int, length: int) -> float:
@@ -156,7 +156,7 @@ def decoding_study(
     signals: tuple[Signal, ...] = (DECODING,),
     constraints: tuple[str, ...] = (),
 ) -> Study:
-    """Return a study that looks for the most tokens per second."""
+    """Return a study that maximises tokens per second."""
     return Study(
         id="s1",
         devices=("sim",),
@@ -173,7 +173,7 @@ def decoding_study(
 
 
 def baseline(machine: Decoder, at: Study, batch: int = 4) -> list[Trial]:
-    """Return the baseline's two windows under the load that runs."""
+    """Return the baseline's two windows under the present load."""
     return [
         trial(n, at.baseline, machine.window(batch, at.baseline), phase=Phase.BASELINE)
         for n in (1, 2)

@@ -13,7 +13,7 @@ from tuner.core import Estimate, Trial
 
 
 def windows(seen: dict[int, float]) -> list[Trial]:
-    """Return a window per requested load, with the mean number that decoded together."""
+    """Return a window per requested load, with the mean number of requests that decoded together."""
     shown = [
         (asked, replace(window(), estimates={DECODING: Estimate.of_mean(mean, 0.05, 20)}))
         for asked, mean in seen.items()

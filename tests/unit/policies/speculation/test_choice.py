@@ -1,4 +1,4 @@
-"""The best cell, and which window gains most."""
+"""The best cell, and the window with the largest gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy on engines whose true costs are known, window by window."""
+"""The policy on engines with known costs, window by window."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lengths(done: Done) -> dict[int, int]:
 
 
 def memory_bound(noise: float = 0.02) -> Decoder:
-    """Return a GPU: six tokens pay alone, none or two at 32 requests."""
+    """Return a GPU: six tokens pay at one request, none or two at 32 requests."""
     return Decoder(
         lambda b, s: 1.0 + 0.05 * max(0.0, b * (s + 1) - 24) + 0.002 * b * (s + 1),
         lambda b: 1.0,
@@ -111,7 +111,7 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
             row = plan.rows[plan.row({DECODING.name: float(batch)})]
             loss = 1.0 - machine.throughput(batch, row.setting) / machine.best(batch, space())
             losses.append(loss)
-    # A window has a standard error of 3 %: two of them cannot be told from the best.
+    # With a standard error of 3 % per window, the second best cannot be distinguished from the best.
     close = sum(loss <= max(0.02, 2.0 * 0.03) for loss in losses)
     assert sorted(losses)[len(losses) // 2] < 0.005
     assert close >= 0.97 * len(losses)
@@ -120,7 +120,7 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
 @pytest.mark.parametrize("knee", [64, 200, 1024])
 @pytest.mark.parametrize("trials", [14, 40])
 def test_no_length_is_used_at_more_requests_than_it_was_measured_at(knee: int, trials: int) -> None:
-    """Else what pays at 32 requests costs a third at 256: a pass is full at `knee` tokens."""
+    """A length that pays at 32 requests would cost a third at 256: a pass is full at `knee` tokens."""
     machine = Decoder(
         lambda b, s: 1.0 + 0.002 * b * (s + 1) + max(0.0, b * (s + 1) - knee) / knee,
         lambda b: 1.0 + b / knee,
@@ -152,7 +152,7 @@ def test_plain_decoding_is_measured_at_every_batch_and_first() -> None:
 
 @pytest.mark.parametrize("seed", [5000, 5003])
 def test_a_batch_that_fills_a_pass_exactly_does_not_draft(seed: int) -> None:
-    """24 tokens are one tile: each further token of 24 requests takes a tile more."""
+    """24 tokens fill one tile: with 24 requests each further token per request takes another tile."""
     rng = random.Random(seed)
     slope = rng.uniform(0.36, 0.64)
     machine = Decoder(
@@ -258,7 +258,7 @@ def test_a_length_that_breaks_a_limit_is_in_no_row() -> None:
 
 
 def slow_steps(machine: Decoder, trials: list[Trial]) -> list[Trial]:
-    """Return trials whose windows show the time of a step, too."""
+    """Return trials whose windows also show the time of a step."""
     slowed = []
     for one in trials:
         assert one.measurement is not None
@@ -350,7 +350,7 @@ def test_a_length_that_is_no_number_of_tokens_is_refused(
 
 def test_a_workload_without_a_length_is_refused() -> None:
     at = decoding_study(Space((Knob("batch_size", (1, 2), 1, Part.WORKLOAD),)))
-    with raised(InvalidInput, "speculatively"):  # when the study is made, not after its baseline
+    with raised(InvalidInput, "speculatively"):  # when the study is created, not after its baseline
         Speculation().refuse(at)
 
 
@@ -364,7 +364,7 @@ def test_joules_per_token_are_tuned_like_time() -> None:
 
 
 def in_joules(one: Trial) -> Trial:
-    """Return a trial of a machine that takes 100 W whatever it does."""
+    """Return a trial of a machine that always draws 100 W."""
     assert one.measurement is not None
     rate = one.measurement.estimates["throughput_per_s"]
     joules = 100.0 / rate.mean

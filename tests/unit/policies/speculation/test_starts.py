@@ -1,4 +1,4 @@
-"""Tables that one start of an engine profiles."""
+"""Tables that are profiled with a single start of an engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def restarting() -> Study:
 
 
 def starts(trials: list[Trial]) -> int:
-    """Return how often the engine was started: for a setting, or for a table."""
+    """Return the number of starts of the engine: for settings, and for tables."""
     in_force = [t.plan or t.setting["length"] for t in trials]
     return sum(a != b for a, b in zip([None, *in_force], in_force, strict=False))
 
