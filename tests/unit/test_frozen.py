@@ -1,6 +1,6 @@
-"""What a release wrote is understood by today's code: its database, its messages, its agent's files.
+"""Today's code reads each release's data: its database, its messages, its agent's files.
 
-The next release is tried, too, by what its maker would write now: it can be frozen at any time.
+The same is tested for the data of the next release, so that it can be frozen at any time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tuner.wire import Message
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The next release, as it would be frozen now."""
+    """The data of the next release, as they would be frozen now."""
     release = replace(NEXT, top=tmp_path_factory.mktemp("frozen"))
     write(release)
     return release
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 @pytest.fixture(params=RELEASES, ids=lambda release: release.version)
 def release(request: pytest.FixtureRequest) -> Release:
-    """A release as it is frozen, or would be."""
+    """The data of a release, frozen or as they would be frozen now."""
     wanted: Release = request.param
     if wanted.folder.exists():
         return wanted
@@ -59,7 +59,7 @@ def release(request: pytest.FixtureRequest) -> Release:
 
 
 def restored(release: Release, path: Path) -> Path:
-    """Return a file with the database that a release wrote."""
+    """Return an SQLite file with the database of a release."""
     with closing(sqlite3.connect(path)) as file:
         file.executescript(release.sqlite.read_text())
     return path
@@ -67,7 +67,7 @@ def restored(release: Release, path: Path) -> Path:
 
 @pytest.fixture
 def store(release: Release, tmp_path: Path) -> Iterator[Store]:
-    """The database that a release wrote, as today's code opens it."""
+    """The database of a release, opened by today's code."""
     path = restored(release, tmp_path / "tuner.db")
     opened = open_store(f"sqlite:///{path}", create=False)
     yield opened
@@ -102,7 +102,7 @@ def test_the_upgraded_database_has_the_columns_of_a_new_one(
 
 
 def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Return the columns of every table, in the order of their names, without their places."""
+    """Return the columns of every table, sorted by name, without their positions."""
     with closing(sqlite3.connect(path)) as file:
         names = [n for (n,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {
@@ -142,7 +142,7 @@ def test_what_is_said_today_has_all_that_a_release_reads(release: Release) -> No
 
 
 def missing(promised: object, said: object, where: str = "$") -> list[str]:
-    """Return where a message lacks what another says; what it has beside that is no matter."""
+    """Return the paths of values that a message lacks or changes; additional values do not matter."""
     if isinstance(promised, Mapping) and isinstance(said, Mapping):
         return [
             gap
@@ -212,7 +212,7 @@ def test_the_trial_that_a_release_left_running_ends_as_its_agent_says(
 
 @pytest.fixture
 def folder(release: Release, tmp_path: Path) -> Path:
-    """What an agent of a release and its root process left on the disk."""
+    """The files of an agent of a release and of its root process."""
     return Path(shutil.copytree(release.agent, tmp_path / "agent"))
 
 
@@ -220,7 +220,7 @@ def folder(release: Release, tmp_path: Path) -> Path:
 def test_a_root_process_that_is_killed_after_the_upgrade_puts_back_what_a_release_noted(
     release: Release, tmp_path: Path
 ) -> None:
-    """Of the record this host's names are put in the place of the frozen ones; the rest is as written."""
+    """This host's names replace the frozen ones in the record; the rest is unchanged."""
     site = Site(tmp_path)
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
     state = fake.load(site.hardware)
@@ -290,7 +290,7 @@ def test_the_root_process_reads_the_journal_that_a_release_left(folder: Path) ->
     journal = RestoreJournal(folder / "actuator")
     read = journal.get(ROOTS.device)
     assert read is not None
-    # A list that was written is read as one.
+    # A list is read back as a list.
     assert json.dumps(asdict(read)) == json.dumps(asdict(ROOTS))
     assert journal.stays() == STOPPER
 

@@ -146,7 +146,7 @@ def through_json(document: object) -> object:
 
 
 def exact(point: Setting) -> list[tuple[str, type, str]]:
-    """Return what tells 1 from 1.0 and True, and -0.0 from 0.0."""
+    """Return a form of a value that distinguishes 1 from 1.0 and True, and -0.0 from 0.0."""
     return [(name, type(value), repr(value)) for name, value in point.items()]
 
 

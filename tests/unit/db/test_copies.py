@@ -26,7 +26,7 @@ FORMER = f"{int(SCHEMA) - 1:04}"
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A filled database of the schema before the newest."""
+    """A filled database with the second newest schema."""
     monkeypatch.setattr(upgrade, "OLDEST", FORMER)
     made = tmp_path / "tuner.sqlite"
     with closing(sqlite3.connect(made)) as file:
@@ -109,7 +109,7 @@ def test_without_its_copy_nothing_is_migrated(path: Path) -> None:
 
 @contextmanager
 def filling() -> Iterator[Callable[[int], None]]:
-    """Give what lets no file grow beyond a number of bytes within the block, as on a full disk."""
+    """Return a context in which no file may grow beyond a number of bytes, as on a full disk."""
     least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))

@@ -24,7 +24,7 @@ ABOUT = [
 
 @pytest.mark.parametrize("begins", ["=", "+", "-", "@"])
 def test_no_cell_of_a_csv_begins_a_formula(begins: str) -> None:
-    """https://owasp.org/www-community/attacks/CSV_Injection"""
+    """See https://owasp.org/www-community/attacks/CSV_Injection."""
     hostile = replace(row({"mode": f"{begins}1+1"}), devices=(f"{begins}HYPERLINK(1)",))
     hostile = replace(hostile, metrics={"delta_j": Estimate(-2.0, 0.1)})
     (cells,) = csv.DictReader(io.StringIO(as_csv([hostile]), newline=""))

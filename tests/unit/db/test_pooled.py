@@ -1,4 +1,4 @@
-"""PgBouncer lends connections by the transaction or by the session; only the latter is one of ours."""
+"""PgBouncer lends connections per transaction or per session; we support only the latter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core import ConfigError
 
 
 class Pooler:
-    """Lends backends by the transaction, the last one returned first, or in turns; or by the session."""
+    """Lends backends per transaction (the last returned first, or in turns), or per session."""
 
     name = "postgresql://host/name"
 

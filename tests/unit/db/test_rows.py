@@ -1,4 +1,4 @@
-"""One row that cannot be read, in any column of any table that a list reads: the others are listed."""
+"""One unreadable row, in any column of any table that a list reads: the other rows are listed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tuner.core import StoreError
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with our schema and nothing in it; migrating one per test would take long."""
+    """An empty database with our schema; to migrate one per test would take long."""
     path = tmp_path_factory.mktemp("template") / "tuner.db"
     open_store(f"sqlite:///{path}").close()
     return path
@@ -58,7 +58,7 @@ class TestUnreadableStudies(contracts.UnreadableStudiesContract):
     def test_text_that_is_no_json_at_all(
         self, store: Store, url: str, path: Path, document: object
     ) -> None:
-        """What a damaged page or a hand at work leaves; PostgreSQL's columns take only JSON."""
+        """As left by a damaged page or a manual edit; PostgreSQL's columns accept only JSON."""
         self._hurt(store, url, "{}")
         with closing(sqlite3.connect(path)) as raw, raw:
             raw.execute(

@@ -1,4 +1,4 @@
-"""The Debian packages, as far as they can be judged without building any."""
+"""The Debian packages, checked without building them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images, as far as they can be judged without building any: users, probes, lists of parts."""
+"""The images, checked without building them: users, probes, lists of parts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_debians_packages_are_parts(tmp_path: Path) -> None:
 
 @pytest.fixture
 def alive() -> ProbeScript:
-    """The probe, apart for each test."""
+    """The probe, loaded separately for each test."""
     spec = importlib.util.spec_from_file_location("alive", DEPLOY / "container/alive.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

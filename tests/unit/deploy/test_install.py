@@ -1,4 +1,4 @@
-"""install.sh, as far as it can be judged without installing anything."""
+"""install.sh, checked without installing anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def install(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def jetpack_6(tmp_path: Path) -> str:
-    """Return a PATH whose python3 is a 3.10, as Ubuntu 22.04 has it."""
+    """Return a PATH with a python3 of version 3.10, as on Ubuntu 22.04."""
     python = tmp_path / "python3"
     code = "import sys; sys.version_info = (3, 10, 12); exec(sys.argv[1])"
     python.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$2\"\n")

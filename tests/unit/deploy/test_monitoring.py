@@ -1,4 +1,4 @@
-"""The alerts and the dashboard we ship, as far as they can be judged without Prometheus."""
+"""The alerts and the dashboard that we ship, checked without Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file that a driver can write is opened by the drop-in of its unit."""
+"""The drop-in of a unit opens every file that its driver can write."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REAL = {
     "/sys/class/powercap/intel-rapl-mmio": "/sys/devices/virtual/powercap/intel-rapl-mmio/intel-rapl-mmio",
     "/sys/class/powercap/intel-rapl": "/sys/devices/virtual/powercap/intel-rapl/intel-rapl",
 }
-"""Where the links of classes lead to on a real machine; a mounted board has the devices' own folders."""
+"""The link targets of classes on a real machine; a mounted board has the devices' own folders."""
 NO_FILES = {"fake", "nvidia"}
-"""Drivers that write no file of the system's."""
+"""Drivers that write no system files."""
 
 
 def opened(name: str) -> list[str]:

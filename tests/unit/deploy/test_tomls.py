@@ -1,4 +1,4 @@
-"""The configuration files we install: every key known, every field told, every default true."""
+"""The installed configuration files: valid keys, a description of every field, correct defaults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TABLES = {
     "email": "email",
     "series": "series",
 }
-"""Fields that are tables of the file, with an example in place of a default."""
+"""Fields that are tables of the file; they have an example instead of a default."""
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,4 +1,4 @@
-"""The units as systemd judges them."""
+"""The units, checked by systemd."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def exposure(path: Path) -> float:
 
 @needs_systemd
 def test_the_units_are_clean(tmp_path: Path) -> None:
-    """Verify copies whose programs are there: on this machine nothing is installed."""
+    """Verify copies whose programs exist, because nothing is installed on this machine."""
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -101,14 +101,14 @@ def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
 
 def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
     (serve,) = values("actuator", "ExecStart")
-    # It needs no configuration, which may be what ended it.
+    # It needs no configuration: a wrong one may have ended the actuator.
     assert values("actuator", "ExecStopPost") == [f"{serve.partition(' serve ')[0]} restore"]
     assert values("actuator", "PrivateNetwork") == ["yes"]
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
 
 
 def test_of_run_the_actuator_writes_only_its_own_folder_and_drop_ins_with_ours() -> None:
-    """ProtectSystem=strict alone leaves /run writable in systemd 252, where ProtectProc= is set."""
+    """In systemd 252 ProtectSystem=strict alone leaves /run writable if ProtectProc= is set."""
     assert values("actuator", "ReadOnlyPaths") == ["/run"]
     assert values("actuator", "ReadWritePaths") == ["/run/jouletune"]
     drop_in = (DEPLOY / "actuator-unit.conf").read_text()
@@ -116,7 +116,7 @@ def test_of_run_the_actuator_writes_only_its_own_folder_and_drop_ins_with_ours()
 
 
 def test_only_where_cpus_are_tuned_do_other_tuners_of_cpus_stop() -> None:
-    # On a host with NVML knobs alone, stopping TuneD rolls its profile back: another machine, and baseline.
+    # With NVML knobs only, stopping TuneD rolls its profile back, which would change the baseline.
     assert values("actuator", "Conflicts") == []
     (rivals,) = re.findall(r"^Conflicts=(.*)$", (DEPLOY / "actuator-cpu.conf").read_text(), re.M)
     assert {rival.removesuffix(".service") for rival in rivals.split()} == RIVALS
@@ -131,7 +131,7 @@ def test_what_uses_gpus_starts_after_their_driver_or_is_started_again_with_it(na
 
 
 def test_starting_and_stopping_wait_for_drivers_and_eight_devices() -> None:
-    """A device going back: at most nine calls within the default deadline, devices side by side."""
+    """A restore takes at most nine calls within the default deadline; devices run in parallel."""
     longest_s = INIT_S + INIT_S + 9 * ActuatorConfig().deadline_s
     for key in ("TimeoutStartSec", "TimeoutStopSec"):
         assert float(values("actuator", key)[0]) >= longest_s
@@ -186,7 +186,7 @@ SINCE = {
     "StateDirectory": 235,
     "StateDirectoryMode": 235,
 }
-"""The release of systemd that brought a directive, by its manual pages and NEWS."""
+"""The release of systemd that introduced a directive, by its manual pages and NEWS."""
 OLDER = frozenset(
     (  # noqa: SIM905
         "AccuracySec After CapabilityBoundingSet Conflicts Description DeviceAllow DevicePolicy "

@@ -1,4 +1,4 @@
-"""A backup is one moment of a database at work, and comes back whole or not at all."""
+"""A backup is a snapshot of a database in use, and is restored whole or not at all."""
 
 from __future__ import annotations
 
