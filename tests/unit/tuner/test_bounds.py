@@ -76,7 +76,7 @@ Path = tuple[str | int, ...]
 
 
 def places(value: Any, at: Path = ()) -> Iterator[Path]:  # noqa: ANN401
-    """Yield where a message has a text, a list or a mapping."""
+    """Yield the places of texts, lists and mappings in a message."""
     if isinstance(value, str | list | dict):
         yield at
     if isinstance(value, list):
@@ -141,7 +141,7 @@ def test_no_text_list_or_mapping_of_a_message_is_unbounded(name: str) -> None:
 
 
 def test_no_field_of_a_schema_is_left_out() -> None:
-    """Also fields that the examples have nothing in: every mapping of a description of one knob."""
+    """Including fields that are empty in the examples: every mapping of a description has one knob."""
     knob = {"name": "k", "values": [1], "default": 1}
     registration = MESSAGES["registration"].model_dump(mode="json")
     registration["device"]["space"] = {"knobs": [knob] * (MOST_ITEMS + 1), "only": []}
@@ -163,7 +163,7 @@ def test_a_measured_table_of_some_thousand_settings_is_taken() -> None:
 
 
 def test_a_long_sentence_is_shortened_and_its_trial_is_not_lost() -> None:
-    """As an agent's that tells a compiler's whole output as the reason of a failure."""
+    """For example an agent that sends a compiler's whole output as the reason of a failure."""
     report = MESSAGES["trial-report"].model_dump(mode="json")
     report["outcome"]["reason"] = "\x1b[31mfailed\x1b[0m\n" * 100_000
     reason = type(MESSAGES["trial-report"]).model_validate(report).outcome.reason  # type: ignore[attr-defined]
@@ -173,7 +173,7 @@ def test_a_long_sentence_is_shortened_and_its_trial_is_not_lost() -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "a\x00", "\x9b31m", "\u202eexe.txt"])
 def test_control_characters_in_an_id_are_refused_by_name(text: str) -> None:
-    """As https://cwe.mitre.org/data/definitions/150.html: a terminal obeys them."""
+    """A terminal obeys them: https://cwe.mitre.org/data/definitions/150.html."""
     registration = MESSAGES["registration"].model_dump(mode="json")
     registration["device"]["id"] = text
     with pytest.raises(ValidationError, match=r"id: .* has control characters"):
@@ -206,7 +206,7 @@ TABLES = [FleetFile, TunerConfig, AgentConfig]
 
 
 def unbounded(node: Any, where: str, *, once: bool) -> Iterator[str]:  # noqa: ANN401
-    """Yield where a JSON schema has a number, text, list or mapping without a finite bound."""
+    """Yield the places in a JSON schema of a number, text, list or mapping without a finite bound."""
     if isinstance(node, list):
         for inner in node:
             yield from unbounded(inner, where, once=once)

@@ -1,4 +1,4 @@
-"""An answer takes no more memory and time than it may, whoever sends it."""
+"""Any sender's answer is bounded in memory and time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAN = (
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Answers whatever it is asked with what its server has."""
+    """Answers every request with the attributes that `served` has set."""
 
     answer: bytes = b""
     packed = False
@@ -64,7 +64,7 @@ class Hostile(BaseHTTPRequestHandler):
     do_POST = do_GET = do_PUT = answered
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def ask(url: str, credentials: Credentials, folder: Path) -> object:
 def test_a_packed_answer_of_a_tuner_is_unpacked_up_to_its_limit(
     credentials: Credentials, tmp_path: Path
 ) -> None:
-    """400 MB of zeros in 400 kB took an agent to 1.75 GB."""
+    """Before this limit 400 MB of zeros in 400 kB raised an agent's memory to 1.75 GB."""
     bomb = gzip.compress(b" " * BOMB_BYTES)
     assert len(bomb) < MOST_ANSWER_BYTES
     with served(bomb, packed=True) as (url, encodings):
@@ -132,7 +132,7 @@ def test_an_endless_answer_of_a_tuner_is_given_up(credentials: Credentials, tmp_
 def test_an_order_to_measure_for_no_length_of_time_is_not_taken(
     credentials: Credentials, tmp_path: Path
 ) -> None:
-    """NaN compares with nothing: a window of it held a trial for as long as a lease was renewed."""
+    """Comparisons with NaN are false: such a window would last as long as the lease is renewed."""
     with (
         served(NAN.encode()) as (url, _),
         pytest.raises(LinkError, match="not the tuner's"),
@@ -152,7 +152,7 @@ def test_an_answer_that_trickles_in_is_given_up() -> None:
 
 
 def _drip(server: socket.socket) -> None:
-    """Send a head without an end, byte by byte, each well within the time for a part."""
+    """Send an endless response head byte by byte, each within the timeout of one read."""
     with suppress(OSError):
         line, _ = server.accept()
         with line:
@@ -271,7 +271,7 @@ MADE = re.compile(
 
 
 def test_nothing_else_of_the_product_reads_a_foreign_body() -> None:
-    """Of what passes through unread, and of the load generator, nothing is kept."""
+    """The proxy's forwarded bodies and the load generator's answers are not kept."""
     root = Path(__file__).parents[3]
     others = {
         f"{path.relative_to(root)}: {found[0]}"

@@ -11,7 +11,7 @@ from tuner.garbage import leave_alone_too, uncollected
 
 
 class Node:
-    """Something that refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -50,6 +50,6 @@ def test_what_is_loaded_within_is_left_alone_too_where_it_is_said() -> None:
         before = gc.get_freeze_count()
         loaded = [Node() for _ in range(1000)]
         leave_alone_too()
-        # Some of those that were left alone before may have ended meanwhile.
+        # Some of the exempt objects may have been freed meanwhile.
         assert gc.get_freeze_count() > before + len(loaded) / 2
     assert gc.get_freeze_count() == 0

@@ -125,7 +125,7 @@ def asked(safety: Safety) -> Study:
 
 
 def under(*limits: Limit, latency_p99_ms: float = 90.0) -> Evidence:
-    """Return what is known under some limits: a baseline, and nothing else."""
+    """Return the past of a study with these limits and only a baseline."""
     return Evidence(p99(latency_p99_ms, latency_p99_ms, latency_p99_ms), limits, (), 1)
 
 

@@ -1,4 +1,4 @@
-"""Freed memory, which the C library keeps until it is asked for it."""
+"""Freed memory, which the C library keeps until it is told to return it."""
 
 from __future__ import annotations
 

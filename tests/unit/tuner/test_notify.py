@@ -1,4 +1,4 @@
-"""The word to systemd: sent where somebody listens, dropped where nobody does."""
+"""Notifications to systemd: sent if it listens, dropped otherwise."""
 
 from __future__ import annotations
 

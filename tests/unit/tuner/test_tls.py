@@ -1,4 +1,4 @@
-"""Certificates that cannot be used are named before anything is served or asked."""
+"""Unusable certificates are named before the first request is served or sent."""
 
 from __future__ import annotations
 

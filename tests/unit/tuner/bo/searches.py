@@ -1,4 +1,4 @@
-"""Searches whose beliefs are given by hand, so that one decision at a time can be looked at."""
+"""Searches with predictions given by hand, so that each decision can be tested alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNPROMISING: Belief4 = (0.3, 0.001, 1.0, 0.001)
 
 
 def ladder(count: int = 20, safety: Safety = Safety.BALANCED, **changes: Any) -> Study:  # noqa: ANN401
-    """Return a study of six clocks, or of what else the changes say."""
+    """Return a study of six clocks, with these changes."""
     at = asked(count, **{"space": LADDER, **changes})
     return replace(at, terms=replace(at.terms, safety=safety))
 
@@ -40,7 +40,7 @@ def at_baseline(at: Study) -> list[Trial]:
 
 
 def idle(at: Study, count: int = 12) -> list[Trial]:
-    """Return tuning trials that show nothing new: once more the baseline, then what no row is."""
+    """Return tuning trials without new information: the baseline again, then settings outside the grid."""
     seen = trial(1, {**at.baseline, "gpu.clock_mhz": 1}, state=TrialState.CONTAMINATED)
     lost = [replace(seen, number=n) for n in range(100, 99 + count)]
     return [trial(99, at.baseline, window()), *lost]
@@ -53,7 +53,7 @@ def measured(number: int, mhz: int, energy_j: float = 9.0, latency_ms: float = 1
 def seen(
     at: Study, trials: Sequence[Trial], within: Callable[[Setting], bool] | None = None
 ) -> Search:
-    """Return the search with what is really believed after some trials."""
+    """Return the search with the real predictions after some trials."""
     evidence = weigh(at, trials)
     assert evidence.limits is not None
     grid = enumerate_grid(at.space)
@@ -68,7 +68,7 @@ def believing(
     rest: Belief4 = UNPROMISING,
     limited: bool = True,
 ) -> Search:
-    """Return a search that believes this of each clock, in one or more likely worlds."""
+    """Return a search with these predictions for each clock, in one or more equally likely worlds."""
     search = seen(at, trials)
     rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in search.grid.settings] for w in worlds]
     tables = torch.tensor(rows, dtype=torch.float64)
@@ -79,7 +79,7 @@ def believing(
 
 
 def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
-    """Return a model by hand, of worlds that are alike likely.
+    """Return a model given by hand, with equally likely worlds.
 
     `tables` has `worlds x rows x (mean, deviation of each metric in turn)`. The first metric is the
     objective; the others stay at or below their limits.
@@ -99,7 +99,7 @@ def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
 
 
 def believed(search: Search, metric: str) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of a metric at every row, in its model's units."""
+    """Return the mean and deviation of a metric at every row, in its model's units."""
     model, column = search.view.where[metric]
     mixture = search.view.models[model].mixture
     means, variances = mixture.mean[..., column], mixture.variance[..., column]

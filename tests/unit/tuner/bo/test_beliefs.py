@@ -37,7 +37,7 @@ LATENCY = "latency_p99_ms"
 
 @dataclass(frozen=True)
 class Known:
-    """What is believed, by setting."""
+    """The predictions by setting."""
 
     grid: Grid
     view: View
@@ -48,7 +48,7 @@ class Known:
         return row
 
     def at(self, at: Setting, metric: str = "energy_j") -> tuple[float, float]:
-        """Return mean and deviation of a metric in its model's units, once what runs has ended."""
+        """Return the mean and deviation of a metric in its model's units, after the running trials."""
         place, column = self.view.where[metric]
         mixture = self.view.ahead.models[place].mixture
         mean, variance = (x[:, self.row(at), column] for x in (mixture.mean, mixture.variance))
@@ -76,7 +76,7 @@ def ladder(*constraints: str, **changes: object) -> Study:
 
 
 def slower_under_three_quarters(limit: float, name: str) -> float:
-    """Return how much slower (log) a workload should be that draws 100 W, under 3/4 of its limit."""
+    """Return the predicted slowdown (log) of a workload that draws 100 W, under 3/4 of its limit."""
     at = asked(20, space=Space((knob(name, (0.5 * limit, 0.75 * limit, limit), limit),)))
     search = known(at, twice(at, window(2.0, 100.0, rate=50.0)))
     return search.at({name: 0.75 * limit}, LATENCY)[0]
@@ -94,7 +94,7 @@ def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
 
 
 def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
-    """Four GPUs that draw 400 W together under 120 W each are as near to their limits as one at 100 W."""
+    """Four GPUs that draw 400 W in total under 120 W each are as near their limits as one at 100 W."""
 
     def drawn(devices: tuple[str, ...], power_w: float) -> float | None:
         at = asked(20, space=Space((knob("gpu.power_limit_w", (60.0, 120.0), 120.0),)))
@@ -110,7 +110,7 @@ def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
 
 
 def facts_of(name: str, size: int, rate: float, latency_ms: float) -> BaselineFacts:
-    """Return the facts where a batch or a ceiling has this size and the baseline this rate."""
+    """Return the facts for a batch or a ceiling of this size, and a baseline of this rate."""
     at = asked(20, space=Space((knob(name, tuple({1, 128, size}), size),)))
     evidence = weigh(at, twice(at, window(2.0, latency_ms, rate=rate)))
     return baseline_facts(at, evidence, ["energy_j", LATENCY])
@@ -138,7 +138,7 @@ def test_whose_time_a_latency_is_follows_from_the_items_in_flight(
         (3200.0, 20.0, True),
         (10.0, 12_000.0, True),
         (10.0, 500.0, False),
-        # Tokens of seconds-long requests: more than that is in flight for sure.
+        # Tokens of requests that last seconds: certainly more than that are in flight.
         (3200.0, 5_000.0, True),
     ],
 )
@@ -149,13 +149,13 @@ def test_a_ceiling_is_full_where_as_much_is_in_flight(
 
 
 def chance_of_a_low_ceiling(rate: float) -> float:
-    """Return how likely 4 at a time keep the limit that 64 kept, at so many requests/s of 0.1 s."""
+    """Return the chance that a ceiling of 4 keeps the limit that 64 kept, with requests of 0.1 s."""
     at = asked(20, space=Space((knob("max_num_seqs", (4, 64), 64),)))
     return known(at, twice(at, window(2.0, 100.0, rate=rate))).chance({"max_num_seqs": 4})
 
 
 def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> None:
-    """Ten requests/s fill nothing of 64 places, four hundred do."""
+    """Ten requests/s hardly use 64 places; four hundred requests/s fill them."""
     assert chance_of_a_low_ceiling(10.0) < chance_of_a_low_ceiling(400.0) - 0.1
 
 
@@ -168,7 +168,7 @@ def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
 
 
 def worlds(**sizes: int) -> int:
-    """Return how many kinds of laws are thought possible where 8 items are under way."""
+    """Return the number of kinds of laws considered possible with 8 items in flight."""
     knobs = tuple(knob(name, tuple({1, size}), size) for name, size in sizes.items())
     at = asked(20, space=Space(knobs))
     evidence = weigh(at, twice(at, window(2.0, 100.0, rate=80.0)))
@@ -176,7 +176,7 @@ def worlds(**sizes: int) -> int:
 
 
 def test_only_of_one_batch_size_does_the_baseline_tell_whose_time_a_latency_is() -> None:
-    """With two of them nobody knows which one the items under way belong to."""
+    """With two batch sizes it is unknown to which one the items in flight belong."""
     assert worlds(batch_size=8) == 1
     assert worlds(prefill_batch_size=8, decode_batch_size=8) == 2
     assert worlds(batch_size=8, max_num_batched_tokens=8192) == 2
@@ -189,7 +189,7 @@ def test_what_nobody_has_measured_cannot_be_believed() -> None:
 
 
 def test_a_doubtful_limit_near_zero_is_as_doubtful_as_its_baseline() -> None:
-    """1.5 × (1.0 ± 0.14) dropped: 0 keeps that for sure, however far off the worst reading is."""
+    """The limit is 1.5 × (1.0 ± 0.14) dropped requests: 0 keeps it surely, however wrong the reading."""
     at = ladder("dropped <= 1.5x baseline")
 
     def shown(energy_j: float, dropped: float, stderr: float) -> Measurement:
@@ -220,7 +220,7 @@ def test_a_multiple_of_the_baseline_is_one_where_no_logarithm_is_taken_either() 
 
 
 def test_the_baseline_is_surely_as_good_as_itself_however_badly_it_was_measured() -> None:
-    """A limit of its own is another matter."""
+    """An absolute limit is a different case."""
     relative, absolute = (ladder(f"energy_j <= {bound}") for bound in ("1.05x baseline", "10.5"))
     shown = window(10.0, relative=0.2)
     assert known(relative, twice(relative, shown)).chance(setting()) > 0.999
@@ -236,9 +236,9 @@ def test_a_window_that_was_cut_short_is_doubted() -> None:
 
 
 def accuracies(*falls: float) -> Known:
-    """Return what is believed of a study that shall lose no more than 1.5 % of its accuracy.
+    """Return the predictions of a study that may lose at most 1.5 % of its accuracy.
 
-    The first clocks from below lost so much of it.
+    `falls` are the measured losses of the lowest clocks, as shares.
     """
     at = ladder("accuracy >= 0.985x baseline")
 
@@ -253,7 +253,7 @@ def accuracies(*falls: float) -> Known:
 
 
 def test_what_moves_by_permille_keeps_a_limit_of_a_percent() -> None:
-    """No coin toss, as it would be were it to move as times do; nor before anything was tried."""
+    """Its chance would be one half if it moved as times do. This holds before the first trial, too."""
     sure = accuracies(0.001, -0.001, 0.0005)
     assert min(sure.chance(setting(mhz)) for mhz in (800, 900)) > 0.95
     assert accuracies().chance(setting(500)) < 0.95
@@ -274,7 +274,7 @@ def test_a_row_that_stood_still_is_not_taken_for_all() -> None:
 
 
 def repeats(spread: float, stated: float, count: int = 4) -> Known:
-    """Return what is believed after as many windows of each of four clocks, so far apart."""
+    """Return the predictions after this many windows of each of four clocks, with this scatter."""
     at, source = ladder(), np.random.default_rng(7)
     trials: list[Trial] = []
     for mhz in (1000, 900, 700, 500):
@@ -287,7 +287,7 @@ def repeats(spread: float, stated: float, count: int = 4) -> Known:
 
 
 def test_told_errors_that_are_too_small_are_noticed_from_repeats() -> None:
-    """Windows that lie three times as far apart as they say are believed a third as much."""
+    """Windows that scatter three times as much as their errors count with a third of their certainty."""
     honest, bold, agreeing = repeats(0.02, 0.02), repeats(0.02, 0.006), repeats(0.006, 0.006)
     for mhz in (1000, 700, 500):
         right, wrong, exact = (k.at(setting(mhz))[1] for k in (honest, bold, agreeing))
@@ -349,7 +349,7 @@ def test_what_is_running_again_is_no_less_sure_than_without() -> None:
 
 
 def score(maximized: bool) -> View:
-    """Return what is believed where a score is to be large, or its inverse to be small."""
+    """Return the predictions if a score is maximised, or its inverse minimised."""
     quantity = {"score": Quantity("", kind=Kind.RATE if maximized else Kind.TIME)}
     limit = f"score {'>=' if maximized else '<='} {0.8 if maximized else 1.0 / 0.8!r}x baseline"
     aim = Objective("score", "maximize" if maximized else "minimize")
@@ -382,7 +382,7 @@ def test_predictions_are_in_the_metrics_own_units() -> None:
 
 
 def test_the_objectives_model_comes_first() -> None:
-    """Whatever physics ties together: an accuracy has a model of its own."""
+    """Although physics links other metrics, an accuracy has a separate model."""
     aim = Objective("accuracy", "maximize")
     at = ladder(f"{LATENCY} <= 1.2x baseline", "energy_j <= 12", objective=aim)
     shown = window(extra={"accuracy": Estimate.of_mean(0.8, 0.0005, 1000)})

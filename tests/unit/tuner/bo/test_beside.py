@@ -36,7 +36,7 @@ def running(number: int, at: Setting) -> Trial:
 def picks(
     at: Study, trials: list[Trial], count: int, policy: Policy | None = None
 ) -> list[Setting]:
-    """Return what several devices are given one after the other, none of which has ended."""
+    """Return the settings given to several devices one after the other, before any trial ends."""
     settings = []
     for _ in range(count):
         answer = (policy or Polythrottle()).suggest(past(at, trials))
@@ -61,7 +61,7 @@ def test_no_setting_is_tried_by_two_devices_at_once(policy: Policy) -> None:
 
 
 def test_what_is_tried_beside_running_trials_is_spread() -> None:
-    """Masked alone, the neighbours of the best would be next: one rung from each other."""
+    """With masking alone, the next settings would be neighbours of the best, one rung from each other."""
     at, trials = fine(), baseline(fine())
     first, second = picks(at, trials, 2)
     grid = enumerate_grid(at.space)

@@ -1,4 +1,4 @@
-"""How much a search dares, by level of safety."""
+"""The risk that a search takes, by level of safety."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SHOWN = ("energy_j", "latency_p99_ms", "power_w", "throughput_per_s")
 
 
 def made_up(space: Space) -> Measure:
-    """Return windows of a device that is slower and thriftier the lower its knobs are."""
+    """Return windows of a device that is slower and uses less energy at lower values of its knobs."""
 
     def measure(at: Setting) -> Measurement:
         places = [(k.index(at[k.name]) + 1) / len(k.values) for k in space.knobs]
@@ -48,7 +48,7 @@ def made_up(space: Space) -> Measure:
 
 
 def of_table(table: Surface) -> Measure:
-    """Return windows that show what a table holds, as exactly as a window would."""
+    """Return windows with the values of a table and the errors of real windows."""
 
     def measure(at: Setting) -> Measurement:
         means = table.row(at)
@@ -78,7 +78,7 @@ def suggested(study: Study, measure: Measure) -> list[Setting]:
 def suggested_renamed(
     study: Study, measure: Measure, declared: Mapping[str, Quantity]
 ) -> list[Setting]:
-    """Return what is suggested where no name says anything, in the names that do."""
+    """Return the suggestions for meaningless names, translated back to the real names."""
     knobs = {k.name: f"x{n}" for n, k in enumerate(study.space.knobs)}
     back = {x: name for name, x in knobs.items()}
     metrics = {name: f"y{n}" for n, name in enumerate(declared)}
@@ -146,7 +146,7 @@ def tables() -> Path:
 
 
 def first_surface(path: Path) -> Surface:
-    """Return the first surface of a table that there is a choice on."""
+    """Return the first surface of a table."""
     names = dict.fromkeys(
         line.split(",")[0] for line in path.read_text(encoding="utf-8").splitlines()[1:]
     )
@@ -154,7 +154,7 @@ def first_surface(path: Path) -> Surface:
 
 
 def test_without_a_role_it_is_tuned_otherwise() -> None:
-    """Or the tests above could not fail."""
+    """Without this difference the tests above could not fail."""
     knobs = tuple(replace(k, role=Role.UNKNOWN) for k in ORIN.knobs)
     declared, unknown = (asked(20, space=Space(k)) for k in (ORIN.knobs, knobs))
     measure = made_up(declared.space)

@@ -108,7 +108,7 @@ def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
 
 @pytest.mark.parametrize("names", [("eager", "graph", "fused"), (False, True, "auto"), (0, True)])
 def test_any_two_names_are_one_apart(names: tuple[Value, ...]) -> None:
-    """In whatever order they are listed: a middle one is not nearer to both ends."""
+    """In any order of the list: a middle name is not nearer to both ends."""
     grid = enumerate_grid(Space((knob("mode", names, names[0]),)))
     assert grid.named == (True,)
     apart = torch.cdist(grid.places, grid.places)

@@ -24,23 +24,23 @@ AT_700 = CLOCKS.index(700)
 
 
 def started(at: Study, shown: Measurement, first: int = 1) -> list[Trial]:
-    """Return two windows of the baseline that show the same."""
+    """Return two equal windows of the baseline."""
     return [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (first, first + 1)]
 
 
 def queued(ms: float, stderr: float) -> Measurement:
-    """Return a window that shows the mean of a time, too."""
+    """Return a window that also shows the mean of a time."""
     return window(extra={"queue_ms": Estimate.of_mean(ms, stderr, 500)})
 
 
 def after(limit: str, start: Measurement, then: Measurement) -> Search:
-    """Return what is believed once the baseline has shown one thing and 700 MHz another."""
+    """Return the predictions after a window of the baseline and one of 700 MHz."""
     at = ladder(constraints=(limit,))
     return seen(at, [*started(at, start), trial(3, setting(700), then)])
 
 
 def test_a_limit_relative_to_a_noisy_baseline_is_less_surely_kept_than_the_same_in_units() -> None:
-    """Both are 120 ms; two windows leave it in doubt whether the baseline's time is 100."""
+    """Both limits are 120 ms; after two windows the baseline's 100 ms are still uncertain."""
 
     def kept(limit: str) -> float:
         return float(after(limit, queued(100.0, 10.0), queued(112.0, 0.5)).chance[AT_700])
@@ -49,7 +49,7 @@ def test_a_limit_relative_to_a_noisy_baseline_is_less_surely_kept_than_the_same_
 
 
 def test_a_tail_whose_bounds_lie_far_above_it_has_to_stay_further_below_its_limit() -> None:
-    """Both are known as well, but of one no window could show that it keeps its limit."""
+    """Both are equally certain, but no window could prove that one of them keeps its limit."""
 
     def kept(high: float) -> float:
         def tail(ms: float) -> Measurement:
@@ -63,7 +63,7 @@ def test_a_tail_whose_bounds_lie_far_above_it_has_to_stay_further_below_its_limi
 
 
 def test_a_window_that_was_cut_short_leaves_more_doubt_than_one_that_ended() -> None:
-    """The same numbers, but nobody has seen the rest of the window."""
+    """The numbers are equal, but the rest of the window was not measured."""
 
     def doubt(broke: Limit | None) -> float:
         at = ladder()
@@ -74,7 +74,7 @@ def test_a_window_that_was_cut_short_leaves_more_doubt_than_one_that_ended() -> 
 
 
 def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_limit() -> None:
-    """By Little's law eight are under way at 80 a second, and at 10 a second just one."""
+    """By Little's law eight requests are in flight at 80 per second, and one at 10 per second."""
     at = ladder(space=Space((knob("batch_size", (1, 2, 4, 8), 8),)))
 
     def kept(rate: float) -> float:
@@ -85,7 +85,7 @@ def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_
 
 
 def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or_last() -> None:
-    """What was measured first is thirty times as slow."""
+    """The setting measured first is thirty times as slow."""
     at = ladder()
     first = seen(at, [*started(at, window()), measured(3, 500, 200.0, 3000.0)])
     last = seen(at, [measured(1, 500, 200.0, 3000.0), *started(at, window(), first=2)])
@@ -98,7 +98,7 @@ def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or
 
 
 def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
-    """It is drawn by both parts: nobody knows which of them is near its limit."""
+    """Both parts draw the power: it is unknown which of them is near its limit."""
 
     def slowness(limit: float) -> list[float]:
         values = 0.5 * limit, 0.75 * limit, limit
@@ -111,7 +111,7 @@ def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
 
 
 def test_what_draws_less_than_its_limit_is_hardly_slowed_by_one_above_what_it_draws() -> None:
-    """Both draw 100 W; a tenth off their limits leaves one of them 112 W and the other 90."""
+    """Both draw 100 W; a tenth less leaves one of them a limit of 112 W, and the other 90 W."""
 
     def slowness(limit: float) -> float:
         at = ladder(space=Space((knob("power_limit_w", (0.9 * limit, limit), limit),)))
@@ -127,7 +127,7 @@ def test_no_window_is_so_exact_that_what_it_shows_a_hair_below_a_limit_surely_ke
 
 
 def test_where_neighbours_jump_about_a_row_between_them_is_as_uncertain_as_they_differ() -> None:
-    """Every second clock was measured, exactly."""
+    """Every second clock was measured without error."""
     clocks = tuple(range(500, 1001, 25))
     at = ladder(space=Space((knob("gpu.clock_mhz", clocks, 1000),)), constraints=())
 

@@ -85,7 +85,7 @@ def test_the_best_setting_is_not_shown_as_refused_however_often_it_was_measured(
 
 
 def test_what_is_held_is_refused_neither_along_a_knob_nor_in_the_list_of_refused() -> None:
-    """Even where its own windows came to break the limit, and so it is tried no more."""
+    """This holds even if its own windows broke the limit, so that it is no longer tried."""
     study = fine(constraints=LIMIT)
     trials = go_on(study, baseline(study), 5)
     held = trials[-1].setting
@@ -98,7 +98,7 @@ def test_what_is_held_is_refused_neither_along_a_knob_nor_in_the_list_of_refused
 
 
 def test_the_truth_lies_within_most_bands() -> None:
-    """Of a smooth surface after six trials 90 % of all values lie within two standard deviations."""
+    """After six trials on a smooth surface 90 % of all values lie within two standard deviations."""
     study = fine(constraints=LIMIT)
     explanation = explain(past(study, go_on(study, baseline(study), 6)))
     inside = []

@@ -43,7 +43,7 @@ GREAT: Belief4 = (-0.4, 0.01, 0.0, 0.01)
 GOOD: Belief4 = (-0.1, 0.01, 0.0, 0.01)
 TINY: Belief4 = (-0.001, 0.0002, 0.0, 0.001)
 LIKELY: Belief4 = (-0.2, 0.01, 0.13, 0.05)
-"""It keeps the limit with a chance of five in six."""
+"""A setting that keeps the limit with a chance of 5/6."""
 EVEN: Belief4 = (-0.2, 0.01, 0.185, 0.05)
 
 
@@ -55,14 +55,14 @@ def after(
     late: bool = True,
     space: Space = LADDER,
 ) -> Search:
-    """Return a search told what to believe; `late` where the look around is over."""
+    """Return a search with given predictions; `late` if its initial exploration is over."""
     at = ladder(safety=safety, space=space)
     past = [*at_baseline(at), *trials, *(idle(at) if late else ())]
     return believing(at, past, *({1000: NOTHING, **w} for w in worlds), rest=rest)
 
 
 def chosen(search: Search) -> object:
-    """Return the clock that is measured next, None where nothing is."""
+    """Return the next clock to measure, None if there is none."""
     answer = explore(search)
     return None if answer is None else answer.setting["gpu.clock_mhz"]
 
@@ -180,7 +180,7 @@ def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: b
 
 
 def test_of_several_new_knobs_one_is_moved_first() -> None:
-    """Both at once is likelier to keep the limit, but would not tell which one it was."""
+    """To move both is likelier to keep the limit, but would not show which knob had the effect."""
     knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
     one, both = (0.2, 0.01, 0.21, 0.05), (0.2, 0.01, 0.19, 0.05)
@@ -202,7 +202,7 @@ def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
 def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_one_already_moved() -> (
     None
 ):
-    """Half the threads may go without their siblings; 900 is measured, and 800 goes with them only."""
+    """Half the threads are allowed without their siblings; 900 is measured, and 800 needs the siblings."""
     knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     only = (setting(1000, 1), setting(900, 1), setting(800, 2))
     at = ladder(space=Space(knobs, only))
@@ -215,7 +215,7 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
 
 
 def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
-    """The same promise, but one takes a quarter of an hour to come into force."""
+    """Both promise the same gain, but one takes a quarter of an hour to change."""
     slow = knob("batch_size", (1, 2), 1, cost=Cost(900.0))
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow)))
     search = believing(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 700: GREAT})
@@ -248,7 +248,7 @@ def test_what_is_worth_most_is_what_is_chosen() -> None:
 
 
 def chance_of(kept: float) -> float:
-    """Return a latency (log) that keeps the limit with a chance, at a deviation of .05."""
+    """Return the latency (log) that keeps the limit with this chance, at a deviation of 0.05."""
     return LIMIT - 0.05 * NormalDist().inv_cdf(kept)
 
 
@@ -258,7 +258,7 @@ def chance_of(kept: float) -> float:
 def test_a_search_tries_what_its_odds_are_good_for_and_nothing_below(
     safety: Safety, space: Space, share: float, likely: float
 ) -> None:
-    """Above and below the odds at which a violation is made up for; a quarter of it along one knob."""
+    """Just above and below the odds at which the gain outweighs a violation; along one knob a quarter."""
     bar = even_chance(share * CAUTION[safety].violation)
     chances = bar + likely, max(0.001, bar - likely)
     above, below = ((-0.9, 0.001, chance_of(chance), 0.05) for chance in chances)
@@ -277,7 +277,7 @@ KNOBS = ("gpu.clock_mhz", "power_limit_w", "batch_size", "max_num_seqs", "thread
 
 @pytest.mark.parametrize("number", range(8))
 def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(number: int) -> None:
-    """Over spaces made up at random: beside the baseline, or the cheapest that may keep the limits."""
+    """Over random spaces: it is next to the baseline, or the cheapest that may keep the limits."""
     random = Random(number)
     ladders = {name: sorted(random.sample(range(2, 400), 5)) for name in random.sample(KNOBS, 2)}
     space = Space(tuple(knob(n, tuple(v), random.choice(v)) for n, v in ladders.items()))
@@ -292,7 +292,7 @@ def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(numb
 
 
 def test_a_search_looks_around_at_first() -> None:
-    """600 saves too little to be worth its risk."""
+    """The saving at 600 is too small for its risk."""
 
     def looks(spent: int) -> bool:
         world: dict[int, Belief4] = {
@@ -312,7 +312,7 @@ def test_a_search_looks_around_at_first() -> None:
     ("shown", "ends"),
     [
         ((0.1, 0.01, 0.0, 0.01), True),  # nothing beats the baseline
-        ((-0.01, 0.01, 0.0, 0.01), True),  # 800 may, with a chance of 84 %
+        ((-0.01, 0.01, 0.0, 0.01), True),  # 800 may beat it, with a chance of 84 %
         ((-0.03, 0.01, 0.0, 0.01), False),
     ],
 )
@@ -337,13 +337,13 @@ def test_no_search_ends_early_while_a_knob_was_never_changed(space: Space, ends:
 
 
 def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
-    """Neither is worth a trial; 700 is more, with a chance of one in fifty to break the limit."""
+    """Neither is worth a trial; 700 is worth more, with a chance of 1/50 of breaking the limit."""
     world = {700: (-0.004, 0.0002, 0.14, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
     assert chosen(after(world, late=False)) == 700
 
 
 def test_a_violation_is_priced_in_what_the_study_can_win() -> None:
-    """The same gain and the same risk, beside something likely that saves more, and beside nothing."""
+    """The same gain and risk, with and without a likelier setting that saves more."""
     doubtful: Belief4 = (-0.05, 0.01, 0.13, 0.05)
     alone, beside = (worth(after({600: doubtful, **more})) for more in ({}, {700: LIKELY}))
     assert float(alone[1]) > float(beside[1])
@@ -358,7 +358,7 @@ def test_where_the_second_may_be_better_one_is_measured_again_and_a_clear_best_i
 
 
 def test_where_no_knob_was_moved_the_likeliest_is_however_little_it_promises() -> None:
-    """What is believed of a knob that nothing has moved is the prior's word alone."""
+    """The prediction for a knob that was never moved comes from the prior alone."""
     dull, duller = (0.2, 0.01, chance_of(0.5), 0.05), (0.2, 0.01, chance_of(0.3), 0.05)
     answer = explore(after({600: duller, 700: dull}))
     assert answer is not None

@@ -51,7 +51,7 @@ def seen(number: int, at: Setting, hour: float, phase: Phase = Phase.TUNING) -> 
 
 
 class Day:
-    """A study on a server, whose clock moves by six minutes with every window and look."""
+    """A study on a server; its time advances by six minutes with every window and read."""
 
     def __init__(self, trials: int = 90) -> None:
         self.study: Study = study(

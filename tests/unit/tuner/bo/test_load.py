@@ -45,7 +45,7 @@ HISTORY = LoadHistory.of([(15.0, 100.0), (30.0, 100.0), (60.0, 100.0)])
 
 
 def truth(setting: Setting, load: float) -> tuple[float, float]:
-    """Return joules an item and p99 in ms, as a queue of one server has them."""
+    """Return joules per item and p99 in ms, by a queue with one server."""
     clock = float(setting["gpu.clock_mhz"]) / 1500.0
     service_s = 0.010 * (0.8 / clock + 0.2)
     busy = min(load * service_s, 0.985)
@@ -91,7 +91,7 @@ def past(at: Study, trials: Sequence[Trial], now: float, loads: LoadHistory = HI
 
 
 def followed(at: Study, loads: Sequence[float]) -> tuple[list[Trial], Suggestion]:
-    """Return the trials that a study makes while the load goes so, and the last answer."""
+    """Return the trials of a study under this course of the load, and the last answer."""
     trials, answer = at_baseline(loads[0]), None
     for now in loads:
         answer = Polythrottle().suggest(past(at, trials, now))
@@ -261,7 +261,7 @@ def test_near_a_measured_load_the_baseline_there_serves() -> None:
 
 
 def test_a_setting_whose_load_did_not_come_is_not_asked_for_again_at_once() -> None:
-    """The load goes up and down from window to window: no trial meets the load that it was meant for."""
+    """The load alternates from window to window: no trial runs at the load for which it was meant."""
     trials, tried = at_baseline(30.0), list[Setting]()
     for load in (60.0, 30.0) * 8:
         answer = Polythrottle().suggest(past(asked(), trials, trials[-1].ran_at[BY]))

@@ -1,4 +1,4 @@
-"""How far from the limit of a tail a true value should stay."""
+"""The margin that a true value should keep from the limit of a tail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOOR = Limit("latency_p99_ms", ">=", 80.0)
 
 
 def tail(value: float, high: float) -> Measurement:
-    """Return a window whose p99 has a bound of its own."""
+    """Return a window with this bound of its p99."""
     shown = Estimate(value, 0.02 * value, 500, 0.9 * value, high)
     return window(extra={"latency_p99_ms": shown})
 

@@ -49,7 +49,7 @@ def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[RowRead
 
 @dataclass
 class Told:
-    """What a mixture as a whole says of every row: `rows x metrics`."""
+    """The predictions of a whole mixture for every row: `rows x metrics`."""
 
     mean: Tensor
     sd: Tensor
@@ -62,7 +62,7 @@ def overall(mix: Mixture) -> Told:
 
 
 def believed(readings: list[RowReading], priors: tuple[Hypothesis, ...] = PRIORS) -> Told:
-    """Return what the readings make of the priors, energy first."""
+    """Return the posteriors of the priors after the readings, energy first."""
     metrics = priors[0].centres.shape[1] // len(GRID.settings)
     return overall(Mixture(GRID, BASELINE, metrics, readings, priors))
 
@@ -77,7 +77,7 @@ def test_weights_are_positive_and_add_up_to_one() -> None:
 
 
 def test_many_ways_that_are_equally_likely_all_count() -> None:
-    """Each has far less than the share below which one is left out beside a likelier one."""
+    """Each weight is far below the share at which a component beside a likelier one is left out."""
     rows = len(TINY.settings)
     flat = Hypothesis(torch.zeros(1, rows).double(), torch.zeros(0, rows).double())
     mix = Mixture(TINY, HOME, 1, [], [flat] * 30)
@@ -116,7 +116,7 @@ def test_certainty_falls_with_the_distance_to_what_was_read() -> None:
 
 def test_two_readings_of_a_clock_tell_of_the_others() -> None:
     def doubt(*clocks: int) -> float:
-        """Return the doubt of every other clock: the readings follow one law."""
+        """Return the uncertainty of every other clock if the readings follow one law."""
         seen = [GRID.rows[(("batch_size", 4), ("clock_mhz", c))] for c in clocks]
         rest = [row for row, s in enumerate(GRID.settings) if s["batch_size"] == 4]
         return float(believed(read(seen)).sd[rest, 0].mean())
@@ -126,7 +126,7 @@ def test_two_readings_of_a_clock_tell_of_the_others() -> None:
 
 
 def test_power_tells_of_energy() -> None:
-    """What still draws much power at half the clock saves less energy than what draws little."""
+    """A setting that still draws much power at half the clock saves less energy than another."""
     half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
     priors = physical_hypotheses(GRID, (Kind.ENERGY, Kind.POWER))
     at_baseline = [*read([BASELINE]), RowReading(1, BASELINE, 0.0, 0.005)]
@@ -214,7 +214,7 @@ SURPRISING = (
 
 @dataclass
 class Dense:
-    """One way to read the evidence: its density, and the normal distribution of all it is about."""
+    """One component: the density of the evidence, and the normal distribution over all rows."""
 
     weight: float
     mean: np.ndarray
@@ -224,7 +224,7 @@ class Dense:
 def dense(
     priors: Sequence[Hypothesis], readings: Sequence[RowReading], spreads: Sequence[float] = (1.0,)
 ) -> list[Dense]:
-    """Return every way to read the evidence, by nothing but definition.
+    """Return every component, computed directly from the definition.
 
     Every law under every size of residual is one multivariate normal distribution over all rows of
     both metrics, conditioned on the readings and weighed by their density.
@@ -255,7 +255,7 @@ def dense(
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave nothing out, and let no surprise widen anything."""
+    """Keep every component, and let surprises widen nothing."""
     monkeypatch.setattr(mixture, "NEGLIGIBLE", 0.0)
     monkeypatch.setattr(mixture, "CALM", 1e15)
 
@@ -306,7 +306,7 @@ def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
 
 @pytest.mark.parametrize("readings", [(), READINGS, SURPRISING])
 def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...]) -> None:
-    """Whatever surprises have widened, and of any rows in any order."""
+    """After widening by surprises, and for any rows in any order."""
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
     rows, which = torch.tensor([HOME, 5, 0]), range(len(posterior.components))
     means, covariances = posterior.joint(rows, which)
@@ -329,7 +329,7 @@ def test_some_components_can_be_asked_for_alone() -> None:
 
 
 FLAT = (Hypothesis(torch.zeros(1, 2 * ROWS).double(), torch.zeros(0, 2 * ROWS).double()),)
-"""Nothing changes with any knob, but for residuals."""
+"""Nothing changes with any knob, except for residuals."""
 NOISE = 0.01
 
 
@@ -342,7 +342,7 @@ def flat(readings: Sequence[RowReading]) -> Mixture:
 
 
 def calm(readings: Sequence[RowReading]) -> Mixture:
-    """Return the same, but no surprise widens anything."""
+    """Return the same hypotheses, but surprises widen nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture, "CALM", 1e15)
         return flat(readings)
@@ -350,7 +350,7 @@ def calm(readings: Sequence[RowReading]) -> Mixture:
 
 @pytest.fixture
 def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a single component of the mixture, which leaving out a reading leaves alone."""
+    """Make the mixture a single component, which a left-out reading does not change."""
     monkeypatch.setattr(mixture, "LENGTHS", (0.25,))
     monkeypatch.setattr(mixture, "SIZES", (0.003, 0.05))
 
@@ -440,7 +440,7 @@ def test_surprises_narrow_nothing(readings: list[RowReading]) -> None:
 
 
 def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
-    """However they are listed: none lies between two others, and none is told much of."""
+    """In any order of the list: no name lies between two others, and the evidence on each is small."""
     names = "abcd"
     grid = enumerate_grid(Space((knob("mode", tuple(names), "b"),)))
     priors = physical_hypotheses(grid, KINDS)
@@ -455,7 +455,7 @@ def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
 
 
 def test_the_spread_that_readings_show_is_the_one_that_counts() -> None:
-    """Of a metric that moves by thousandths nobody fears that it moves by a tenth."""
+    """A metric that moves by thousandths is not expected to move by a tenth."""
 
     def doubt(size: float) -> float:
         readings = [RowReading(0, row, size * (-1.0) ** row, 1e-4) for row in (0, 1, HOME, 4)]

@@ -25,7 +25,7 @@ BEST = {f"k{i}": VALUES[i % 3] for i in range(10)}
 
 
 def wrong(at: Setting) -> int:
-    """Return how many knobs are not at their best value."""
+    """Return the number of knobs that are not at their best value."""
     return sum(value != BEST[name] for name, value in at.items())
 
 
@@ -34,7 +34,7 @@ def free(space: Space, **changes: object) -> Study:
 
 
 def found(at: Study, trials: list[Trial]) -> Search:
-    """Return the search where each knob at its best is believed to save alike, and surely."""
+    """Return a search that predicts the same sure saving for each knob at its best value."""
     evidence = weigh(at, trials)
 
     def look(grid: Grid) -> Search:
@@ -112,7 +112,7 @@ def test_of_a_listed_space_only_what_is_listed_is_looked_at() -> None:
 
 
 def cost(at: Setting) -> float:
-    """Return a smooth cost that is least away from the baseline."""
+    """Return a smooth cost with its minimum away from the baseline."""
     return 10.0 * math.exp(0.02 * sum((int(v) - 2) ** 2 for v in at.values()))
 
 
@@ -142,7 +142,7 @@ def test_a_search_through_a_million_settings_saves_something(
 def test_what_need_not_be_enumerated_is_found_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same space, enumerated and searched locally: both expect alike much of their choice."""
+    """The same space, enumerated and searched locally: both predict the same gain of their choice."""
     space = Space(
         (
             knob("gpu.clock_mhz", tuple(range(400, 1001, 50)), 1000),
@@ -170,6 +170,6 @@ def test_settings_that_differ_in_what_has_no_effect_are_looked_at_once() -> None
     search = found(at, at_baseline(at))
     for one in search.grid.settings:
         at.space.check(one)
-    # The one knob that has an effect beside the baseline, and what it brings in.
+    # The only knob with an effect, next to the baseline, and the rows that it adds.
     assert {s["k0"] for s in search.grid.settings} == {*VALUES}
     assert min(wrong(s) for s in search.grid.settings) < 5

@@ -30,11 +30,11 @@ ROWS = (
     ((0.10, 0.13, 0.00, 0.10), (0.05, 0.13, 0.05, 0.10)),
     ((-0.05, 0.01, -0.40, 0.01), (-0.06, 0.01, -0.30, 0.01)),
 )
-"""Objective and its deviation, a metric and its deviation: in one component and in the other."""
+"""The objective and its deviation, a metric and its deviation: in each of two components."""
 NOISE = 0.02
-"""Of a further window."""
+"""The relative error of a further window."""
 ALIKE = 0.6
-"""How each row correlates with the first, the baseline."""
+"""The correlation of each row with the first, the baseline."""
 WEIGHTS = (0.3, 0.7)
 OBJECTIVE = ModelOutcome(0, 1.0, 0.0, 0.0)
 SAVED = ModelOutcome(0, 1.0, 1.0, 0.0)
@@ -51,7 +51,7 @@ def by_hand(
     leads: bool = True,
     alike: float = 0.0,
 ) -> OutcomeModel:
-    """Return the model of what each world says of each row: means and deviations in turn."""
+    """Return the model with given predictions by world and row: means and deviations in turn."""
     table = torch.tensor(worlds, dtype=torch.float64)
     sd = table[..., 1::2]
     with_home = alike * sd * sd[:, [HOME]]
@@ -76,14 +76,14 @@ def view(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> View:
 
 @dataclass
 class Drawn:
-    """A great many worlds: what every row's objective and metric are, and where the limits lie."""
+    """Many sampled worlds: the objective and the metric of every row, and the limits."""
 
     objective: np.ndarray
     kept: np.ndarray
 
 
 def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
-    """Draw row by row: the component first, then the row and beside it the baseline."""
+    """Sample row by row: first the component, then the row together with the baseline."""
     sampler = np.random.default_rng(7)
     objectives, kepts = [], []
     for place, row in enumerate(ROWS):
@@ -110,7 +110,7 @@ def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
 
 
 def close(moments: Tensor, draws: np.ndarray) -> bool:
-    """Return whether numbers agree with the mean of draws within four of its standard errors."""
+    """Return whether numbers agree with the mean of samples within four of its standard errors."""
     error = draws.std(axis=1) / np.sqrt(DRAWS)
     return bool((np.abs(moments.numpy() - draws.mean(axis=1)) <= 4.0 * error + 2e-5).all())
 
@@ -201,13 +201,13 @@ SLOWER = ModelOutcome(1, 1.0, 1.0, math.log(1.2))
 def known(
     noise: float = 0.02, outcomes: Sequence[ModelOutcome] = (SAVED, SLOWER), *more: RowReading
 ) -> OutcomeModel:
-    """Return what the baseline alone tells, or more readings with it."""
+    """Return the predictions from the baseline alone, or with more readings."""
     seen = [RowReading(metric, BASELINE, 0.0, noise) for metric in range(2)]
     return OutcomeModel(Mixture(GRID, BASELINE, 2, [*seen, *more], PRIORS), outcomes, True)
 
 
 def test_beside_the_baseline_the_baselines_own_error_does_not_count() -> None:
-    """However badly it was measured, a setting like it is like it."""
+    """However uncertain the baseline is, a setting equal to it does not differ from it."""
     vague = known(0.5)
     assert float(vague.mixture.variance[:, BASELINE].min()) > 0.1
     assert float(vague.mean[:, BASELINE, 0].abs().max()) < 1e-9
@@ -224,7 +224,7 @@ def test_beside_the_baseline_the_baselines_own_error_does_not_count() -> None:
     [(SAVED, SLOWER), (OBJECTIVE, TWICE, LOWER), (ModelOutcome(0, -2.0, 0.5, 0.3), SAVED)],
 )
 def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[ModelOutcome, ...]) -> None:
-    """Drawn from: row and baseline together, then one less the other."""
+    """Sampled: row and baseline together, then their difference."""
     model = known(0.1, outcomes, RowReading(0, 1, -0.1, 0.05), RowReading(1, 3, 0.5, 0.01))
     rows, home = [5, BASELINE, 2], 1
     mean, covariance = model.mixture.joint(torch.tensor(rows), range(len(model.weights)))

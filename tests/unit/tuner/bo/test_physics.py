@@ -31,7 +31,7 @@ RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
 def laws_of(names: Sequence[str], ratios: Tensor, facts: BaselineFacts = UNKNOWN_BASELINE) -> Laws:
-    """Return the laws of knobs that do what their names say."""
+    """Return the laws of knobs whose roles follow from their names."""
     roles = roles_of(names)
     return draw_laws([roles[name] for name in names], ratios, facts)
 
@@ -83,7 +83,7 @@ def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
 
 
 def test_where_the_clock_binds_a_power_limit_is_not_felt() -> None:
-    """A device runs at the lower of the two: at a quarter of the clock most of the power is plenty."""
+    """A device runs at the lower of the two: at a quarter of the clock a high power limit never binds."""
     ratios = torch.tensor([[c, w] for c in (1.0, 0.25) for w in (1.0, 0.7)], dtype=torch.float64)
     laws = laws_of(["gpu.clock_mhz", "gpu.power_limit_w"], ratios)
     fast, slow = ((laws.work[:, i + 1] - laws.work[:, i]).abs() > 1e-9 for i in (0, 2))
@@ -193,7 +193,7 @@ def test_how_many_items_are_in_flight_follows_from_littles_law(
 
 
 def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
-    """Under the clock of a CPU that only feeds a GPU most laws lose little."""
+    """Most laws lose little at a lower clock of a CPU that only feeds a GPU."""
     slow = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
     feeding = laws_of(["cpu_freq_mhz", "gpu_power_cap_w"], slow).work[:, 1]
     working = laws_of(["cpu_freq_mhz", "power_cap_w"], slow).work[:, 1]
@@ -201,7 +201,7 @@ def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
 
 
 def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
-    """Half of the cores that only feed a GPU cost most laws little, and no law any power."""
+    """With half of the cores that only feed a GPU most laws lose little, and no law loses power."""
     fewer = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
     feeding = laws_of(["cpu_cores", "gpu_clock_mhz"], fewer)
     assert bool((feeding.power[:, 1] <= 1e-9).all())
@@ -211,7 +211,7 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
 
 
 def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
-    """Of a baseline that draws half of its limit, most laws are not held back by three quarters of it."""
+    """If the baseline draws half of its limit, most laws are not slowed by three quarters of the limit."""
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
     def slowed(drawn: float | None) -> list[float]:
@@ -230,7 +230,7 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
 
 @pytest.mark.parametrize("drawn", [0.5, 0.9, 1.0])
 def test_no_law_slows_down_above_the_limit_that_is_there(drawn: float) -> None:
-    """And half of them doubt what is drawn: what the first reading says may always be."""
+    """Half of the laws doubt the measured power: a first reading may always be wrong."""
     ratios = torch.tensor([[0.5], [1.0], [1.5]], dtype=torch.float64)
     work = laws_of(["power_limit_w"], ratios, BaselineFacts(drawn=drawn)).work
     assert bool((work[:, 0] >= -1e-9).all())
@@ -259,7 +259,7 @@ def test_the_share_of_a_limit_that_is_drawn(
 
 
 def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
-    """Many would change nothing by half the ceiling, many wait for long under a tenth of it."""
+    """Half the ceiling changes nothing under many laws; a tenth causes long waits under many laws."""
     lower = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
     step = laws_of(["max_num_seqs"], lower).step
     assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.5

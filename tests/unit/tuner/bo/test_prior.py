@@ -163,7 +163,7 @@ def named(mhz: int, mode: str) -> int:
 
 @pytest.mark.parametrize("metric", range(2))
 def test_what_one_name_does_says_nothing_of_another(metric: int) -> None:
-    """Whatever their order: no name lies between two others."""
+    """In any order: no name lies between two others."""
     away = [metric * len(NAMED.settings) + named(1000, m) for m in ("eager", "fused", "lazy")]
     for prior in physical_hypotheses(NAMED, KINDS):
         among = covariance(prior.features)[away][:, away]
@@ -196,7 +196,7 @@ def row(mhz: int, tokens: int) -> int:
 
 
 def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
-    """In one world it does at each of its values what it likes, and the clock what clocks do."""
+    """In one world each of its values has an arbitrary effect, and the clock that of a clock."""
     odd = physical_hypotheses(DRAFTED, KINDS)[1]
     count = len(DRAFTED.settings)
     energy, latency = odd.centres.reshape(-1, 2, count).unbind(dim=1)

@@ -21,7 +21,7 @@ def level(load: float, weight: float = 1.0, *costs: tuple[Setting, float]) -> Lo
 
 
 def expected(plan: Plan, levels: list[LoadLevel]) -> float:
-    """Return what a plan is expected to cost; without end where it holds what may not be held."""
+    """Return the expected cost of a plan; infinite if a row holds a setting that may not be held."""
     home = setting_key(SPACE.default)
     held = (setting_key(plan.rows[plan.row({BY: x.load})].setting) for x in levels)
     return math.fsum(x.weight * x.cost(s, home) for x, s in zip(levels, held, strict=True))

@@ -1,4 +1,4 @@
-"""A metric goes into its model and comes back as it was."""
+"""A metric is unchanged after its conversion to the model's scale and back."""
 
 from __future__ import annotations
 

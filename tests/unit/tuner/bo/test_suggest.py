@@ -51,7 +51,7 @@ def tried(at: Study, answer: Suggestion) -> Try:
 
 
 def go_on(at: Study, trials: list[Trial], count: int) -> list[Trial]:
-    """Let the policy measure so many more settings on the surface."""
+    """Let the policy measure this many further settings on the surface."""
     for _ in range(count):
         answer = tried(at, suggest(past(at, trials)))
         trials = [*trials, trial(len(trials) + 1, answer.setting, surface(answer.setting))]
@@ -73,7 +73,7 @@ def test_the_first_trials_leave_the_baseline_and_go_on_from_the_first() -> None:
 
 
 def test_a_shy_study_mends_a_baseline_that_breaks_its_limit() -> None:
-    """The first steps are unlikely to, and the guard lets them pass."""
+    """The first steps are unlikely to keep the limit, and the guard permits them."""
     space = Space((knob("gpu.clock_mhz", (600, 1000, 1400), 1000), knob("batch_size", (1, 4), 4)))
 
     def shown(at: Setting) -> Measurement:
@@ -92,7 +92,7 @@ def test_a_shy_study_mends_a_baseline_that_breaks_its_limit() -> None:
 
 @pytest.mark.parametrize("safety", list(Safety))
 def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
-    """Nothing is tried that its own model calls less likely than the study's caution asks."""
+    """No tried setting is less likely to keep the limits than the study's caution requires."""
     at = fine()
     at = replace(at, terms=replace(at.terms, safety=safety))
     least = last_chance(CAUTION[safety])

@@ -33,7 +33,7 @@ HEAVY = ("rich", "pydantic", "httpx", "sqlalchemy", "fastapi", "torch", "numpy",
     ("command", "shown", "typers"), [([], "doctor", ()), (["study"], "approve", ("pydantic",))]
 )
 def test_help_loads_nothing_heavy(command: list[str], shown: str, typers: tuple[str, ...]) -> None:
-    """Of ours no verb and no vocabulary; of a noun's help Typer itself loads pydantic."""
+    """No verb and no vocabulary of ours is loaded; for a noun's help Typer itself loads pydantic."""
     code = (
         f"import sys, time; from tuner.cli.app import main; main({[*command, '--help']});"
         "print(time.process_time());"

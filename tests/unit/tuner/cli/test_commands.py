@@ -205,7 +205,7 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         if "show" in command:  # counted back from now
             assert all(answer["bill"].pop("periods") for answer in answers)
         assert answers[0] == answers[1]
-    # Its policy is no longer there: that is said of the study, which was found.
+    # Its policy is no longer installed: the error is about the study, which was found.
     assert ask("study", "explain", short) == ask("study", "explain", study)
     for command in (
         ["study", "pause"],

@@ -176,14 +176,14 @@ CASES: dict[str, list[str]] = {
     "trial list": ["trial list STUDY", "trial list STUDY --limit 1", "trial list nothing"],
     "workload check": ["workload check none.toml"],
 }
-"""Played in order over a database with one study that holds, each command's in a copy of its own."""
+"""Run in order over a database with one study that holds; each command has its own copy."""
 
 ADVISED = {
     "study approve": ["study list", "study show STUDY", "best STUDY", "events --study STUDY",
                       "study approve STUDY --revision 1", "study approve STUDY", "study show STUDY"],
     "study reject": ["study reject STUDY --why 'too slow'", "study list"],
 }  # fmt: skip
-"""The same over a database with one study that proposes."""
+"""The cases over a database with one study that proposes."""
 
 LISTS = {
     "best": "best STUDY --pareto",
@@ -194,7 +194,7 @@ LISTS = {
     "study list": "study list",
     "trial list": "trial list STUDY",
 }
-"""Lists, also shown at 80 and 120 columns: one line a thing."""
+"""Lists, also shown at 80 and 120 columns: one line per item."""
 
 Ask = Callable[[list[str]], str]
 

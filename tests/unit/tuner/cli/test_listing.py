@@ -1,4 +1,4 @@
-"""Lists: one line a thing at any width, and no value is split."""
+"""Lists: one line per item at any width, and no value is split."""
 
 from __future__ import annotations
 

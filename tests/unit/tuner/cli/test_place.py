@@ -1,4 +1,4 @@
-"""Where a noun command asks."""
+"""The place that a noun command asks: a tuner or a database."""
 
 from __future__ import annotations
 

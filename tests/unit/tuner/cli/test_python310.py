@@ -1,4 +1,4 @@
-"""Python 3.10, which is JetPack 6's, has agents and no tuner."""
+"""On Python 3.10, as in JetPack 6, agents run, and the tuner does not."""
 
 from __future__ import annotations
 

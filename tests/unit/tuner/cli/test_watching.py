@@ -17,7 +17,7 @@ from tuner.wire import StudyView
 
 
 class Following:
-    """An operator's API that tells of so many changes and then fails."""
+    """An operator's API that reports this many changes and then fails."""
 
     def __init__(self, changes: int) -> None:
         self._changes = changes

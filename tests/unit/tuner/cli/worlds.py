@@ -50,7 +50,7 @@ Decide = Callable[[Operations, str, Decision], StudyView]
 
 
 class ByLoad(Descend):
-    """Proposes what `Descend` does for a low load, decided at a load or at none, and else the baseline."""
+    """Proposes `Descend`'s setting for low loads, decided at the load `at` if given, else the baseline."""
 
     def __init__(self, at: float | None = None) -> None:
         self._at = at
@@ -77,7 +77,7 @@ def slope(at: Setting) -> Outcome:
 
 
 def costly(at: Setting) -> Outcome:
-    """Joules rise as the clock falls, latency falls: only a tight limit makes one want that."""
+    """Joules rise as the clock falls, and latency falls: only a tight limit makes that worthwhile."""
     clock = float(at["gpu.clock_mhz"])
     return completed(20.0 - clock / 100.0, clock / 10.0)
 
@@ -97,7 +97,7 @@ def steep(at: Setting) -> Outcome:
 
 
 def flat(_: Setting) -> Outcome:
-    """Nothing makes a difference, so nothing wins."""
+    """All settings are equal, so none wins."""
     return completed()
 
 
@@ -106,7 +106,7 @@ ASKABLE = device(signals=(Signal("requests_in_system", askable=True),))
 
 
 def operations(store: Store | None = None, about: Device | None = None) -> Operations:
-    """Return the verbs over a store that knows one device."""
+    """Return the verbs over a store with one device."""
     loop = Loop(store or memory_store(), policies, Time().now)
     loop.register(about or device())
     return Operations(loop)
@@ -125,7 +125,7 @@ def created(verbs: Operations, policy: str = "scripted", safety: Safety = Safety
 
 
 def proposed(verbs: Operations, surface: Surface = slope, policy: str = "scripted") -> str:
-    """Create a study that only advises, and bring it to what it proposes."""
+    """Create a study that only advises, and run it to its proposal."""
     study = created(verbs, policy, Safety.ADVISE)
     tune(verbs, surface, Release)
     return study
@@ -166,7 +166,7 @@ def tune(
 def held(
     surface: Surface = slope, policy: str = "scripted", about: Device | None = None
 ) -> tuple[Operations, str]:
-    """Return the verbs over a memory with one study that holds, and its id."""
+    """Return the verbs over a memory store with one study that holds, and its id."""
     verbs = operations(about=about)
     study = created(verbs, policy)
     tune(verbs, surface)

@@ -1,4 +1,4 @@
-"""The asyncio client: the same answers, the same errors, over a real server's application."""
+"""The asyncio client: the same answers and errors as the blocking one, over the real application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's API over HTTP: the answers of the tuner's own process, and errors of the family."""
+"""The operator's API over HTTP: the same answers as in the tuner's process, and our errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def local() -> Operations:
 
 
 def through(app: TestClient) -> httpx.MockTransport:
-    """Return a transport that hands requests to the application in this process."""
+    """Return a transport that passes requests to the application in this process."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()

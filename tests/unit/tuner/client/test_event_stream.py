@@ -23,7 +23,7 @@ def sent(number: int, text: str = "x") -> str:
 
 
 class Broken(httpx.SyncByteStream):
-    """A stream that ends as it may: with an error."""
+    """A stream that ends with an error."""
 
     def __init__(self, text: str) -> None:
         self._text = text

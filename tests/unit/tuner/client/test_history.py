@@ -1,4 +1,4 @@
-"""A history as a frame and as a file, and the keywords that narrow it."""
+"""A history as a data frame and as a file, and the keywords that filter it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def after(minutes: float) -> datetime:
 def baseline(
     number: int, minute: float, energy_j: float, phase: Phase = Phase.HOLDING, rate: float = 50.0
 ) -> Trial:
-    """Return a window of the baseline that began so many minutes after the start, and took 10 s."""
+    """Return a window of the baseline of 10 s that began this many minutes after the start."""
     shown = replace(window(energy_j, rate=rate), started_at=after(minute))
     ended = after(minute) + timedelta(seconds=10.0)
     made = trial(number, setting(), shown, phase=phase)
@@ -118,7 +118,7 @@ def test_a_baseline_confirmed_against_later_is_of_its_own_time() -> None:
 
 
 def billed(controls: list[Trial], *minutes: float) -> Bill:
-    """Return the bill of windows of 6 J for each of 50 items a second, at these minutes of a hold."""
+    """Return the bill of windows at these minutes of a hold: 6 J per item, 50 items per second."""
     trials = [*FIRST_WINDOWS, *controls]
     course = BaselineCourse.of(HELD, trials)
     shown = course.first(LOAD)
@@ -150,14 +150,14 @@ def test_the_first_baselines_own_error_is_in_all_that_rests_on_it() -> None:
     assert longer.saved_j is not None
     assert longer.saved_stderr_j is not None
     share = bill.saved_stderr_j / bill.saved_j
-    # About 0.7 % of 10 J, against 4 J saved: more windows of the hold do not make that less.
+    # About 0.7 % of 10 J, for 4 J saved: more windows of the hold do not reduce this error.
     assert share == pytest.approx(0.07 / 4.0, rel=0.3)
     assert longer.saved_stderr_j / longer.saved_j == pytest.approx(share, rel=0.05)
 
 
 def test_the_baseline_near_a_held_window_is_the_one_it_is_compared_with() -> None:
     bill = billed([baseline(3, 2.0, 9.0), baseline(4, 4.0, 8.0)], 1, 5)
-    # 9.5 J when the first window began and 8 J when the second did, which stands for four minutes less
+    # 9.5 J when the first window began and 8 J when the second did, which counts for four minutes less
     # the two control windows.
     assert bill.saved_j == pytest.approx(50.0 * (3.5 * 10 + 2.0 * (240 - 20)))
     assert (bill.controls, bill.measured_again_at) == (2, after(4.0))

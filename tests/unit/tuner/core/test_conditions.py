@@ -138,7 +138,7 @@ def test_a_condition_that_never_holds_is_refused_where_it_is_made() -> None:
         LOADER.conditioned({"prefetch": Condition.parse("workers > 4")})
     with raised(UnknownKnob, "fan"):
         LOADER.conditioned({"fan": Condition.parse("workers > 0")})
-    # Cut down to where it has no effect it is as good as fixed, and that is no fault.
+    # In a space restricted to settings where it has no effect the knob is fixed, which is valid.
     assert LOADER.restricted({"workers": (0,)}).size == 1
 
 
@@ -152,7 +152,7 @@ def test_a_listed_space_keeps_only_what_has_an_effect() -> None:
 
 @st.composite
 def spaces(draw: st.DrawFn) -> Space:
-    """Return a few small knobs, each perhaps with a condition on another one, in no cycle."""
+    """Return a few small knobs, some with a condition on another one, without cycles."""
     knobs = []
     for number in range(draw(st.integers(1, 5))):
         values = tuple(range(draw(st.integers(1, 4))))

@@ -72,7 +72,7 @@ def test_a_load_is_finite(value: float) -> None:
 def at_load(
     number: int, clock: int, load: int, latency_ms: float = 100.0, *, reported: bool = True
 ) -> Trial:
-    """Return a window that was asked for a load, which the agent tells or not."""
+    """Return a window at a requested load, which the agent reports or not."""
     context = {"requests_in_system": load}
     seen = window(clock / 100, latency_ms, context=context if reported else {})
     return trial(number, setting(clock), seen, context=context)

@@ -159,7 +159,7 @@ def test_the_bill_adds_up() -> None:
     best = evidence.of(setting(600))
     assert best is not None
     bill = draw_up(trials, evidence.baseline, best.estimates)
-    # 50 items a second for 10 s at 10 J, then at 6 J.
+    # 50 items per second for 10 s, at 10 J per item, then at 6 J.
     assert bill.explored_j == pytest.approx(5000.0 + 3000.0)
     assert bill.overhead_j == pytest.approx(-2000.0)
     assert bill.saving_w == pytest.approx(4.0 * 50.0)
@@ -180,12 +180,12 @@ def test_of_a_shared_device_the_bill_has_the_part_that_is_ascribed() -> None:
 
 
 def held_at(*minutes: float) -> list[MetricSample]:
-    """Return windows of 6 J for each of 50 items a second, 10 s long."""
+    """Return windows of 10 s with 6 J per item and 50 items per second."""
     return [metric_sample(minute, 6.0) for minute in minutes]
 
 
 def history(*phases: tuple[float, Phase]) -> list[Revision]:
-    """Return the revisions of a study that came to phases at minutes."""
+    """Return the revisions of a study that entered these phases at these minutes."""
     plan = Plan.single(setting(600))
     return [
         Revision(
@@ -209,7 +209,7 @@ def billed_for(held: list[MetricSample], revisions: list[Revision]) -> Bill:
 
 def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
     bill = billed_for(held_at(1, 2, 3, 600), history((0, Phase.TUNING), (1, HELD), (2.5, HELD)))
-    # 4 J saved on each of 50 items a second: for 10 s, two whole minutes, and at most five.
+    # 4 J saved per item at 50 items per second: for 10 s, two whole minutes, and at most five.
     assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
     assert bill.saved_since == START + timedelta(minutes=1)
 
@@ -242,7 +242,7 @@ def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
         history((0, Phase.BASELINE)),
         course=BaselineCourse(lambda load: baselines.get(load.get("requests_in_system", 4.0), {})),
     )
-    # Each took 6 J an item; at sixteen requests nobody knows what the baseline would have taken.
+    # Each took 6 J per item; the baseline's energy at sixteen requests is unknown.
     assert bill.saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)
 
 
@@ -349,7 +349,7 @@ def test_a_baseline_breaks_only_what_it_is_proven_to_break(limit: str, broken: b
 
 
 class Weighted(Objective):
-    """An objective that is no metric alone: what energy and latency come to together."""
+    """An objective over two metrics: energy and latency combined."""
 
     __slots__ = ()
 
@@ -389,7 +389,7 @@ HELD_WINDOWS = st.builds(
 def test_no_agent_can_claim_more_than_the_baseline_draws_in_the_time_that_passed(
     held: list[MetricSample],
 ) -> None:
-    """The baseline of 10 J at 50 items a second draws 500 W; a window may show three times the rate."""
+    """The baseline of 10 J at 50 items per second draws 500 W; a window may show three times the rate."""
     bill = billed_for(held, history((0, HELD)))
     assert -3.0 * 3.0 * 500.0 * (3660 + 300) <= (bill.saved_j or 0.0) <= 3.0 * 500.0 * (3660 + 300)
 

@@ -89,7 +89,7 @@ def test_what_a_device_offers_no_more_leaves_the_space_and_the_default_stays() -
     left = space.within(offered)
     assert [k.values for k in left.knobs] == [(600, 1000), (400,)]
     assert left.has({"clock": 600, "limit": 400}) and not left.has({"clock": 800, "limit": 400})
-    assert space.within(Space(())) == space  # a device that does not answer takes nothing away
+    assert space.within(Space(())) == space  # a device that does not answer removes nothing
     other = Space((replace(limit, values=(100, 200), default=200),))
     assert space.within(other) == space
 

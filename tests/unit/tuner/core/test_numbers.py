@@ -253,7 +253,7 @@ class TestBucketedQuantile:
         assert shown.low <= exact.low
         assert shown.high >= exact.high
         inside = counts[-1] == 0
-        assert not inside or abs(shown.mean - exact.mean) <= 5.0  # the widest bucket
+        assert not inside or abs(shown.mean - exact.mean) <= 5.0  # the width of the widest bucket
 
     def test_the_mean_is_linear_within_its_bucket(self) -> None:
         estimate = bucketed_quantile(self.EDGES, [0, 0, 100, 0, 0], 0.5)

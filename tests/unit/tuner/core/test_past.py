@@ -72,7 +72,7 @@ def test_limits_are_known_once_the_baseline_shows_them_and_the_objective() -> No
 
 
 class ByPrice(Objective):
-    """An objective that nobody can tell where the price is not known."""
+    """An objective that is undefined without a price."""
 
     __slots__ = ()
 

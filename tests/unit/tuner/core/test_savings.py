@@ -25,7 +25,7 @@ def at(throughput: float) -> dict[str, Estimate]:
 
 
 def offered(clause: str) -> Constraint:
-    """Return the constraint that a clause tells to add."""
+    """Return the constraint that a clause recommends."""
     match = re.search('the constraint "(.*)"', clause)
     assert match is not None
     return Constraint.parse(match[1])

@@ -1,4 +1,4 @@
-"""Values over time: by the hours of a zone, and points that end when nothing follows them."""
+"""Values over time: by the hours of a time zone, and points whose last value expires."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_counter_that_stands_is_found(still_s: float) -> None:
 def test_two_zones_are_one_counter_only_where_they_agree(
     steps: list[int], start: int, late: int, apart: int
 ) -> None:
-    """Both are read one after the other, over wraps; a zone of its own is off by `apart` once."""
+    """Both are read one after the other, over wraps; a separate zone differs by `apart` once."""
     ring, reads, at = 2**32, [], start
     for step in steps:
         at += step
@@ -157,7 +157,7 @@ def test_a_counter_of_requests_is_at_least_our_own(
 def test_one_counter_never_falls_and_several_do(
     steps: list[int], workers: int, data: st.DataObject
 ) -> None:
-    """Answers of one round come in any order; those of the next come after all of them."""
+    """Answers of one round arrive in any order, and before all answers of the next round."""
     total, answers = 100, []
     for step in steps:
         total += step

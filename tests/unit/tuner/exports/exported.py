@@ -18,7 +18,7 @@ def exported(verbs: Operations, study: str) -> ExportedStudy:
 
 
 def begun() -> tuple[Operations, str]:
-    """Return a study of which nothing was measured yet, but whose first trial runs."""
+    """Return a study without measurements whose first trial is running."""
     verbs = worlds.operations()
     study = worlds.created(verbs)
     verbs.loop.order("sim", Poll(agent="host", applied=applied()))

@@ -1,4 +1,4 @@
-"""A report that is sent on: numbers as on the terminal, nothing loaded, no name that is markup."""
+"""A report as a document: numbers as on the terminal, no loaded resources, and escaped names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held() -> ReportedStudy:
 
 
 class Page(HTMLParser):
-    """What a page consists of: elements with what they say, and what they would load."""
+    """The content of a page: its elements with their text, and the resources that it would load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

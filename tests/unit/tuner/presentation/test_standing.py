@@ -68,7 +68,7 @@ def polled(verbs: Operations, level: Level = Level.ORIGINAL) -> object:
 
 
 def seen_now(store: Store, for_s: float = 0.0) -> None:
-    """Let the device count as present, and for so long that a slow machine changes nothing."""
+    """Set the device's last contact to `for_s` seconds from now, so that it counts as online."""
     seen_at = utc_now() + timedelta(seconds=for_s)
     store.devices.put(replace(store.devices.get("sim"), seen_at=seen_at))
 
@@ -93,7 +93,7 @@ def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
     polled(verbs, Level.HOLD)
     seen_now(store)
     assert "offline" not in ask("device", "list")[1] + ask("study", "list")[1]
-    worlds.operations(store)  # registers it as of long ago
+    worlds.operations(store)  # registers it with a time long ago
     golden("device list", "offline in a hold", steady(ask("device", "list")[1], STUDY=name))
     golden("study list", "offline in a hold", steady(ask("study", "list")[1], STUDY=name))
     golden("study show", "offline in a hold", steady(ask("study", "show", name)[1], STUDY=name))
@@ -120,7 +120,7 @@ def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -
 def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
     store: Store, ask: Ask
 ) -> None:
-    """Where no latency is measured that could be limited; else it is, and said."""
+    """This holds if no measured latency could be limited; otherwise it is limited, and reported."""
     worlds.operations(store, device(metrics=(Metric("energy_j"),)))
     create = ("study", "create", "--device", "sim", "--policy", "sobol")
     code, _, err = ask(*create)
@@ -187,7 +187,7 @@ def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask
 
 
 def noisy(at: Setting) -> Outcome:
-    """Only the baseline can be measured at all."""
+    """Only the baseline can be measured."""
     if at == setting():
         return completed()
     return Outcome(state=TrialState.CONTAMINATED, reason="others used the machine")

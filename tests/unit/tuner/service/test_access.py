@@ -66,13 +66,13 @@ FOR_AGENTS = {
 OPEN = {("GET", "/v1/health"), ("GET", "/v1/ready")}
 ENROLLING = {("POST", "/v1/enrol")}
 FOR_GRID = {("POST", "/v1/events/grid")}
-"""Of a grid's token and of operators."""
+"""Routes for a grid's token and for operators."""
 FOR_ADMIN = {(v.method, v.path) for v in verbs_of(TokenVerbs)}
 
 
 @dataclass
 class Tuner:
-    """A tuner over HTTP, asked with whatever token."""
+    """A tuner over HTTP, called with any token."""
 
     time: Time = field(default_factory=Time)
     store: Store = field(default_factory=memory_store)
@@ -92,7 +92,7 @@ class Tuner:
         return self.client.request(method, path, content=content, headers=headers)
 
     def code(self, token: str, method: str, path: str, body: Message | None = None) -> str:
-        """Return the code of a refusal; empty where it was done."""
+        """Return the code of a refusal; empty after success."""
         answer = self.ask(token, method, path, body)
         return "" if answer.is_success else str(answer.json()["code"])
 
@@ -106,7 +106,7 @@ class Tuner:
         return self.ask(given, "POST", "/v1/enrol", Enrolment(agent=name, digest=digest))
 
     def agent(self, name: str) -> str:
-        """Return the own token of a newly enrolled agent."""
+        """Return the token of a newly enrolled agent."""
         assert self.enrol(ADMIN, name).status_code == 200
         return name
 
@@ -127,7 +127,7 @@ class Tuner:
 
 
 ASKING = {("POST", "/v1/studies/{study}/constraints/preview"), ("POST", "/v1/fleet/diff")}
-"""Questions that bring a body: they change nothing."""
+"""Queries with a body: they change nothing."""
 
 
 def poll(name: str) -> Poll:
@@ -156,7 +156,7 @@ def tuner() -> Iterator[Tuner]:
 
 
 def refused(tuner: Tuner, token: str) -> set[tuple[str, str]]:
-    """Return the routes a token is not for; their bodies make no sense, so that nothing is done."""
+    """Return the routes that refuse a token; the bodies are invalid, so that nothing is done."""
     routes = set()
     for method, path in tuner.routes():
         address = f"{path}?after=never" if path.endswith("/stream") else path  # it would not end

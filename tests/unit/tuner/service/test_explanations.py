@@ -1,4 +1,4 @@
-"""Of a study with very many settings a model uses some: the fit takes the cube of their number."""
+"""A model uses a subset of very many settings: the time of a fit grows with the cube of their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person's token is stored so that it opens nothing by itself."""
+"""The stored form of a person's token grants no access by itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One study of impossible numbers in the database: every list, page, report and scrape still answers.
 
-The numbers are stored past the door, as an older release took them.
+The numbers are written directly, as an older release accepted them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BAD_WINDOWS = {
 
 
 def poison(store: Store, bad: str) -> Study:
-    """Add a study of its own whose windows all claim one impossible thing."""
+    """Add a separate study whose windows all claim the same impossible number."""
     store.devices.put(device("bad-device"))
     like = store.studies.list()[0]
     bound = Constraint("latency_p99_ms", "<=", 1e308, relative=True)
@@ -119,7 +119,7 @@ def test_a_report_of_all_has_the_others(
 def test_a_row_that_cannot_be_worked_out_says_so_in_its_place(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong next: an error that nobody thought of."""
+    """This includes an error of an unexpected kind."""
     verbs, good = worlds.held()
     poison(verbs.loop.store, "huge")
     view, look = views.study_view, Operations.look

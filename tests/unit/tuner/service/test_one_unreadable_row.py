@@ -1,4 +1,4 @@
-"""A group, a membership, a device or a token that cannot be read: all others are shown and capped."""
+"""One unreadable group, membership, device or token: all others are shown and capped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.wire import BudgetDraft, Change
 
 @contextmanager
 def damaged(rack: Rack, column: Any, which: Any) -> Iterator[None]:  # noqa: ANN401
-    """Damage the JSON of a row, and mend it."""
+    """Damage the JSON of a row, and repair it afterwards."""
     store = rack.world.loop.store
     assert isinstance(store, Store)
     with store._database.read() as connection:
@@ -38,7 +38,7 @@ def damaged(rack: Rack, column: Any, which: Any) -> Iterator[None]:  # noqa: ANN
 
 @pytest.fixture
 def rack() -> Rack:
-    """Two groups of three and of one device."""
+    """Two groups, with three devices and with one."""
     made = Rack()
     made.set(600.0)
     made.world.loop.register(device("other"))

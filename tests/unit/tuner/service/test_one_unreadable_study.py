@@ -1,6 +1,6 @@
-"""One study in the database that cannot be read: every list, page, report, export and scrape answers.
+"""One unreadable study in the database: every list, page, report, export and scrape answers.
 
-Its document is of a newer release, or no JSON at all, as a damaged page leaves it.
+Its document is of a newer release, or is not JSON, as after a damaged page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def document(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def good(tmp_path: Path, document: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a study that is held, beside one on another device that cannot be read."""
+    """The id of a holding study, beside an unreadable study on another device."""
     made, path = worlds.database(tmp_path), tmp_path / worlds.FILE
     monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{path}")
     with closing(open_store(f"sqlite:///{path}")) as store:

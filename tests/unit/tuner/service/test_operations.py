@@ -47,12 +47,12 @@ from tuner.wire import (
 
 
 def limited(verbs: Operations, name: str, *constraints: str) -> Phase:
-    """Replace the constraints and return where the study stands then."""
+    """Replace the constraints, and return the resulting status of the study."""
     return verbs.set_constraints(name, ConstraintChange(who="ann", constraints=constraints)).phase
 
 
 def asking(verbs: Operations, name: str, at: Setting) -> object:
-    """Return what an agent is told that holds a setting."""
+    """Return the order to an agent that holds a setting."""
     holding = applied(level=Level.HOLD, at=at)
     return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
 
@@ -204,7 +204,7 @@ def test_trials_that_no_longer_count_are_judged_nowhere() -> None:
 
 
 def starving(at: Setting) -> Outcome:
-    """Joules fall with the clock, and so does what gets done."""
+    """Joules fall with the clock, and so does throughput."""
     clock = float(at["gpu.clock_mhz"])
     done = Estimate.of_mean(clock / 20.0, 0.1, 10)
     seen = window(clock / 100.0, 100.0, extra={"throughput_per_s": done})
@@ -403,7 +403,7 @@ def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_the
 
 
 def unmet(terms: Terms, tried: int) -> tuple[Operations, str]:
-    """Return a study that holds its baseline, which breaks its limit, after so many trials."""
+    """Return a study that holds its baseline, which breaks its limit, after this many trials."""
     verbs = worlds.operations()
     bound = ("latency_p99_ms <= 50",)
     draft = StudyDraft(devices=("sim",), constraints=bound, policy="scripted", terms=terms, who="x")

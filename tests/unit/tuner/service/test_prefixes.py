@@ -1,4 +1,4 @@
-"""A study is found by its id, or by as much of it as no other study begins with."""
+"""A study is found by its id, or by a prefix that no other study shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole fleet stopped and let go on: nothing runs meanwhile, and no study changes."""
+"""The stop of the whole fleet, and its end: nothing runs meanwhile, and no study changes."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def test_a_running_trial_is_ended_at_once_and_not_renewed(world: World) -> None:
 def test_a_trial_that_slipped_in_is_ended_at_its_first_renewal_or_poll(world: World) -> None:
     world.start()
     order = world.assigned()
-    world.store.stops.order(
-        FleetStop(at=START, who="ann")
-    )  # by a process beside, without our locks
+    world.store.stops.order(FleetStop(at=START, who="ann"))  # by another process, without our locks
     with raised(Conflict, "stopped"):
         world.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
     assert world.store.trials.running("s1")

@@ -97,7 +97,7 @@ def world() -> World:
 
 
 def proposed(world: World, *names: str) -> list[Trial]:
-    """Play the devices of a study that advises until it proposes; return its trials."""
+    """Play the devices of an advising study until it proposes; return its trials."""
     names = names or ("sim",)
     world.start(*names, terms=ADVISE)
     for _ in range(40):

@@ -38,7 +38,7 @@ ORDER = tuple(setting(clock, batch) for batch in (1, 2) for clock in (800, 600, 
 
 
 class Spread:
-    """A policy that tries one setting after the other, and proposes the least clock."""
+    """A policy that tries one setting after the other, and proposes the lowest clock."""
 
     explores_apart = True
 
@@ -56,7 +56,7 @@ class Spread:
 
 
 class One(Spread):
-    """The same, not made to be asked while trials run."""
+    """The same policy, but not for use while trials run."""
 
     explores_apart = False
 
@@ -70,14 +70,14 @@ class Worlds(World):
         return Loop(self.store, lambda _: self.policy, self.time.now, monotonic=self.time.monotonic)
 
     def started(self, *names: str, **changes: object) -> Study:
-        """Begin a study on devices that each have their own host."""
+        """Begin a study on devices on separate hosts."""
         orders = self.start(*names, **changes)
         for name in names:
             self.loop.register(device(name, agent=name))
         return orders
 
     def tune(self, *names: str, **changes: object) -> Study:
-        """Bring a study on these devices into its tuning."""
+        """Run a study on these devices up to its tuning phase."""
         terms = Terms(trials=6, window_s=10.0, max_window_s=30.0)
         started = self.started(*names, **{"terms": terms, **changes})
         for _ in range(2):
@@ -97,7 +97,7 @@ def world() -> Worlds:
 
 
 def places(*orders: Assignment) -> list[int]:
-    """Return which of the settings in `ORDER` are to be tried."""
+    """Return the indices in `ORDER` of the settings to try."""
     return [ORDER.index(order.setting) for order in orders]
 
 
@@ -192,7 +192,7 @@ def test_an_answer_that_got_lost_is_given_again_beside_others(world: Worlds) -> 
 def test_of_two_tuners_that_decide_at_once_one_begins_a_trial(
     world: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other looks again, and has the one's trial in its past."""
+    """The other one decides again, with the first one's trial in its past."""
     world.tune("a", "b")
     world.told("a", world.assigned("a"))
     other, begin = world.restarted(), world.store.trials.begin
@@ -305,7 +305,7 @@ def test_a_step_but_a_further_trial_waits_for_those_that_run(world: Worlds) -> N
 
 
 def test_what_one_device_shows_is_told_of_all(world: Worlds) -> None:
-    """A device that takes a tenth more than the other has shown that at the baseline."""
+    """One device used a tenth more than the other at the baseline."""
     world.started("a", "b")
     for _ in range(2):
         for name, level in (("a", 1.1), ("b", 0.9)):
@@ -323,7 +323,7 @@ def test_what_one_device_shows_is_told_of_all(world: Worlds) -> None:
 
 
 def test_limits_are_told_to_a_device_in_its_own_terms(world: Worlds) -> None:
-    """Of the energy of both each has about half; the latency's limit is the slowest's."""
+    """Each device gets about half of the energy limit; the latency limit is that of the slowest device."""
     limits = ("energy_j <= 1.5x baseline", "latency_p99_ms <= 1.2x baseline")
     world.tune("a", "b", constraints=limits)
     order = world.assigned("a")

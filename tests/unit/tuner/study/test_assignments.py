@@ -1,4 +1,4 @@
-"""How long a window may last where few requests arrive."""
+"""The longest duration of a window at a low rate of requests."""
 
 from __future__ import annotations
 

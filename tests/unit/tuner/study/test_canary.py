@@ -304,7 +304,7 @@ BY_LOAD = Plan((Row(3.0, setting(600)), Row(math.inf, setting(800))), by=LOAD)
 
 
 def of_rows(*counts: tuple[int, int, float]) -> CanaryResult | None:
-    """Judge so many windows of each row (its clock, how many, their joules)."""
+    """Judge windows of each row, given as its clock, their number, and their joules."""
     at = study(Phase.CANARY, terms=TERMS, devices=BOTH, plan=BY_LOAD)
     trials: list[Trial] = []
     for clock in (1000, 600, 1000, 800):

@@ -42,7 +42,7 @@ Asked = list[tuple[int, float | None]]
 
 
 class Silent:
-    """A policy that nobody asks while a plan is confirmed."""
+    """A policy that must not be called while a plan is confirmed."""
 
     def suggest(self, past: Past) -> Suggestion:
         return Done(Plan.single(setting()), "")
@@ -54,7 +54,7 @@ def proposed(*rows: Row, askable: bool = True) -> Study:
 
 
 def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
-    """Play the phase; return the clocks and loads asked for, the end, and all trials."""
+    """Play the phase; return the requested clocks and loads, the end, and all trials."""
     trials, windows = list(TUNED), Asked()
     for _ in range(CONFIRM_MOST + 5):
         step = next_step(past(at, trials), Silent())
@@ -122,7 +122,7 @@ def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_noth
 
 
 def test_a_row_keeps_the_limit_of_its_own_load() -> None:
-    """Of 50 ms at a load of 2 and of 400 ms at 16 the limit is 1.2 times: not of the study's 100."""
+    """The limit is 1.2 × 50 ms at a load of 2 and 1.2 × 400 ms at 16, not 1.2 × the study's 100 ms."""
     high = replace(HIGH, at=16.0)
 
     def truth(of: Setting, context: Context) -> Measurement:

@@ -1,4 +1,4 @@
-"""A study that goes on deciding, round by round, and policies that ask for a load."""
+"""A study that decides continuously, round by round, and policies that request a load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REQUESTS = Signal("requests_in_system", askable=True)
 
 @dataclass
 class Rounds:
-    """A policy that goes through the clocks for so many rounds, then holds 600 MHz."""
+    """A policy that tries the clocks in turn for this many rounds, then holds 600 MHz."""
 
     rounds: int
 
@@ -58,7 +58,7 @@ def begun(policy: Rounds, terms: Terms = ROUND) -> World:
 
 
 def play(world: World, outcome: Callable[[Assignment], Outcome], most: int = 200) -> object:
-    """Let an agent work until it gets another order than a trial."""
+    """Let an agent work until it gets an order other than a trial."""
     for _ in range(most):
         order = world.ask()
         if not isinstance(order, Assignment):

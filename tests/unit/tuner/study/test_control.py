@@ -45,7 +45,7 @@ DUE_S = 1400.0
 
 
 def holding(terms: Terms = TERMS) -> tuple[World, HoldOrder]:
-    """Return a world whose study holds 600 MHz, and the order to."""
+    """Return a world whose study holds 600 MHz, and the order to hold it."""
     world = World()
     world.start(terms=terms)
     return world, world.run(truth)
@@ -260,7 +260,7 @@ def test_several_devices_have_no_control_windows() -> None:
     assert last_control(held, base, START) is None
 
 
-# A device whose true baseline takes 10 % less from the middle of a hold on.
+# A device whose true baseline uses 10 % less from the middle of a hold on.
 
 HELD_J, FIRST_J, DRIFTED_J, RATE = 6.0, 10.0, 9.0, 50.0
 HOURS = 12.0
@@ -337,7 +337,7 @@ def test_without_control_windows_a_drifted_baseline_makes_the_bill_wrong_and_it_
     drifting.hold_for(HOURS)
     report = drifting.report()
     wrong, doubt = off_by(report.bill, drifting.truly_j)
-    # 4 J an item were claimed throughout, where it was 4 J and then 3 J.
+    # 4 J per item were claimed throughout; the true saving was 4 J and then 3 J.
     assert wrong == pytest.approx(8.0 / 7.0 - 1.0, abs=3.0 * doubt)
     assert wrong > 5.0 * doubt
     assert (report.bill.controls, report.bill.measured_again_at) == (0, None)
@@ -403,7 +403,7 @@ HELD = study(Phase.HOLDING, plan=Plan.single(setting(600)), terms=TERMS, phase_s
 @pytest.mark.parametrize("seed", range(5))
 def test_a_baseline_that_stays_is_said_to_have_drifted_by_nobody(seed: int) -> None:
     rng = random.Random(seed)
-    off = 1.0 + rng.gauss(0.0, 0.007)  # the first baseline is itself off
+    off = 1.0 + rng.gauss(0.0, 0.007)  # the first baseline itself has an error
     steady = controls(*(10.0 * off * (1.0 + rng.gauss(0.0, 0.02)) for _ in range(600)))
     assert baseline_shifts(HELD, steady) == ()
 

@@ -101,7 +101,7 @@ def test_exploring_keeps_to_its_share_of_the_time() -> None:
 
 
 def test_exploring_keeps_to_its_share_of_the_baselines_energy() -> None:
-    """A trial at twice the baseline's power uses up twice its time."""
+    """A trial at twice the baseline's power counts as twice its time."""
     tuned = replace(study(), phase=Phase.TUNING, exploration=Exploration(max_energy_share=0.1))
     baselines = [trial(n, setting(), window(10.0), phase=Phase.BASELINE, reason="") for n in (1, 2)]
     tried = trial(3, setting(600), window(20.0, seconds=30.0))

@@ -1,4 +1,4 @@
-"""Whether a held plan by the load is to grow: worked out once for each band of load."""
+"""Whether a held plan by load should grow: decided once for each band of load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD = study(Phase.HOLDING, plan=Plan.single(setting()), terms=Terms(plan_by=BY)
 
 @dataclass
 class Eager:
-    """Always wants a trial, or fails, and counts how often it is asked."""
+    """A policy that always requests a trial, or fails, and counts its calls."""
 
     asked: int = 0
     fails: bool = False
@@ -74,7 +74,7 @@ def test_a_policy_that_fails_ends_no_hold(caplog: pytest.LogCaptureFixture) -> N
 def test_a_plan_does_not_grow_while_nothing_may_be_tried(
     frozen: str, spent: str, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would leave its hold, and then only wait."""
+    """The study would leave its hold, and then only wait."""
     monkeypatch.setattr("tuner.study.loop.over_budget", lambda *_: spent)
     time, store = Time(), memory_store()
     loop = Loop(store, lambda _: Eager(), time.now, monotonic=time.monotonic)

@@ -1,4 +1,4 @@
-"""Held windows that claim more than a device can have done: kept, not billed, and noted once."""
+"""Windows of a hold with impossible claims: stored, not billed, and noted once."""
 
 from __future__ import annotations
 

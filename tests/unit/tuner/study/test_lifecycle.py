@@ -145,7 +145,7 @@ Surface = Callable[[Setting], Measurement]
 
 
 def confirm(at: Study, trials: list[Trial], surface: Surface) -> tuple[list[Setting], Move]:
-    """Play the confirming phase on a surface and return the settings asked for and the end."""
+    """Play the confirming phase on a surface; return the requested settings and the end."""
     asked: list[Setting] = []
     for _ in range(60):
         answer = step(at, trials)
@@ -188,7 +188,7 @@ def test_what_does_not_prove_itself_gives_way_to_the_next_best() -> None:
 
 
 def tails(*bounds_ms: float) -> Surface:
-    """Return windows of 600 whose p99 has these upper bounds, one after another, then the last."""
+    """Return windows at 600 MHz whose p99 has these upper bounds in turn, then always the last one."""
     coming = list(bounds_ms)
 
     def shown(at: Setting) -> Measurement:

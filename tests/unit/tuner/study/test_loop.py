@@ -593,7 +593,7 @@ def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: W
     (*_, ended) = world.store.trials.list("s1")
     assert (ended.number, ended.state) == (running.trial, TrialState.FAILED)
     assert "sim no longer offers gpu.clock_mhz=800" in ended.reason
-    with pytest.raises((Conflict, NotFound)):  # so the agent puts the setting back
+    with pytest.raises((Conflict, NotFound)):  # so the agent restores the setting
         world.loop.renew(Renewal(device="sim", token=running.token, nonce=running.nonce))
     assert world.report(running, completed()) == "late"
     past = Past(study=world.store.studies.get("s1"), trials=tuple(world.store.trials.list("s1")))

@@ -1,4 +1,4 @@
-"""A waiting caller is woken by news of its device, from any thread, and by no other news."""
+"""A waiting caller is woken by news about its device, from any thread, and by no other news."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
 
 @dataclass
 class Office:
-    """A tuner whose two clocks are turned by hand, and a device that polls."""
+    """A tuner with two clocks that the test sets, and a device that polls."""
 
     wall: Time = field(default_factory=Time)
     boot: Time = field(default_factory=Time)

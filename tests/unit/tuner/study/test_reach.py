@@ -151,7 +151,7 @@ def test_a_window_that_was_cut_short_bars_its_load_and_all_above() -> None:
 
 
 def test_the_gain_is_that_beside_the_baseline_at_the_same_load() -> None:
-    """At every clock an item takes less energy at a higher load: that is no gain of the setting."""
+    """At every clock an item takes less energy at a higher load; that is not a gain of the setting."""
     seen = [*windows((SLOW, 30.0), (SLOW, 31.0)), *baselines(22.0, 24.0)]
     found = reach_of(confirming(seen, 30.0), SLOW)
     saving = 1.0 - truth(SLOW, 30.5)[0] / truth(HOME, 30.5)[0]

@@ -104,7 +104,7 @@ def holding() -> World:
 
 
 def observe(world: World, row: Row, factor: float, context: dict[str, float] | None = None) -> None:
-    """Have ten windows of a row come in, at its load or another, a minute apart."""
+    """Report ten windows of a row, at its load or another, a minute apart."""
     assert row.at is not None
     world.time.sleep(3600)
     for number in range(10):
@@ -133,7 +133,7 @@ def test_any_row_can_drift_and_is_named(number: int) -> None:
 
 
 def test_rows_that_show_what_they_showed_at_their_load_have_not_drifted() -> None:
-    """At a load of 2 the same setting takes 8 J, at 8 14 J: each is compared with its own."""
+    """The same setting takes 8 J at a load of 2 and 14 J at 8: each load has its own comparison."""
     world = holding()
     for row in ROWS:
         observe(world, row, 1.0)

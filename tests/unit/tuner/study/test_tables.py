@@ -79,7 +79,7 @@ def shown(rate: float, context: dict[str, float]) -> Measurement:
 
 
 def rates(crossing: Rates, wobble: float = 0.0) -> Truth:
-    """Return a decoder that drafts half as fast again at its row's load, and such rates when it moves."""
+    """Return a decoder 1.5 times as fast at its row's load, with these rates under a moving load."""
 
     def truth(step: Assign, number: int) -> Measurement:
         length = int(step.setting[LENGTH])
@@ -125,7 +125,7 @@ def test_a_table_is_followed_under_a_load_that_crosses_it_in_turns_with_its_riva
 
 
 def test_a_table_whose_switching_collapses_is_not_held_and_the_best_length_is() -> None:
-    """As vLLM's issue 49548 has it at a threshold to 0: 232 tokens/s become 24 to 157."""
+    """As in vLLM's issue 49548 at a threshold to length 0: 232 tokens/s fall to between 24 and 157."""
     windows, move = play(rates({0: 100.0, 2: 110.0, 5: 105.0, TABLE: 60.0}))
     assert move.plan == Plan.single({LENGTH: 2})
     assert arms(windows).count(TABLE) == ROUNDS

@@ -1,4 +1,4 @@
-"""Maintenance windows over days on which the clocks change, and crons that cannot be."""
+"""Maintenance windows over clock changes, and invalid crons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BERLIN = Exploration(windows=(MaintenanceWindow("30 2 * * *", 4.0),), time_zone=
 
 
 def opening(exploration: Exploration, since: datetime, hours: int = 24) -> list[datetime]:
-    """Return the moments, by ten minutes, at which trials may run."""
+    """Return the moments, in steps of ten minutes, at which trials may run."""
     moments = [since + timedelta(minutes=10 * n) for n in range(6 * hours)]
     return [at for at in moments if not wait_for_window(exploration, at)]
 
@@ -22,10 +22,10 @@ def opening(exploration: Exploration, since: datetime, hours: int = 24) -> list[
     ("day", "opens"),
     [
         (datetime(2026, 3, 27, 12, tzinfo=UTC), datetime(2026, 3, 28, 1, 30, tzinfo=UTC)),
-        # 02:30 is skipped: the window opens at 03:30, an hour later by nobody's clock.
+        # 02:30 is skipped: the window opens at 03:30, which is the same moment.
         (datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 3, 29, 1, 30, tzinfo=UTC)),
         (datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 3, 30, 0, 30, tzinfo=UTC)),
-        # 02:30 comes twice: the window opens once, and lasts four hours.
+        # 02:30 occurs twice: the window opens once, and lasts four hours.
         (datetime(2026, 10, 24, 12, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
         (datetime(2026, 10, 25, 12, tzinfo=UTC), datetime(2026, 10, 26, 1, 30, tzinfo=UTC)),
     ],

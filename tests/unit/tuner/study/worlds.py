@@ -33,7 +33,7 @@ class World:
         self.loop = self.restarted()
 
     def restarted(self) -> Loop:
-        """Return the loop as another process would have it."""
+        """Return a new loop, like that of another process."""
         return Loop(
             self.store,
             lambda _: Descend(),
@@ -43,7 +43,7 @@ class World:
         )
 
     def wait(self, seconds: float) -> int:
-        """Let time pass, reaping as the schedule does; return how many trials were given up."""
+        """Advance the time and reap like the schedule; return the number of abandoned trials."""
         ended = 0
         for _ in range(math.ceil(seconds / 10.0)):
             self.time.sleep(10.0)
@@ -52,7 +52,7 @@ class World:
 
     @property
     def patience_s(self) -> float:
-        """How long a trial waits for its agent, and a little more."""
+        """A little more than the time for which a trial waits for its agent, in seconds."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
     def start(self, *names: str, **changes: Any) -> Study:  # noqa: ANN401
@@ -69,7 +69,7 @@ class World:
         return self.loop.order(name, poll)
 
     def ask_holding(self, hold: HoldOrder, agent: str = "host/1", unable: str = "") -> object:
-        """Ask as an agent does that has a hold in force."""
+        """Poll like an agent with a hold in force."""
         in_force = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
         poll = Poll(
             agent=agent, applied=in_force, holding=hold.study, revision=hold.revision, unable=unable
@@ -95,7 +95,7 @@ class World:
         ).result
 
     def step(self, surface: Callable[[Setting], Outcome], *names: str) -> dict[str, object]:
-        """Let every device ask, and those that are to try something report it; return the orders."""
+        """Let every device poll, and run and report its trial; return the orders."""
         orders = {name: self.ask(name) for name in names}
         for name, order in orders.items():
             if isinstance(order, Assignment):

@@ -28,7 +28,7 @@ from tuner.suggesting.workers import WorkerLost
 
 @dataclass
 class Scripted:
-    """A worker that answers as `does` says, and remembers which studies it was asked about."""
+    """A worker that answers by `does`, and records the studies of its requests."""
 
     does: Callable[[Sequence[Past]], None] = lambda _: None
     asked: list[list[str]] = field(default_factory=list)
@@ -125,9 +125,9 @@ OTHER = replace(study().space, only=(setting(), setting(600)))
 
 
 def queue(names: Sequence[str], does: Callable[[Sequence[Past]], None]) -> list[list[str]]:
-    """Have studies asked for that wait while the only worker is busy; return who was asked together.
+    """Request suggestions while the only worker is busy; return the studies that it then gets together.
 
-    How long one of such a space takes was seen before; "other" is a study of another space.
+    The duration of a suggestion in their space is known; "other" is a study of another space.
     """
     go = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Real processes that work out suggestions: the same ones as here, and none of them left behind."""
+"""Real processes that compute suggestions: the same suggestions as here, and no process left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_S = 300.0
 
 
 def pasts() -> list[Past]:
-    """Return studies of one space at several points of their search, the last one at its end."""
+    """Return studies of one space at several stages of their search, the last one at its end."""
     studies = []
     for tried in range(3):
         at = replace(asked(2 if tried == 2 else 8), id=f"s{tried}", seed=tried)
@@ -58,7 +58,7 @@ def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalW
 
 
 def workers() -> list[int]:
-    """Return the workers that run."""
+    """Return the running workers."""
     return [pid for pid in children(os.getpid()) if "tuner.suggesting.worker" in command_line(pid)]
 
 

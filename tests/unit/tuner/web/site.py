@@ -76,7 +76,7 @@ def form_key(page: httpx2.Response) -> str:
 
 
 def send(browser: TestClient, path: str, seen_at: str = "/", **fields: str) -> httpx2.Response:
-    """Send a form as the page that is seen would."""
+    """Send a form as the current page would."""
     key = form_key(browser.get(seen_at))
     return browser.post(path, data={"form_key": key, **fields})
 

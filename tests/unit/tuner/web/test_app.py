@@ -88,7 +88,7 @@ def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
     changes = {(m, p) for m, p in site.routes() if m == "POST" and p not in ("/login", "/logout")}
     for_admin = {(m, p) for m, p in site.routes() if p in FOR_ADMIN}
     assert refused["viewer"] == changes | for_admin
-    # Without its page's key no form does anything, whoever sends it: the admin's are refused, too.
+    # Without its page's key every form is refused, also from the admin.
     assert refused["operator"] == changes | for_admin
     assert refused["admin"] == changes
 
@@ -246,7 +246,7 @@ def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(si
     fleet = browser.get("/v1/fleet").json()
     (row,) = fleet["rows"]
     assert (row["study"], row["phase"], fleet["pending"]) == (study, "holding", 0)
-    # Ordered, and not applied yet: it saves nothing now.
+    # Ordered, but not yet applied: it saves nothing now.
     assert row["saving"] is None
     assert not any("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
     held = replace(applied("sim", Level.HOLD, setting(600)), study=study)

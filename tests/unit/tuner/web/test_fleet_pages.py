@@ -1,4 +1,4 @@
-"""The fleet's page: those that need somebody first, filtered, grouped, with their latest windows."""
+"""The fleet's page: devices that need an operator first, filters, groups, and the latest windows."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def test_the_fleet_takes_a_statement_of_each_kind_however_many_devices_it_has() 
         assert browser.get("/?group=host").status_code == 200
     finally:
         event.remove(Engine, "before_cursor_execute", counted)
-    # Studies' phases, applied settings, the stop, trials at work, devices, and all sparklines.
+    # Queries: phases of studies, applied settings, the stop, running trials, devices, all sparklines.
     assert len([text for text in statements if "FROM tokens" not in text]) <= 6, statements

@@ -1,4 +1,4 @@
-"""Upkeep from the command line: of a database that is named, and never of another."""
+"""Upkeep from the command line: only of the named database, never of another."""
 
 from __future__ import annotations
 

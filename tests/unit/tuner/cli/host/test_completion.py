@@ -1,4 +1,4 @@
-"""Completion in real shells, each on a terminal of its own, as somebody types it."""
+"""Completion in real shells, each on its own terminal, with typed input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Terminal:
         os.write(self._end, text.encode())
 
     def shows(self, pattern: str, within_s: float = 120.0) -> str:
-        """Return what the terminal shows up to a pattern, once it does."""
+        """Wait for a pattern on the terminal; return the text up to it."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern, self.seen)):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.seen!r}"

@@ -1,4 +1,4 @@
-"""The sensors and controls of a machine, found under a root that tests can make."""
+"""The sensors and controls of a machine, found below a root that the test creates."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def line(template: str, *args: object, exc_info: Any = None) -> dict[str, Any]: 
 
 @contextmanager
 def fresh() -> Iterator[None]:
-    """Have a root logger as a process begins with it, within the block."""
+    """Use a root logger in its initial state within the block."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers.clear()

@@ -21,7 +21,7 @@ SECRET = "postgresql://u:secret@h/d"
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return what would have been served."""
+    """Return the configurations of the started services; nothing is served."""
     configs: list[object] = []
     monkeypatch.setattr(tuner.main, "serve", configs.append)
     monkeypatch.setattr(agents.main, "serve", configs.append)

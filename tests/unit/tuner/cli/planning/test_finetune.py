@@ -19,7 +19,7 @@ def law(batch: int, gflop: float, intensity: float) -> float:
 
 
 def table(folder: Path, header: str = HEADER, more: str = "", after: str = "") -> Path:
-    """Write windows of a linear law; `more` is added to the header, `after` to every row."""
+    """Write windows that follow a linear law; `more` is added to the header, `after` to every row."""
     rows = [
         f"{batch},{law(batch, *job)},2.0,{job[0] or ''},{job[1] or ''}{after}"
         for batch in (4, 8, 16)

@@ -14,7 +14,7 @@ import pytest
 from tuner.cli.app import main
 
 HEADER = "model,threads,batch_size,latency_s"
-# Published: Inception-v3 at batch 1 on 16 threads and on 8. The rest is made up around it.
+# Published: Inception-v3 at batch 1 on 16 and on 8 threads. The other rows are made up.
 TABLE = f"""{HEADER}
 inception,16,1,0.0323
 inception,8,1,0.0275
@@ -120,7 +120,7 @@ def test_the_correction_comes_from_rows_of_several_instances(plan: Plan) -> None
 
 
 def test_a_gain_comes_with_its_doubt(plan: Plan) -> None:
-    """Half of the machine's threads are others': 15 % × 1/2 and the 5 % of any plan."""
+    """Other instances use half of the machine's threads: 15 % × 1/2, and the 5 % of any plan."""
     table = f"{HEADER}\nm,4,4,1.10\nm,2,2,1.00\nm,4,2,1.00\n"
     answer = parsed(plan(table, *asked(4, 4, "m"), "--json"))
     assert answer["speedup"] == pytest.approx(1.1)
@@ -135,7 +135,7 @@ def test_a_gain_comes_with_its_doubt(plan: Plan) -> None:
 
 
 def test_rows_measured_on_more_cores_than_one_instance_had(plan: Plan) -> None:
-    """Alone on two threads at most, side by side on four: half as many are half as slow."""
+    """Measured: one instance on two threads at most, four side by side; two slow down half as much."""
     table = f"{HEADER},instances\nm,2,2,1,1\nm,1,1,1,1\nm,1,1,1.3,4\n"
     answer = parsed(plan(table, *asked(2, 2, "m"), "--json"))
     assert answer["interference_percent"] < 40.0

@@ -1,4 +1,4 @@
-"""`jouletune packrat measure` as a black box, on a machine that is made up."""
+"""`jouletune packrat measure` as a black box, on a made-up machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.profiling.turns import TimedBatches
 
 
 class FakeTimer:
-    """Stands for the processes: takes as long as `seconds` says; `luck` as in `Machine`."""
+    """Replaces the processes: a batch takes the time of `seconds`; `luck` is as in `Machine`."""
 
     luck: Sequence[float] = ()
 
@@ -74,12 +74,12 @@ def test_the_command_tells_every_batch_and_what_it_comes_to(
     assert answer["prediction_error_most_percent"] == pytest.approx(max(errors))
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {r["model"] for r in rows} == {"reference"}
-    # What was measured is what `packrat plan` reads.
+    # `packrat plan` reads the measured profile.
     plan = ["packrat", "plan", "--profile", str(out), "--model", "reference", "--json"]
     assert main([*plan, "--threads", "2", "--batch", "8"]) == 0
     planned = json.loads(capsys.readouterr().out)
     shown = next(b for b in batches if b["batch"] == 8)
-    # What is told beside a measurement leaves that plan's own windows out.
+    # The prediction beside a measurement excludes the windows of that plan.
     assert planned["predicted_latency_s"] == pytest.approx(shown["predicted_latency_s"], rel=0.05)
 
 
@@ -94,7 +94,7 @@ def test_the_command_prints_a_table(timed: None, capsys: pytest.CaptureFixture[s
 def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
     timed: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two windows of each: 8 side by side, then batch by batch 2 to confirm and 2 to tell."""
+    """Two windows each: 8 side by side, then for each batch size 2 to confirm and 2 to report."""
     monkeypatch.setattr(FakeTimer, "luck", [1.0] * 8 + [2.0] * 2 + [1.0] * 2 + [2.0] * 2)
     assert main(["packrat", "measure", "--windows", "2"]) == 0
     text = capsys.readouterr().out

@@ -97,7 +97,7 @@ def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
         (CPU_METRICS, "cpu_time_ms", ("latency_p99_ms <= 1.2x baseline",)),
         (TABLE_METRICS, "energy_j", ("latency_ms <= 1.2x baseline",)),
         (TABLE_METRICS[1:], "latency_ms", None),
-        (TABLE_METRICS[:1], "energy_j", None),  # which the tuner refuses, until somebody wants none
+        (TABLE_METRICS[:1], "energy_j", None),  # refused until an operator chooses ()
     ],
 )
 def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(

@@ -33,7 +33,7 @@ JOB = RunJob(device="sim", policy="sobol", trials=7)
 
 @pytest.fixture
 def there() -> Operations:
-    """The services: their agent has been heard of a moment ago."""
+    """The services; the last contact with their agent was a moment ago."""
     services = Operations(Loop(memory_store(), load_policy, Time().now))
     services.loop.register(device())
     services.loop.order("sim", Poll(agent="host", applied=applied()))
@@ -49,7 +49,7 @@ def keeper(there: Operations, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepe
 
 
 def found(surface: worlds.Surface = worlds.slope) -> Result:
-    """Return the result of a run, elsewhere."""
+    """Return the result of a run on another tuner."""
     verbs, study = worlds.held(surface)
     main = results.outcome(verbs, study, RunJob(device="cpu"), device())
     return Result(job=JOB, board="A100", cannot={}, main=main)

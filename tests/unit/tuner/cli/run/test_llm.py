@@ -32,7 +32,7 @@ def vllm() -> Iterator[ModelServer]:
 
 
 class Hurried(Clock):
-    """A clock on which every wait is over at once."""
+    """A clock whose waits end at once."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -131,5 +131,5 @@ def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
 
 
 def stand_in() -> Client:
-    """Return a tuner's api that nobody may ask."""
+    """Return a tuner's API that fails at any call."""
     return Client("http://127.0.0.1:1", "")

@@ -84,7 +84,7 @@ def result(
 
 
 def reported(situation: str, outcome: Result) -> None:
-    """Compare what a run's report says in a situation with its golden file."""
+    """Compare a run's report in a situation with its golden file."""
     out = io.StringIO()
     print_report(Console(file=out, width=200, markup=False, highlight=False), outcome)
     golden("run", situation, steady(out.getvalue(), STUDY=outcome.main.report.study.id))
@@ -190,7 +190,7 @@ def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
 
 
 def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
-    """Also where the last row, for the highest load, stays at the baseline."""
+    """This includes a last row, for the highest load, that stays at the baseline."""
     outcome = result(policy="by-load")
     assert outcome.main.won
     reported("a plan of several rows", outcome)

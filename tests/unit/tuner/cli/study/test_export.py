@@ -1,4 +1,4 @@
-"""`jouletune export`: into real stores, again without harm, and one line where it cannot be."""
+"""`jouletune export`: into real stores, repeatable without harm, and a one-line error on failure."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_as_json_it_is_the_report_that_a_run_prints(
 def test_without_a_study_it_is_what_was_active_since(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The builders' clock stands in January: what is stopped then is over long ago."""
+    """The builders' clock is in January, so a study that stops then ended long ago."""
     assert main(["report"]) == 0
     assert f"Study {study}" in capsys.readouterr().out
     store = open_store(f"sqlite:///{tmp_path / worlds.FILE}")

@@ -9,15 +9,15 @@ from tuner.profiling.turns import TimedBatches
 
 
 def seconds(shapes: Shapes) -> float:
-    """Return what a machine of two cores takes: threads help, but less than they ought to."""
+    """Return the seconds on a machine of two cores: threads help, but less than ideally."""
     slowest: float = max(0.004 + 0.01 * items / threads**0.6 for threads, items in shapes)
     return slowest * (1.05 if len(shapes) > 1 else 1.0)
 
 
 class Machine:
-    """Takes as long as `seconds` says, a little off; `foreign` is what each window will show.
+    """Takes about the time of `seconds`; `foreign` has the foreign load of each window.
 
-    Several instances at once take `luck` times as long, window by window; then as long as ever.
+    Several instances together take `luck` times as long, window by window; then the usual time.
     """
 
     def __init__(self, foreign: Sequence[float] = (), luck: Sequence[float] = ()) -> None:

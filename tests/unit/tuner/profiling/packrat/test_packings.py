@@ -1,4 +1,4 @@
-"""Choosing a packing by windows: profile, side by side, then in turns with the fat instance."""
+"""Choosing a packing by windows: the profile, side by side, then in turns with the single instance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_choice_is_confirmed_in_turns_and_then_measured_anew() -> None:
 
 
 def test_what_chooses_is_not_what_is_told() -> None:
-    """Twice as fast while it is confirmed, no faster than the fat instance afterwards."""
+    """The packing is twice as fast while it is confirmed, and no faster than one instance afterwards."""
     lucky = [0.5] * 3
     afterwards = [seconds(FAT) / seconds(THIN) * 1.1] * 3
     machine = Machine()
@@ -66,7 +66,7 @@ def test_a_packing_that_is_not_faster_beyond_noise_is_not_chosen(luck: list[floa
 
 
 def test_what_was_measured_side_by_side_comes_before_what_is_predicted() -> None:
-    """Alone on a disturbed core the thin instance looks hopeless; beside its like it does not."""
+    """On a disturbed core a single small instance is very slow; several side by side are not."""
     model_bench = bench(Machine())
     model_bench.profile()
     model_bench.side_by_side()

@@ -33,7 +33,7 @@ WATTS: Mapping[float, float] = {1000: 100.0, 1500: 130.0, 2000: 170.0, 2500: 220
 
 @dataclass
 class ClockHost(FakeHost):
-    """A host that caps by clock, and goes to its floor where it draws more than that counts with."""
+    """A host that caps by clock, and goes to its floor if it draws more than the ceiling counts with."""
 
     more: float = 1.0
     limit_w: float | None = None
@@ -49,7 +49,7 @@ class ClockHost(FakeHost):
         return self.more * WATTS[max(c for c in CLOCKS if c <= self.ceiling(now_s))]
 
     def watch(self, now_s: float) -> None:
-        """Compare the power with what it counts with, as its agent does."""
+        """Compare the power with the counted watts, as its agent does."""
         counted = next((w for at, w in reversed(self.counted) if at <= now_s), None)
         drawn = self.cap_w(now_s)
         if self.group and counted is not None and drawn > counted:

@@ -1,4 +1,4 @@
-"""A group from its declaration to its release: hosts that report and obey, and a tuner that may be gone."""
+"""A group from its declaration to its release: hosts that report and obey, and an unreliable tuner."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALL: dict[str, tuple[str, ...]] = {"id": ("gpu*",)}
 
 @dataclass
 class FakeHost:
-    """A host that keeps what it is ordered, as its actuator would."""
+    """A host that obeys its orders, as an actuator would."""
 
     group: str = ""
     revision: int = 0
@@ -72,7 +72,7 @@ class FakeHost:
 
 @dataclass
 class Rack:
-    """Three devices, and the tuner that divides their watts."""
+    """Three devices, and the tuner that divides the watts among them."""
 
     world: World = field(default_factory=World)
     hosts: dict[str, FakeHost] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def test_a_clock_that_is_set_again_and_again_delays_nothing(rack: Rack, seconds:
         rack.pass_s(1)
         assert n < 5 or rack.drawn_w() <= (600.0 if n < 22 else 450.0)
         states = {m.device: m.state for m in rack.operations.budget("rack").members}
-        # Answers that say nothing new are stored once in five seconds.
+        # Answers without news are stored once in five seconds.
         assert 25 + 25 <= n < 25 + 31 or (states["gpu1"] == "unreachable") == (n >= 25 + 31)
 
 

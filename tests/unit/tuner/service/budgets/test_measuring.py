@@ -28,7 +28,7 @@ def outcome(cap_w: float) -> Outcome:
 
 
 class SweptRack(Rack):
-    """A rack whose devices can set their power limit, and whose agents do what they are assigned."""
+    """A rack whose devices can set their power limit, and whose agents run their assignments."""
 
     def __init__(self, world: World, **changes: object) -> None:
         super().__init__(world)

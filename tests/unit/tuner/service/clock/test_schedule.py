@@ -29,7 +29,7 @@ from tuner.service.clock.schedule import (
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
-    """Have windows of a hold come in, a minute apart."""
+    """Report windows of a hold, a minute apart."""
     world.time.sleep(3600)
     for number, energy in enumerate(energies):
         now = world.time.now() + timedelta(minutes=number)
@@ -144,7 +144,7 @@ def test_watching_loads_neither_whole_windows_nor_every_revision(
 
 @pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
 def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: Phase) -> None:
-    """Nothing was better than it when it was measured; now something may be."""
+    """No setting was better when it was measured; now one may be."""
     world = World()
     world.start()
     order = world.run(lambda at: completed(10.0, 100.0))

@@ -32,7 +32,7 @@ async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) 
 async def assert_unfed_until_opened(
     watched: Watchdog, gate: threading.Event, notices: list[str]
 ) -> None:
-    """Ask often while the gate is shut, when only the first time counts, and then open it."""
+    """Call often while the gate is shut, when only the first call counts, and then open it."""
     for _ in range(5):
         await watched.tell()
         await asyncio.sleep(0.01)
@@ -67,7 +67,7 @@ def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> N
 
 
 def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None:
-    """They may hang elsewhere than in the database: at a study's lock."""
+    """They may also hang outside the database, at a study's lock."""
     gate = threading.Event()
 
     async def play() -> None:

@@ -1,4 +1,4 @@
-"""A fleet file: its changes, no change at a second time, and refusals with line and key."""
+"""A fleet file: its changes, none when it is applied again, and refusals with line and key."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_one_that_ends_half_way_converges_when_it_is_applied_again() -> None:
 
 @contextmanager
 def ending_after_one() -> Iterator[None]:
-    """Have the process end right after the first change."""
+    """End the process right after the first change."""
     make = applying._make
 
     def once(*given: Any) -> None:  # noqa: ANN401  as given

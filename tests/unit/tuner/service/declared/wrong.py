@@ -18,7 +18,7 @@ terms = { trials = 5 }
 device = "d1"
 constraints = ["latency_p99_ms <= 200"]
 """
-"""A file that fits: for devices d0 and d1 in rack b1, and one in rack b2."""
+"""A valid file for devices d0 and d1 in rack b1, and one in rack b2."""
 
 POLICY = 'policy = "scripted"'
 TERMS = "trials = 5"
@@ -26,7 +26,7 @@ TIGHT = '"latency_p99_ms <= 200"'
 EXPLORING = "[exploration]"
 
 WRONG = [
-    # what of the file, becomes what, in which line that is said, and words of what is said
+    # the replaced text, its replacement, the line of the error, and words of the error
     ("name =", "nmae =", 7, "did you mean name?"),
     ('name = "web"', 'name = ""', 7, "has no name"),
     ('name = "web"', "name = 3", 7, "name must be a string"),

@@ -422,7 +422,7 @@ def test_health_answers_while_every_worker_thread_is_stuck(operations: Operation
         await stuck
         return answer.status_code
 
-    opened = threading.Timer(20.0, gate.set)  # who waits for a thread gets one, and fails
+    opened = threading.Timer(20.0, gate.set)  # the waiting request gets a thread, and fails
     opened.start()
     assert asyncio.run(play()) == 200
     opened.cancel()

@@ -1,7 +1,7 @@
-"""No request keeps the event loop: whatever its body is, and however silent the database.
+"""No request blocks the event loop, whatever its body is, and however slow the database is.
 
 Every step of the loop is timed, in its thread's CPU time and by the clock; of three rounds the median
-counts, as a loaded machine stops a thread now and then.
+counts, because a loaded machine sometimes suspends a thread.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SILENT_S = 0.5
 LARGE = 8 * 1024 * 1024
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 STREAM = "/v1/events/stream"
-"""Does not end by itself."""
+"""A stream that never ends by itself."""
 
 
 @dataclass
 class Steps:
-    """The longest step of a loop since it was asked last: CPU seconds of its thread, and seconds."""
+    """The longest step of a loop since the last read: CPU seconds of its thread, and wall seconds."""
 
     thread: int = 0
     cpu_s: float = 0.0
@@ -61,7 +61,7 @@ class Steps:
 
 
 class Silent:
-    """A part of a store that answers late while it is told to."""
+    """A part of a store that answers late on demand."""
 
     def __init__(self, inner: Any, whole: SilentStore) -> None:  # noqa: ANN401
         self._inner, self._whole = inner, whole
@@ -77,7 +77,7 @@ class Silent:
 
 
 class SilentStore:
-    """A store that answers late while it is told to, but for what it tells itself."""
+    """A store that answers late on demand, except for its bus."""
 
     def __init__(self) -> None:
         self.pause_s = 0.0
@@ -127,7 +127,7 @@ class Door:
         _, described = self.ask("GET", "/v1/openapi.json", ADMIN)
         self.routes = routes_of(json.loads(described))
         self.page_routes = routes_of(kept[0].openapi())
-        for _, path in self.routes + self.page_routes:  # what is made at the first request
+        for _, path in self.routes + self.page_routes:  # the objects created at the first request
             self.ask("GET", asked(path), ADMIN, cookie=self.cookie)
         steps.taken()
 
@@ -144,7 +144,7 @@ class Door:
         kind: str = JSON,
         cookie: str = "",
     ) -> tuple[int, bytes]:
-        """Ask once; (0, b"") where the tuner cut the connection while the body was still sent."""
+        """Send one request; return (0, b"") if the tuner closed the connection during the body."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60.0)
         headers = {"Content-Type": kind}
         if token:
@@ -186,7 +186,7 @@ def asked(path: str) -> str:
 
 
 def hostile(most: int) -> dict[str, tuple[bytes, str]]:
-    """Return bodies of that size that are as dear as can be to understand."""
+    """Return bodies of this size that are as expensive as possible to parse."""
     return {
         "form": (b"a&" * (most // 2), FORM),
         "fields": (b"a=%41&" * (most // 6), FORM),
@@ -223,7 +223,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
 
 
 def longest(door: Door, ask: Callable[[], None]) -> tuple[float, float]:
-    """Return the longest step while something is asked: where it is too long, the median of three."""
+    """Return the longest step during a request; if it is too long, the median of three rounds."""
     durations: list[tuple[float, float]] = []
     while not durations or (len(durations) < ROUNDS and too_long(max(durations))):
         door.steps.taken()

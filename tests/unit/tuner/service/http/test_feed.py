@@ -1,4 +1,4 @@
-"""Every follower gets every event once, by its id, however slowly it reads, and from where it was."""
+"""Every follower gets every event once, by its id, however slowly it reads, and resumes at its place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def read(stream: AsyncIterator[bytes]) -> dict[str, Any]:
 async def begun(
     desk: Desk, filters: EventFilter = ALL, after: int | None = None
 ) -> AsyncIterator[bytes]:
-    """Return a stream whose follower is known to the feed."""
+    """Return a stream whose follower is registered in the feed."""
     stream = desk.feed.follow(filters, after)
     assert (await anext(stream)).startswith(b"retry: ")
     return stream

@@ -49,7 +49,7 @@ def report(order: HoldOrder, world: World, minute: int, **changes: object) -> Ho
 
 
 def tell(world: World, messages: Sequence[CallerReport]) -> list[Receipt | BaseException]:
-    """Tell several at once, and return what each is answered."""
+    """Send several reports together, and return the answer to each."""
     access = Access(world.store, world.time.now)
 
     async def tell_all() -> list[Receipt | BaseException]:

@@ -21,7 +21,7 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1", "Tuner-1.example"})
 
 @pytest.fixture(scope="module", params=["h11", "httptools"])
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Return the port of a real server, with either of uvicorn's parsers."""
+    """Yield the port of a real server, with each of uvicorn's parsers."""
     operations = Operations(Loop(memory_store(), policies, Time().now))
     app = create_app(operations, "secret", NAMES, "0")
     server = uvicorn.Server(uvicorn.Config(app, http=request.param, log_level="critical"))
@@ -38,7 +38,7 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def status(port: int, path: str, *headers: str) -> int:
-    """Return the status of the answer to a request sent as these very bytes."""
+    """Return the status of the answer to exactly these bytes."""
     head = "\r\n".join([f"GET {path} HTTP/1.1", *headers, "Connection: close", "", ""])
     with socket.create_connection(("127.0.0.1", port), timeout=60.0) as line:
         line.sendall(head.encode())

@@ -22,11 +22,11 @@ HASTY = replace(LIMITS, head_s=0.5, body_s=0.5)
 WHOLE = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
 LARGE = 4_000_000
-"""More than the kernel keeps of an answer that nobody takes."""
+"""More than the kernel buffers of an answer that is not read."""
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
-    """Read the body and answer its length; `/slow` after two seconds, `/large` with a lot."""
+    """Read the body and answer its length; `/slow` after two seconds, `/large` with a large body."""
     body, more = b"", scope["type"] == "http"
     while more:
         message = await receive()
@@ -95,7 +95,7 @@ def hasty() -> Iterator[Door]:
 
 
 def heard(caller: socket.socket) -> bytes:
-    """Return all that is said until the connection ends."""
+    """Return all received bytes until the connection ends."""
     received = b""
     while part := caller.recv(65536):
         received += part
@@ -127,7 +127,7 @@ def test_dripping_bytes_does_not_put_off_the_deadline(hasty: Door, begun: bytes)
     caller, response = hasty.call(begun), b""
     caller.settimeout(0.05)
     drop = b"x" if begun is not CHUNKED else b"1\r\nx\r\n"
-    for _ in range(600):  # thirty seconds, if it were not cut
+    for _ in range(600):  # it would take thirty seconds without the cut
         try:
             caller.sendall(drop)
             response += caller.recv(65536)

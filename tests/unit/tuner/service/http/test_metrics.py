@@ -34,7 +34,7 @@ ADMIN = "admin's"
 
 @dataclass
 class Scraped:
-    """A tuner with figures, and whoever asks for them."""
+    """A tuner with metrics, and a client that scrapes them."""
 
     world: World = field(default_factory=World)
     counts: Counts = field(default_factory=Counts)
@@ -73,7 +73,7 @@ def scraped() -> Iterator[Scraped]:
 
 
 def held(scraped: Scraped) -> None:
-    """Bring a study to hold, with one window of the hold told."""
+    """Run a study to its hold, and report one window of the hold."""
     scraped.world.start()
     order = scraped.world.run(truth)
     scraped.world.ask_holding(order)

@@ -1,4 +1,4 @@
-"""A query with a name that a path does not take, or with one twice, is refused by that name."""
+"""A query with an unknown parameter, or with one twice, is refused by the parameter's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents' requests have their turns, and those that are too many come again later."""
+"""Agents' requests have their turns; excess requests are told to retry later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = AT_ONCE + MOST_WAITING
 
 
 class Slow:
-    """An application that works on a request until it is told to go on."""
+    """An application that works on a request until the test releases it."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -32,7 +32,7 @@ class Slow:
 
 
 class Asked:
-    """Turns before a slow application, and what was answered."""
+    """Turns in front of a slow application, and its answers."""
 
     def __init__(self) -> None:
         self.app = Slow()
@@ -49,7 +49,7 @@ class Asked:
         *,
         again: bool = False,
     ) -> None:
-        """Begin a request, or one that is asked again, and let it come as far as it can."""
+        """Begin a request, or a repeated one, and let it advance as far as it can."""
         sent = iter([{"type": "http.request", "body": b"asked", "more_body": False}])
 
         async def receive() -> Message:
@@ -72,7 +72,7 @@ class Asked:
         await asyncio.sleep(0)
 
     async def end(self) -> list[int]:
-        """Let all be answered and return their statuses."""
+        """Let all requests be answered, and return their statuses."""
         self.app.go_on.set()
         await asyncio.gather(*self.tasks)
         return sorted(status for status, _ in self.answers)

@@ -127,7 +127,7 @@ def test_a_trial_of_another_process_is_heeded_at_once(world: World) -> None:
 
 
 class Caller:
-    """Who asks: what it sends, when it hangs up, and what it was answered."""
+    """A caller: its messages, the time of its disconnection, and the answers that it got."""
 
     def __init__(self, body: bytes = b"", parts: int = 1) -> None:
         self.gone = asyncio.Event()
@@ -151,7 +151,7 @@ class Caller:
 
 
 class Application:
-    """An application that answers how often it was asked, and wishes to be asked again."""
+    """An application that answers with the number of its calls, and requests another call."""
 
     def __init__(self, news: News, wait_s: float, look_again_s: float, times: int) -> None:
         self.news, self.bodies, self.hung_up = news, list[bytes](), 0
@@ -179,7 +179,7 @@ def asked(
     leaving: Callable[[], bool] = lambda: False,
     body: bytes = b"poll",
 ) -> tuple[Application, str]:
-    """Return an application and what its caller got; something is done shortly after it began."""
+    """Return an application and the answers to its caller; `does` is called shortly after the start."""
 
     async def play() -> tuple[Application, str]:
         news, caller = News(), Caller(body, parts=3)

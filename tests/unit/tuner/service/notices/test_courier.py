@@ -24,7 +24,7 @@ ALL = frozenset(Subject)
 
 
 class Receiver:
-    """Takes what it gets while it is up. With `deaf` it takes it, but its answer is lost."""
+    """Accepts events while it is up. With `deaf` it accepts them, but its answers are lost."""
 
     def __init__(self) -> None:
         self.up, self.deaf = True, False
@@ -41,7 +41,7 @@ class Receiver:
 
 
 class Desk:
-    """A store, a receiver, and a courier between them, on a clock that is moved by hand."""
+    """A store, a receiver, and a courier between them, on a clock that the test advances."""
 
     def __init__(self) -> None:
         self.time, self.store, self.receiver = Time(), memory_store(), Receiver()
@@ -63,7 +63,7 @@ class Desk:
         self.store.events.add(Event(at=self.time.now(), kind=kind, text=text))
 
     def passes(self, seconds: float) -> None:
-        """Let time go by; the courier works whenever it would."""
+        """Advance the time; the courier works whenever it is due."""
         end = self.time.now() + timedelta(seconds=seconds)
         while True:
             again_s = self.courier.deliver()
@@ -156,7 +156,7 @@ def test_what_was_taken_and_not_noted_is_sent_again_with_the_same_id() -> None:
         ids.append(notification.id)
         sent(notification)
         if len(ids) == 1:
-            raise KeyboardInterrupt  # as a kill between the answer and the note
+            raise KeyboardInterrupt  # like a kill between the answer and its record
 
     desk.receiver.send = killed  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):

@@ -114,7 +114,7 @@ def test_a_receiver_that_is_not_there_and_a_secret_that_is_not(tmp_path: Path) -
 
 
 class MailServer(socketserver.StreamRequestHandler):
-    """Speaks as much SMTP as a client needs; refuses recipients that begin with `nobody`."""
+    """Implements the SMTP that a client needs; refuses recipients that begin with `nobody`."""
 
     mails: list[tuple[list[str], str]]
 
