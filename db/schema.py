@@ -430,6 +430,18 @@ class StopBackRow(Base):
     device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
 
 
+class ReleaseRow(Base):
+    """The order to restore one device; `restored` is whether it has reported its original setting since."""
+
+    __tablename__ = "releases"
+
+    device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
+    at: Mapped[datetime]
+    who: Mapped[str]
+    why: Mapped[str]
+    restored: Mapped[bool]
+
+
 class BudgetGroupRow(Base):
     """A group of devices that share a power budget in watts, at its latest revision."""
 

@@ -141,9 +141,8 @@ def objection(
     if at_fault := silencing(study, trials) & setting.items():
         return f"with {render_setting(dict(at_fault))} the workload {NO_ANSWER}"
     candidate = evidence.of(setting)
-    if candidate is not None and candidate.verdict is Verdict.INFEASIBLE:
-        return "it breaks a limit in its windows"
-    return None
+    broken = None if candidate is None else evidence.broken_by(candidate.estimates)
+    return None if broken is None else f"it breaks {broken.in_short} in its windows"
 
 
 def silencing(study: Study, trials: Sequence[Trial]) -> frozenset[tuple[str, Value]]:

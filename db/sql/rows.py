@@ -21,6 +21,7 @@ from db.schema import (
     LeaseRow,
     MeasurementRow,
     ObservationRow,
+    ReleaseRow,
     ReplicaRow,
     ReportRow,
     StopRow,
@@ -111,6 +112,7 @@ OBSERVATIONS = RowsOf(Observation, ObservationRow)
 OUTCOMES = RowsOf(Outcome, ReportRow)
 REPLICAS = RowsOf(TunerReplica, ReplicaRow)
 REPORTS = RowsOf(Report, ReportRow)
+RELEASES = RowsOf(FleetStop, ReleaseRow)
 STOPS = RowsOf(FleetStop, StopRow)
 TOKENS = RowsOf(AccessToken, TokenRow)
 TRIALS = RowsOf(Trial, TrialRow)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     update,
 )
@@ -30,6 +31,7 @@ from db.codec import STUDIES
 from db.schema import (
     AppliedRow,
     DeviceRow,
+    ReleaseRow,
     RevisionRow,
     StopRow,
     StudyDeviceRow,
@@ -80,7 +82,10 @@ SITUATION = (
         .where(TrialRow.study == StudyRow.id, TrialRow.state == TrialState.RUNNING)
         .correlate(StudyRow)
         .label("running"),
-        exists(select(StopRow.id)).label("stopped"),
+        or_(
+            exists(select(StopRow.id)),
+            exists(select(ReleaseRow.device).where(ReleaseRow.device == bindparam("device"))),
+        ).label("stopped"),
     )
     .select_from(DeviceRow)
     .outerjoin(AppliedRow, AppliedRow.id == LAST_NOTE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from db import Store
 from tests.builders import START
 from tests.contracts.threads import together
@@ -13,19 +15,38 @@ from tuner.core import FleetStop
 STOP = FleetStop(at=START, who="ann", why="smoke in rack 4")
 
 
-class StopsContract:
-    def test_an_order_stands_until_it_is_lifted(self, store: Store) -> None:
-        assert store.stops.current() is None
-        assert store.stops.order(STOP) == STOP
-        assert store.stops.current() == STOP
-        assert store.stops.lift()
-        assert store.stops.current() is None
-        assert not store.stops.lift()
+EACH = pytest.mark.parametrize("device", ["", "a"], ids=["all devices", "one device"])
 
-    def test_the_first_order_stands_when_it_is_given_again(self, store: Store) -> None:
+
+class StopsContract:
+    @EACH
+    def test_an_order_is_in_force_until_it_is_lifted(self, store: Store, device: str) -> None:
+        order = replace(STOP, device=device)
+        assert store.stops.current(device) is None
+        assert store.stops.order(order) == order
+        assert store.stops.current(device) == order
+        assert (store.stops.current("b") is None) is bool(device)
+        store.stops.report("a", back=True)
+        assert store.stops.current(device) == replace(order, back=frozenset({"a"}))
+        store.stops.report("a", back=False)
+        assert store.stops.current(device) == order
+        assert store.stops.lift(device)
+        assert store.stops.current(device) is None
+        assert not store.stops.lift(device)
+
+    @EACH
+    def test_the_first_order_stays_when_it_is_given_again(self, store: Store, device: str) -> None:
+        order = replace(STOP, device=device)
+        store.stops.order(order)
+        later = FleetStop(at=START + timedelta(hours=1), who="bob", device=device)
+        assert store.stops.order(later) == order
+
+    def test_the_orders_for_all_devices_and_for_one_end_separately(self, store: Store) -> None:
+        own = replace(STOP, device="a")
+        store.stops.order(own)
         store.stops.order(STOP)
-        later = FleetStop(at=START + timedelta(hours=1), who="bob")
-        assert store.stops.order(later) == STOP
+        store.stops.lift()
+        assert store.stops.released() == {"a": own} and store.stops.current() is None
 
     def test_who_is_back_is_remembered_until_it_says_otherwise(self, store: Store) -> None:
         store.stops.order(STOP)

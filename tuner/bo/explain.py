@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import islice, takewhile
 
 from tuner import guard
-from tuner.bo.explore import RULES, Rules, explore
+from tuner.bo.explore import explore
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
 from tuner.core import (
@@ -29,8 +29,10 @@ MOST_LOOKED_AT = 500
 """The number of the most promising settings that are checked for a refusal."""
 
 
-def explain(past: Past) -> Explanation:
+def explain(past: Past, asked: Setting | None = None) -> Explanation:
     """Return the predictions for each knob around the best setting, and the refused settings with reasons.
+
+    With `asked` also the prediction for that setting.
 
     A pure function of study, trials and seed, as `tuner.bo.suggest.suggest` is.
 
@@ -44,29 +46,23 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="there is only one setting")
     search = search_of(past)
     through = _through(past)
-    chosen = explore(search) if past.left > 0 else None
+    chosen = explore(search) if past.left > 0 and study.searching else None
     if study.terms.plan_by:
         text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
-    elif chosen is None:
-        text = "no further trial: little gain is left"
+    elif chosen is not None:
+        text = f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
+    elif not study.searching:
+        text = "the search has ended"
     else:
-        text = (
-            f"next it would try {render_setting(chosen.setting)}: {chosen.why}. "
-            f"Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
-        )
+        text = "no further trial: " + ("little gain is left" if past.left > 0 else "all are used")
+    row = None if asked is None else search.grid.row(asked)
     return Explanation(
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
         refused=_refused(search, through),
+        asked=None if row is None else _believed(search, row, through),
     )
-
-
-def _by_rule(search: Search) -> str:
-    """Return a text with the choice that each rule alone would make."""
-    rules = Rules(search)
-    answers = ((name, rule(rules)) for name, rule in RULES.items())
-    return "; ".join(f"{n}: {render_setting(a.setting) if a else 'none'}" for n, a in answers)
 
 
 def _by_hypothesis(search: Search) -> str:

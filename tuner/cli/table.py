@@ -87,6 +87,7 @@ VERBS = (
     ("constraint list", "study.constraint", "List the current and earlier constraints of a study."),
     ("device list", "fleet.device", "List the devices: status, study and applied setting."),
     ("device show", "fleet.device", "Show a device: applied setting, since when, knobs, metrics."),
+    ("device release", "fleet.stop_all", "Restore a device to its original setting until --lift."),
     ("device forget", "fleet.device", "Remove a device that will not return."),
     ("budget list", "fleet.budget", "List the groups that share watts."),
     ("budget show", "fleet.budget", "Show a group: watts, events, and the cap of each member."),

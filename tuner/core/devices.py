@@ -252,7 +252,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStop:
-    """The operator's order to set every device to its original setting until the order is lifted.
+    """The operator's order to set every device, or `device`, to its original setting until it is lifted.
 
     `back` are the devices that have since reported their original setting.
     """
@@ -261,9 +261,11 @@ class FleetStop:
     who: str
     why: str = ""
     back: frozenset[str] = frozenset()
+    device: str = ""
 
     def __str__(self) -> str:
-        return f"stop-all by {self.who}{f': {self.why}' if self.why else ''}"
+        order = "released" if self.device else "stop-all"
+        return f"{order} by {self.who}{f': {self.why}' if self.why else ''}"
 
 
 def by_reason(cannot: Mapping[str, str]) -> list[tuple[str, str]]:

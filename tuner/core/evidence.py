@@ -121,8 +121,12 @@ class Evidence:
 
         A setting that keeps such a limit may have a worse objective than the baseline.
         """
+        return self.broken_by(self.baseline)
+
+    def broken_by(self, estimates: Mapping[str, Estimate]) -> Limit | None:
+        """Return the first limit that estimates are proven to break; None if they break none."""
         for limit in self.limits or ():
-            if limit.verdict(self.baseline.get(limit.metric)) is Verdict.INFEASIBLE:
+            if limit.verdict(estimates.get(limit.metric)) is Verdict.INFEASIBLE:
                 return limit
         return None
 

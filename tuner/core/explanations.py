@@ -41,19 +41,21 @@ class Explanation:
     """The present predictions of a policy. `through` is the setting that all slices contain.
 
     `refused` are the settings with the best predictions that the policy would not try, best first. `text`
-    is the policy's next step, or the reason why it cannot explain anything yet.
+    is the policy's next step, or the reason why it cannot explain anything yet. `asked` is the prediction
+    for the setting of the question; None without one, or if the model does not cover it.
     """
 
     text: str
     through: Setting = field(default_factory=dict)
     slices: tuple[KnobSlice, ...] = ()
     refused: tuple[BelievedSetting, ...] = ()
+    asked: BelievedSetting | None = None
 
 
 @runtime_checkable
 class Explains(Protocol):
     """A policy that can explain its predictions."""
 
-    def explain(self, past: Past) -> Explanation:
-        """Return the policy's explanation of a study; a pure function of the past, like `suggest`."""
+    def explain(self, past: Past, asked: Setting | None = None) -> Explanation:
+        """Return the policy's explanation of a study, and of one setting; pure, like `suggest`."""
         ...

@@ -140,6 +140,11 @@ class Knob:
         """Return the name, with the condition under which it has an effect: `prefetch if workers > 0`."""
         return self.name if self.condition is None else f"{self.name} if {self.condition}"
 
+    def spelled(self, text: str) -> Value:
+        """Return the value with this text. Raises OutOfRange."""
+        by_text: Mapping[str, Value] = {str(value): value for value in self.values}
+        return by_text[text] if text in by_text else self.values[self.index(text)]
+
     def index(self, value: Value) -> int:
         """Return the position of `value` in the list.
 

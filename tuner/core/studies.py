@@ -339,6 +339,11 @@ class Study(Requested):
         return None if chief is None or self.rests(chief) else chief
 
     @property
+    def searching(self) -> bool:
+        """Whether the study still looks for a setting, or will when it is resumed."""
+        return (self.paused_from or self.phase) in (Phase.BASELINE, Phase.TUNING)
+
+    @property
     def active(self) -> bool:
         """Whether the study owns its devices."""
         return self.phase in ACTIVE

@@ -48,7 +48,7 @@ def next_step(view: StudyView) -> str:
     if view.offline and view.phase is not Phase.PAUSED:
         return "Start the agents of these devices, or check their network."
     if view.unable:
-        return f"Repair the device, which takes no orders: {view.unable}"
+        return f"Let the device take orders again: {view.unable}"
     if view.unmet is not None:
         return "Loosen the limit, or end the study: no measured setting keeps it."
     if view.capped:

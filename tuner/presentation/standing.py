@@ -46,7 +46,7 @@ def device_status(view: DeviceView) -> str:
     if not view.online:
         return "offline"
     if view.unable:
-        return "blocked"
+        return "released" if view.released else "blocked"
     return str(view.applied.level) if view.applied else "–"
 
 
@@ -121,3 +121,21 @@ def stopped(stop: StopView) -> str:
         f"ALL DEVICES ARE STOPPED{since} by {stop.who}{why}; nothing is tried or held; "
         "lift it with `jouletune stop-all --lift`"
     )
+
+
+def confirmed(stop: StopView) -> str:
+    """Return the number of stopped devices that confirm their original setting."""
+    back = sum(device.state == "original" for device in stop.devices)
+    return f"{back} of {len(stop.devices)} confirmed"
+
+
+def released(device: str, study: StudyView | None) -> str:
+    """Return the effect of a device's release on its study, and the way to end it."""
+    lift = f"until `jouletune device release {device} --lift`"
+    if study is None:
+        return f"no study tries or holds a setting on it {lift}"
+    others = ", ".join(name for name in study.devices if name != device)
+    if study.phase in SEARCHING:
+        return f"study {study.id} starts no trial{f' on {others} either' if others else ''} {lift}"
+    beside = f" (it continues on {others})" if others else ""
+    return f"study {study.id} stays {study.phase}{beside}, but holds nothing here {lift}"

@@ -205,6 +205,21 @@ def line(trial: TrialView, view: StudyView) -> str:
     return ", ".join(parts)
 
 
+def why_not(answer: ExplanationView) -> Iterator[str]:
+    """Yield why a setting was not chosen, then its figures and those of the best setting."""
+    if answer.asked is None:
+        return
+    yield f"{render_setting(answer.asked.setting)}: {answer.why_not}"
+    if (point := answer.explanation.asked) is not None and not answer.asked.metrics:
+        each = (f"{m} {n}" for m, n in zip(answer.metrics, _numbers(point, answer), strict=True))
+        yield f"predicted: {', '.join(each)}, chance to keep every limit {percent(point.chance)}"
+    for name, view in (("measured", answer.asked), ("best", answer.held)):
+        if view is not None and view.metrics:
+            figures = [f"{m} {shown(m, view.metrics, answer.quantities)}" for m in answer.metrics]
+            of = "" if view is answer.asked else f"{render_setting(view.setting)}: "
+            yield f"{name}: {of}{', '.join(figures)} ({how_many(view.windows, 'window')})"
+
+
 def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
     """Yield the predictions along each knob, then those of settings that look better but are not tried."""
     through = answer.explanation.through
@@ -219,12 +234,15 @@ def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:
     """Return a row with the predictions for one setting."""
-    has, quantities = point.predicted, answer.quantities
     remark = point.refused or ("measured" if point.measured else "")
-    numbers = (
-        figure(m, has[m].mean, has[m].sd, quantities) if m in has else "–" for m in answer.metrics
-    )
-    return (name, *numbers, percent(point.chance), remark)
+    return (name, *_numbers(point, answer), percent(point.chance), remark)
+
+
+def _numbers(point: BelievedSetting, answer: ExplanationView) -> Iterator[str]:
+    """Yield the prediction of each metric of an answer."""
+    has, quantities = point.predicted, answer.quantities
+    for m in answer.metrics:
+        yield figure(m, has[m].mean, has[m].sd, quantities) if m in has else "–"
 
 
 def billed(bill: Bill, view: StudyView) -> str:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tuner import guard
 from tuner.core import (
+    BelievedSetting,
     Estimate,
     Explains,
     Explanation,
+    InvalidInput,
     Past,
+    Phase,
+    Setting,
     SettingKey,
     Study,
     Trial,
+    Verdict,
     ranked,
     setting_key,
     trials_spent,
 )
+from tuner.service.views import chosen, setting_view
 from tuner.study.loop import Loop
 from tuner.wire import ExplanationView
 
@@ -28,17 +36,26 @@ MOST_SETTINGS = 150
 """The most settings for a model's fit, whose time grows with their cube, to minutes. Our choice."""
 
 
-def explained(loop: Loop, name: str) -> ExplanationView:
-    """Return the explanation of a study by its policy, computed from its trials again. Raises NotFound.
+def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
+    """Return the explanation of a study by its policy, computed from its trials again.
 
-    Of more than `MOST_SETTINGS` settings only some are used; the text gives both numbers.
+    With `setting`, as `knob=value knob=value`, also why this setting is not held; knobs that it leaves out
+    are as in the best setting. Of more than `MOST_SETTINGS` settings only some are used; the text gives
+    both numbers.
+
+    Raises:
+        NotFound: there is no such study.
+        InvalidInput, UnknownKnob, OutOfRange: the setting cannot be read, or is not in the space.
     """
     study = loop.store.studies.get(name)
     trials = tuple(loop.store.trials.list(name))
     past = Past(study=study, trials=trials)
     policy = loop.policies(study.policy)
+    best = chosen(study, past.evidence)
+    held = study.baseline if best is None else best.setting
+    asked = {**held, **_spelled(study, setting)} if setting else None
     if isinstance(policy, Explains):
-        explanation = policy.explain(bounded(past))
+        explanation = policy.explain(bounded(past), *([] if asked is None else [asked]))
         count = len({setting_key(trial.setting) for trial in past.trials})
         if count > MOST_SETTINGS:
             part = f"{MOST_SETTINGS} of {count} settings: the best and the latest"
@@ -46,6 +63,12 @@ def explained(loop: Loop, name: str) -> ExplanationView:
             explanation = replace(explanation, text=text)
     else:
         explanation = Explanation(text=f"the policy {study.policy} has no model to explain")
+    if not study.searching:
+        reasons = {
+            r.study.phase: r.study.reason or r.why for r in loop.store.studies.revisions(name)
+        }
+        why = reasons.get(Phase.CONFIRMING, reasons[study.phase])
+        explanation = replace(explanation, text=f"{explanation.text}: {why}")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
         study=name,
@@ -56,7 +79,39 @@ def explained(loop: Loop, name: str) -> ExplanationView:
         limits=past.evidence.limits or (),
         correlations=correlations(study, trials),
         explanation=explanation,
+        held=setting_view(past.evidence, held),
+        asked=None if asked is None else setting_view(past.evidence, asked),
+        why_not="" if asked is None else _why_not(past, held, asked, explanation.asked),
     )
+
+
+def _spelled(study: Study, text: str) -> Setting:
+    """Return the values that a text names. Raises InvalidInput, UnknownKnob, OutOfRange."""
+    try:
+        pairs = [word.partition("=") for word in shlex.split(text)]
+    except ValueError:  # an open quote
+        pairs = [("", "", "")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise InvalidInput(f"cannot read the setting {text!r}", hint="write KNOB=VALUE KNOB=VALUE")
+    return {name: study.space.knob(name).spelled(value) for name, _, value in pairs}
+
+
+def _why_not(past: Past, held: Setting, asked: Setting, believed: BelievedSetting | None) -> str:
+    """Return why a setting was not chosen: its windows, the guard, the model, or the search's end."""
+    if setting_key(asked) == setting_key(held):
+        return "it is the best setting that was measured"
+    if why := guard.objection(past.study, past.evidence, past.trials, asked):
+        return why
+    measured = past.evidence.of(asked)
+    if measured is not None and measured.verdict is not Verdict.FEASIBLE:
+        return "its windows do not prove that it keeps every limit"
+    if measured is not None:
+        return "it keeps every limit, but its objective is not proven better"
+    if believed is not None and believed.refused:
+        return f"not tried: {believed.refused}"
+    if past.study.searching:
+        return "not tried yet"
+    return "not tried: its predicted gain was too small" if believed else "not tried before the end"
 
 
 def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:

@@ -39,6 +39,7 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
                 last_seen=loop.presence.last_seen(device),
                 online=loop.presence.online(device, owner if isinstance(owner, Study) else None),
                 unable=loop.presence.refusal(device.id),
+                released=loop.presence.released(device.id) is not None,
                 context=dict(context),
                 context_at=context_at,
             )

@@ -293,9 +293,12 @@ class Operations(BudgetOperations):
         view = self._with_held_violations(stored, trials)
         return look(self.loop, stored, trials, view, self.price.series, since)
 
-    def explain(self, study: str) -> ExplanationView:
-        """Return the explanation of a study by its policy, from its trials. Raises NotFound."""
-        return explained(self.loop, self.full_id(study))
+    def explain(self, study: str, setting: str | None = None) -> ExplanationView:
+        """Return a study's explanation by its policy; why `setting` (`knob=value …`) was not chosen.
+
+        Raises NotFound; InvalidInput, UnknownKnob, OutOfRange: the setting is not one of the study.
+        """
+        return explained(self.loop, self.full_id(study), setting or "")
 
     def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
         """Return the changes that a fleet file would make, and change nothing.
@@ -341,19 +344,19 @@ class Operations(BudgetOperations):
         """
         inventory.forget(self.loop, device, change)
 
-    def stop_all(self, change: Change) -> StopView:
-        """Return every device to its original setting until `lift`; no study changes."""
-        stops.stop_all(self.loop, change)
-        return self.stop_state()
+    def stop_all(self, change: Change, device: str | None = None) -> StopView:
+        """Return every device, or one, to its original setting until `lift`. Raises NotFound."""
+        stops.stop_all(self.loop, change, device or "")
+        return self.stop_state(device)
 
-    def lift(self, change: Change) -> StopView:
-        """End the stop of all devices; the studies continue as before."""
-        stops.lift(self.loop, change)
-        return self.stop_state()
+    def lift(self, change: Change, device: str | None = None) -> StopView:
+        """End the stop of all devices, or of one; the studies continue as before."""
+        stops.lift(self.loop, change, device or "")
+        return self.stop_state(device)
 
-    def stop_state(self) -> StopView:
-        """Return whether all devices are stopped, and which are back at their original settings."""
-        return stops.stop_view(self.loop)
+    def stop_state(self, device: str | None = None) -> StopView:
+        """Return whether all devices, or one, are stopped, and which are back at their settings."""
+        return stops.stop_view(self.loop, device or "")
 
     def events(
         self,

@@ -1,41 +1,64 @@
-"""The order to stop the whole fleet: given, shown and lifted. The loop enforces it at every poll."""
+"""The orders to stop all devices or one: given, shown and lifted. The loop enforces them at every poll."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
-from tuner.core import HELD, Conflict, Device, FleetStop, Notice, Topic
+from tuner.core import HELD, Conflict, Device, FleetStop, Notice, Study, Topic
+from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.wire import Change, StoppedDevice, StopView
 
 
-def stop_all(loop: Loop, change: Change) -> None:
-    """Put the order in force and end all running trials; no study changes."""
-    requested = FleetStop(at=loop.now(), who=change.who, why=change.why)
-    stop = loop.store.stops.order(requested)
-    if stop == requested:
-        loop.changes.note("stop-all", f"every device reverts to its original setting: {stop}")
-    for study in loop.store.studies.list():
+def stop_all(loop: Loop, change: Change, device: str = "") -> None:
+    """Put the order for all devices, or for one, in force and end the running trials; no study changes.
+
+    Raises NotFound: the device is not registered.
+    """
+    requested = FleetStop(at=loop.now(), who=change.who, why=change.why, device=device)
+    if device:
+        device_of(loop, device)
+    order = loop.store.stops.order(requested)
+    if order == requested:
+        text = f"reverts to its original setting: {order}"
+        kind, subject = ("release", "it") if device else ("stop-all", "every device")
+        loop.changes.note(kind, f"{subject} {text}", device=device)
+    for study in _affected(loop, device):
         # Another process may end a trial at the same time; the other trials must still be ended.
         with loop.changes.lock(study.id), suppress(Conflict):
-            loop.changes.abort(study, str(stop))
-    loop.store.bus.publish(Notice(Topic.ORDERS))
+            loop.changes.abort(study, str(order))
+    _announce(loop, device)
 
 
-def lift(loop: Loop, change: Change) -> None:
-    """End the order: every study continues, and each held setting is sent again.
+def lift(loop: Loop, change: Change, device: str = "") -> None:
+    """End an order: every study continues, and each held setting is sent again.
 
     An agent does not resume a hold that it has ended, so the hold gets a new revision.
     """
-    if loop.store.stops.current() is None:
+    stops = loop.store.stops
+    if (stops.released().get(device) if device else stops.current()) is None:
         return
-    why = f"stop-all lifted by {change.who}{f': {change.why}' if change.why else ''}"
-    for study in loop.store.studies.list():
+    kind = f"{'release' if device else 'stop-all'} lifted"
+    why = f"{kind} by {change.who}{f': {change.why}' if change.why else ''}"
+    for study in _affected(loop, device):
         _order_again(loop, study.id, change.who, why)
-    if loop.store.stops.lift():
-        loop.changes.note("stop-all lifted", why)
-    loop.store.bus.publish(Notice(Topic.ORDERS))
+    if stops.lift(device):
+        loop.changes.note(kind, why, device=device)
+    _announce(loop, device)
+
+
+def _affected(loop: Loop, device: str) -> Sequence[Study]:
+    """Return the studies that an order concerns: all, or those of its device."""
+    return [s for s in loop.store.studies.list() if not device or device in s.devices]
+
+
+def _announce(loop: Loop, device: str) -> None:
+    """Wake the devices that an order concerns, in every process."""
+    devices = (device,) if device else ()
+    for topic in (Topic.DEVICES, Topic.ORDERS) if device else (Topic.ORDERS,):
+        loop.store.bus.publish(Notice(topic, devices=devices))
 
 
 @looking_again
@@ -47,9 +70,9 @@ def _order_again(loop: Loop, study: str, who: str, why: str) -> None:
             loop.changes.revise(loop.changes.with_reason(current), who, why)
 
 
-def stop_view(loop: Loop) -> StopView:
-    """Return whether all devices are stopped, and the state of each."""
-    stop = loop.store.stops.current()
+def stop_view(loop: Loop, device: str = "") -> StopView:
+    """Return whether all devices, or this one, are stopped, and the state of each such device."""
+    stop = loop.store.stops.current(device)
     if stop is None:
         return StopView(in_force=False)
     devices, heard = loop.store.devices.list(), loop.store.devices.heard_at()
@@ -62,7 +85,15 @@ def stop_view(loop: Loop) -> StopView:
             last_seen=heard.get(name, stop.at),
         ),
     )
-    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=tuple(states))
+    states = [state for state in states if device in ("", state.device)]
+    return StopView(
+        in_force=True,
+        everywhere=not stop.device,
+        at=stop.at,
+        who=stop.who,
+        why=stop.why,
+        devices=tuple(states),
+    )
 
 
 def _stopped(loop: Loop, stop: FleetStop, device: Device) -> StoppedDevice:

@@ -136,11 +136,11 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
 
 
 def stopped(stops: db.Stops, device: str, poll: Poll) -> Release | None:
-    """Return the release that a stop of the whole fleet requires, None without a stop.
+    """Return the release that a stop of all devices or of this one requires; None without a stop.
 
     Notes whether the device is at its original setting: a poll comes between trials.
     """
-    stop = stops.current()
+    stop = stops.current(device)
     if stop is None:
         return None
     back = poll.applied.level in (Level.ORIGINAL, Level.FAILSAFE)

@@ -127,7 +127,9 @@ class Loop:
         store, now, telemetry = self.store, self.now, self.telemetry
         self.steady = SteadyClock(now, self.monotonic)
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
-        self.presence = Presence(store.devices, now, self.monotonic, self.lease_s)
+        self.presence = Presence(
+            store.devices, now, self.monotonic, self.lease_s, store.stops.released
+        )
         self.changes = Changes(store, now, telemetry)
         self.trial_reports = TrialReports(
             store, now, self.changes, telemetry, self._silence, self.abandon_s
@@ -248,9 +250,9 @@ class Loop:
 
     def renew(self, renewal: Renewal) -> Registered:
         """Extend a lease. Raises NotFound or Conflict: the agent must stop."""
-        stop = self.store.stops.current()
+        stop = self.store.stops.current(renewal.device)
         if stop is not None:
-            raise Conflict(f"every device is stopped ({stop})", hint="restore the device")
+            raise Conflict(f"device {renewal.device} is stopped ({stop})", hint="restore it")
         lease = self.store.leases.renew(
             renewal.device, renewal.token, renewal.nonce, self._lease_end()
         )
@@ -340,9 +342,7 @@ class Loop:
             return Release(why="the held setting breaks a limit now, and the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
-        if why := waits_to_explore(study.exploration, self.now()) or self.presence.unable(
-            study.devices
-        ):
+        if why := self._waits(study):
             return Idle(why=why)
         trials = self.changes.trials(study.id)
         if why := over_budget(study, trials, self.now()):
@@ -358,6 +358,12 @@ class Loop:
                 return Idle(why=_waits_for(running))
             return self._move(study, step, trials)
         return self._begun(study, situation.trials, step, device, poll, trials, alone)
+
+    def _waits(self, study: Study) -> str:
+        """Return why a study starts no trial now; empty if it may."""
+        return waits_to_explore(study.exploration, self.now()) or self.presence.unable(
+            study.devices
+        )
 
     def _move(self, study: Study, step: moves.Move, trials: Sequence[Trial]) -> Idle | None:
         """Move a study to another phase; as it begins to tune it chooses its first candidate."""
@@ -413,7 +419,7 @@ class Loop:
             situation.trials,
             lambda: LastControl(terms, control.last_control(study, trials(), since)),
         )
-        return last.is_due(now) and self.hours(now) and not waits_to_explore(study.exploration, now)
+        return last.is_due(now) and self.hours(now) and not self._waits(study)
 
     def _grows(self, study: Study, situation: Situation, poll: Poll) -> str:
         """Return why a plan by the load should grow at the present load; empty if it should not."""
@@ -421,7 +427,7 @@ class Loop:
         now = self.now()
         if not study.terms.plan_by or not in_force or not self.hours(now):
             return ""
-        if waits_to_explore(study.exploration, now):  # a study that waits in TUNING loses its hold
+        if self._waits(study):  # a study that waits in TUNING loses its hold
             return ""
         load = self._load(study, poll)
         why = self._growth.why(study, situation.trials, load, self.changes.trials)

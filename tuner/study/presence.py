@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import db
-from tuner.core import Conflict, Context, Device, Now, Study
+from tuner.core import Conflict, Context, Device, FleetStop, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
@@ -29,9 +29,14 @@ class Presence:
     """
 
     def __init__(
-        self, devices: db.Devices, now: Now, monotonic: Callable[[], float], lease_s: float
+        self,
+        devices: db.Devices,
+        now: Now,
+        monotonic: Callable[[], float],
+        lease_s: float,
+        releases: Callable[[], Mapping[str, FleetStop]],
     ) -> None:
-        self._devices = devices
+        self._devices, self._releases = devices, releases
         self._lease_s = lease_s
         self._now = now
         self._monotonic = monotonic
@@ -45,6 +50,7 @@ class Presence:
         self._away: set[str] = set()
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
+        self._released: Mapping[str, FleetStop] = {}
         self._outdated: set[str] | None = None
         """Whose refusals were stored by another process since they were read; None: anybody's."""
         self._loads: dict[str, tuple[Context, datetime]] = {}
@@ -71,7 +77,8 @@ class Presence:
             met.append(agent)
             del met[:-MOST_MET]
         self.note_contact(device)
-        before = self.refusal(device)
+        self._read_again()
+        before = self._unable.get(device, "")
         if poll.unable != before:
             self._devices.refuse(device, poll.unable)
             self._unable[device] = poll.unable
@@ -85,8 +92,19 @@ class Presence:
         """Return the load that a device's agent last reported, and the time; None if it reported none."""
         return self._loads.get(device)
 
+    def released(self, device: str) -> FleetStop | None:
+        """Return the order to release a device; None if there is none."""
+        self._read_again()
+        return self._released.get(device)
+
     def refusal(self, device: str) -> str:
-        """Return why a device takes no order; empty if it does."""
+        """Return why a device takes no order, by an operator or its agent; empty if it does."""
+        if (order := self.released(device)) is not None:
+            return str(order)
+        return self._unable.get(device, "")
+
+    def _read_again(self) -> None:
+        """Read what other processes have stored about devices since the last call."""
         with self._lock:
             outdated, self._outdated = self._outdated, set()
         if outdated is None:
@@ -94,7 +112,8 @@ class Presence:
         elif outdated:
             stored = self._devices.refusals(outdated)
             self._unable.update({name: stored.get(name, "") for name in outdated})
-        return self._unable.get(device, "")
+        if outdated is None or outdated:
+            self._released = self._releases()
 
     def stored_elsewhere(self, devices: Collection[str]) -> None:
         """Mark stored data of devices as outdated by other processes; of all if none is named."""

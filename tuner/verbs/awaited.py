@@ -132,8 +132,8 @@ class AsyncVerbs(Asking[Seen]):
         """List the Pareto front of objective and constraints."""
 
     @verb("GET", "/v1/studies/{study}/explain", VIEWER)
-    async def explain(self, study: str) -> ExplanationView:
-        """Show the predicted effect of each knob, and promising settings that are refused."""
+    async def explain(self, study: str, setting: str | None = None) -> ExplanationView:
+        """Show the predicted effect of each knob; why `setting`, like `knob=value`, is not chosen."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
     async def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
@@ -196,16 +196,16 @@ class AsyncVerbs(Asking[Seen]):
         """List the tuners of this database."""
 
     @verb("GET", "/v1/stop", VIEWER)
-    async def stop_state(self) -> StopView:
-        """Show the emergency stop, and the devices that have confirmed it."""
+    async def stop_state(self, device: str | None = None) -> StopView:
+        """Show the stop of all devices, or of one, and the devices that have confirmed it."""
 
     @verb("POST", "/v1/stop", OPERATOR)
-    async def stop_all(self, change: Change) -> StopView:
-        """Stop everything: restore every device until the stop is lifted."""
+    async def stop_all(self, change: Change, device: str | None = None) -> StopView:
+        """Restore every device, or one, to its original setting until the stop is lifted."""
 
     @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
-    async def lift(self, change: Change) -> StopView:
-        """Lift the emergency stop; studies continue."""
+    async def lift(self, change: Change, device: str | None = None) -> StopView:
+        """Lift the stop of all devices, or of one; studies continue."""
 
     @verb("GET", "/v1/history", VIEWER)
     async def history(

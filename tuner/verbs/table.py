@@ -138,8 +138,8 @@ class Verbs(Asking[Seen]):
         """List the Pareto front of objective and constraints."""
 
     @verb("GET", "/v1/studies/{study}/explain", VIEWER)
-    def explain(self, study: str) -> ExplanationView:
-        """Show the predicted effect of each knob, and promising settings that are refused."""
+    def explain(self, study: str, setting: str | None = None) -> ExplanationView:
+        """Show the predicted effect of each knob; why `setting`, like `knob=value`, is not chosen."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
     def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
@@ -202,16 +202,16 @@ class Verbs(Asking[Seen]):
         """List the tuners of this database."""
 
     @verb("GET", "/v1/stop", VIEWER)
-    def stop_state(self) -> StopView:
-        """Show the emergency stop, and the devices that have confirmed it."""
+    def stop_state(self, device: str | None = None) -> StopView:
+        """Show the stop of all devices, or of one, and the devices that have confirmed it."""
 
     @verb("POST", "/v1/stop", OPERATOR)
-    def stop_all(self, change: Change) -> StopView:
-        """Stop everything: restore every device until the stop is lifted."""
+    def stop_all(self, change: Change, device: str | None = None) -> StopView:
+        """Restore every device, or one, to its original setting until the stop is lifted."""
 
     @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
-    def lift(self, change: Change) -> StopView:
-        """Lift the emergency stop; studies continue."""
+    def lift(self, change: Change, device: str | None = None) -> StopView:
+        """Lift the stop of all devices, or of one; studies continue."""
 
     @verb("GET", "/v1/history", VIEWER)
     def history(

@@ -44,6 +44,7 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
         drawn = curves or course.applied or course.events
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
+            stop=operations.stop_state(device),
             saved=saved_by_period(looks.at(row.study).report) if row.study else [],
             spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
             chart_data=device_timeline(
@@ -58,7 +59,7 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
 
 def applied_spans(course: DeviceCourse) -> list[AppliedSpan]:
     """Return the applied settings, each with its end and the source of its order; oldest first."""
-    ends = [entry.at for entry in course.applied[1:]] + [course.until]
+    ends = [*(entry.at for entry in course.applied[1:]), course.until][: len(course.applied)]
     spans = []
     for entry, end in zip(course.applied, ends, strict=True):
         revision = course.revisions.get((entry.study, entry.revision))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -92,24 +93,31 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:
-        """Stop all devices. Raises InvalidInput: the word `CONFIRMED` was not typed."""
+        """Stop all devices, or one. Raises InvalidInput: `CONFIRMED` was not typed for all."""
         form = read_form(request, fields, sessions)
-        if form.text("confirm").lower() != CONFIRMED:
+        device = form.text("device")
+        if not device and form.text("confirm").lower() != CONFIRMED:
             raise InvalidInput(
                 "nothing was stopped: the confirmation is missing",
                 hint=f"go back and type the word {CONFIRMED}",
             )
-        operations.stop_all(Change(who=form.caller.name, why=form.text("why")))
-        return RedirectResponse("/", status_code=303)
+        operations.stop_all(Change(who=form.caller.name, why=form.text("why")), device)
+        return _page_of(device)
 
     @router.post("/lift")
     def lift(request: Request, fields: Posted) -> Response:
-        """Lift the stop of all devices, after which the studies continue."""
+        """Lift the stop of all devices, or of one, after which the studies continue."""
         form = read_form(request, fields, sessions)
-        operations.lift(Change(who=form.caller.name, why=form.text("why")))
-        return RedirectResponse("/", status_code=303)
+        device = form.text("device")
+        operations.lift(Change(who=form.caller.name, why=form.text("why")), device)
+        return _page_of(device)
 
     return router
+
+
+def _page_of(device: str) -> Response:
+    """Return the redirect to a device's page, without a device to the fleet's."""
+    return RedirectResponse(f"/devices/{quote(device)}" if device else "/", status_code=303)
 
 
 def in_order(

@@ -64,17 +64,23 @@ class Explanations:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._kept: OrderedDict[str, tuple[tuple[int, int], ExplanationView]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[tuple[int, int], ExplanationView]] = (
+            OrderedDict()
+        )
         self._lock = threading.Lock()
 
-    def of(self, study: str) -> ExplanationView:
-        """Return the predictions of a study's policy; callers wait for one computation. Raises NotFound."""
+    def of(self, study: str, setting: str = "") -> ExplanationView:
+        """Return the predictions of a study's policy, as `Operations.explain` does.
+
+        Callers wait for one computation.
+        """
         store, study = self._operations.loop.store, self._operations.full_id(study)
         with self._lock:
             stamp = store.studies.get(study).revision, store.trials.count(study)
-            cached = self._kept.get(study)
+            cached = self._kept.get((study, setting))
             if cached is None or cached[0] != stamp:
-                cached = self._kept[study] = stamp, self._operations.explain(study)
+                cached = stamp, self._operations.explain(study, setting)
+                self._kept[study, setting] = cached
                 if len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
             return cached[1]

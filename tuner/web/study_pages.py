@@ -117,12 +117,14 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         )
 
     @router.get("/{study}/explain")
-    def explain(request: Request, study: str) -> Response:
-        """Show the predictions of the model of a study's policy."""
-        view, model = operations.study(study), explanations.of(study)
+    def explain(request: Request, study: str, setting: str = "") -> Response:
+        """Show the predictions of the model of a study's policy, and why `setting` is not chosen."""
+        view, model = operations.study(study), explanations.of(study, setting)
         held = view.best.setting if view.best else None
         charts = knob_slices(model, held)
-        return pages.page(request, "explain", view=view, model=model, charts=charts)
+        return pages.page(
+            request, "explain", view=view, model=model, charts=charts, setting=setting
+        )
 
     @router.get("/{study}/trials/{number}")
     def trial(request: Request, study: str, number: int) -> Response:

@@ -59,7 +59,8 @@ class DeviceView(OperatorView):
 
     `online` is false once its agent has reported nothing for longer than a lease; `applied` is then the
     last reported setting. `unable` is the reason why the device accepts no orders; empty if it accepts
-    them. `context` is the load that its agent reported at `context_at`, since this tuner started.
+    them. `released`: an operator has released it. `context` is the load that its agent reported at
+    `context_at`, since this tuner started.
     """
 
     device: Device
@@ -68,6 +69,7 @@ class DeviceView(OperatorView):
     last_seen: datetime
     online: bool
     unable: str = ""
+    released: bool = False
     context: dict[str, float] = Field(default={})
     context_at: datetime | None = None
 
@@ -83,7 +85,7 @@ class Health(StrEnum):
     """A proposed setting waits for an operator's approval."""
     PAUSED = "paused"
     STOPPED = "stopped"
-    """The emergency stop of all devices is in force."""
+    """The stop of all devices, or of this one, is in force."""
     LIMIT_NOT_MET = "limit not met"
     OFFLINE = "offline"
 
@@ -191,7 +193,7 @@ class FleetText(OperatorView):
 
 
 class StoppedDevice(OperatorView):
-    """A device under the emergency stop: `original` (it is back), `not yet`, or `offline`."""
+    """A stopped device: `original` (it is back), `not yet`, or `offline`."""
 
     device: str
     state: Literal["original", "not yet", "offline"]
@@ -206,9 +208,13 @@ class ReplicaView(OperatorView):
 
 
 class StopView(OperatorView):
-    """Whether the emergency stop is in force: since when, by whom, why, and the progress of each device."""
+    """Whether a stop of all devices, or of one, is in force: since when, by whom, why; each device.
+
+    `everywhere` is whether it concerns all devices.
+    """
 
     in_force: bool
+    everywhere: bool = False
     at: datetime | None = None
     who: str = ""
     why: str = ""

@@ -141,7 +141,8 @@ class TrialView(OperatorView):
 class ExplanationView(OperatorView):
     """A policy's model of a study, from its trials; `explained` is false if the policy has no such model.
 
-    `correlations` are each measured metric's rank correlation with the objective over the trials.
+    `asked` is the setting of the question with its measurements, `why_not` why it is not `held`, the best
+    setting. `correlations` are each measured metric's rank correlation with the objective over the trials.
     """
 
     study: str
@@ -151,6 +152,9 @@ class ExplanationView(OperatorView):
     metrics: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     explanation: Explanation
+    held: SettingView | None = None
+    asked: SettingView | None = None
+    why_not: str = ""
     correlations: dict[str, float] = Field(default_factory=dict)
 
 

@@ -25,9 +25,8 @@ FORMER = f"{int(SCHEMA) - 1:04}"
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path: Path) -> Path:
     """A filled database with the second newest schema."""
-    monkeypatch.setattr(upgrade, "OLDEST", FORMER)
     made = tmp_path / "tuner.sqlite"
     with closing(sqlite3.connect(made)) as file:
         file.executescript(RELEASES[-1].sqlite.read_text())

@@ -70,7 +70,7 @@ def test_the_guard_objects_to_what_is_outside_broken_or_failing() -> None:
         return guard.objection(study(), evidence, trials, at)
 
     assert say({"gpu.clock_mhz": 700, "batch_size": 1}) is not None
-    assert "breaks a limit" in str(say({"gpu.clock_mhz": 400, "batch_size": 1}))
+    assert "breaks latency_p99_ms <= 120" in str(say({"gpu.clock_mhz": 400, "batch_size": 1}))
     assert "failed 2 times; last reason: clock refused" in str(
         say({"gpu.clock_mhz": 600, "batch_size": 1})
     )

@@ -10,6 +10,7 @@ from tuner.cli.asking import Api, with_api
 from tuner.core import Phase
 from tuner.moments import ago
 from tuner.presentation.figures import how_many
+from tuner.presentation.standing import device_status
 from tuner.presentation.standing import status as status_of
 from tuner.wire import DeviceView, StudyView
 
@@ -59,4 +60,5 @@ def _device(view: DeviceView, now: datetime) -> Iterator[Row]:
         reason = f"last report {ago(view.last_seen, now)}"
         yield name, "offline", f"`jouletune device show {name}`", reason
     elif view.unable:
-        yield name, "blocked", f"`jouletune device show {name}`", view.unable
+        step = f"release {name} --lift" if view.released else f"show {name}"
+        yield name, device_status(view), f"`jouletune device {step}`", view.unable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +17,7 @@ from tuner.cli.options import (
     user_name,
     wished,
 )
-from tuner.core import CAPACITY, InvalidInput, Knob, Value, called, requested
+from tuner.core import CAPACITY, InvalidInput, Value, called, requested
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import requested_metrics
@@ -91,11 +91,5 @@ def _choices(
         if not equals or not values:
             raise InvalidInput(f"cannot read the values {text!r}", hint="write KNOB=VALUE,VALUE")
         knob = space.knob(name)
-        chosen[name] = tuple(_value(knob, value) for value in values.split(","))
+        chosen[name] = tuple(knob.spelled(value) for value in values.split(","))
     return chosen
-
-
-def _value(knob: Knob, text: str) -> Value:
-    """Return the knob's value with this text."""
-    spelled: Mapping[str, Value] = {str(value): value for value in knob.values}
-    return spelled[text] if text in spelled else knob.values[knob.index(text)]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Annotated
+
+import typer
+
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, StudyId
@@ -10,13 +15,19 @@ from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
 from tuner.presentation.standing import status, waiting
-from tuner.presentation.texts import believed_rows, requested_metrics
+from tuner.presentation.texts import believed_rows, requested_metrics, why_not
 from tuner.wire import StudyView
 
 COLUMNS = (
     "study", "status", "=device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
     "+group", "+reason",
 )  # fmt: skip
+
+
+WhyNot = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KNOB=VALUE", help="A setting that was not chosen."),
+]
 
 
 @with_api(watch=True, lists=True)
@@ -57,16 +68,19 @@ def show(api: Api, study: StudyId) -> Answer:
 
 
 @with_api()
-def explain(api: Api, study: StudyId) -> Answer:
-    """Show the predicted effect of each knob, settings that are not tried, and related metrics."""
-    beliefs = api.explain(study)
-    lines: list[str | Rows] = [f"{beliefs.policy}: {beliefs.explanation.text}"]
-    if beliefs.explained:
+def explain(api: Api, study: StudyId, setting: WhyNot = None) -> Answer:
+    """Show the predicted effect of each knob, settings that are not tried, and related metrics.
+
+    With KNOB=VALUE: why that setting was not chosen; other knobs are as in the best one.
+    """
+    beliefs = api.explain(study, shlex.join(setting or []) or None)
+    lines: list[str | Rows] = [*why_not(beliefs), f"{beliefs.policy}: {beliefs.explanation.text}"]
+    if beliefs.explained and not setting:
         first, *others = (f">{metric}" for metric in beliefs.metrics)
         columns = ("setting", first, ">keeps every limit", "!remark", *others)
         rows = ((row[0], row[1], *row[-2:], *row[2:-2]) for row in believed_rows(beliefs))
         lines.append(Rows(columns, rows, "no predictions before the baseline is measured"))
-    if beliefs.correlations:
+    if beliefs.correlations and not setting:
         each = ", ".join(f"{name} {value:+.2f}" for name, value in beliefs.correlations.items())
         lines.append(f"rank correlation with {beliefs.metrics[0]} over the trials: {each}")
     return Answer(beliefs, lines)

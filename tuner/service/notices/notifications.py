@@ -37,6 +37,8 @@ BY_KIND = {
     "stopped": About(Subject.FINISHED, "stopped", "info"),
     "stop-all": About(Subject.STOP, "all devices stopped", "critical"),
     "stop-all lifted": About(Subject.STOP, "recovered: stop lifted", "info"),
+    "release": About(Subject.STOP, "device released", "warning"),
+    "release lifted": About(Subject.STOP, "recovered: release lifted", "info"),
     "test": About(Subject.FINISHED, "test", "info"),
 }
 """By the event's kind. A device that an order releases has no row: the order's own event is sent."""

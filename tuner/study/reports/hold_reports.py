@@ -156,7 +156,9 @@ class HoldReports:
                 if not old and study.phase is Phase.CANARY:
                     self._judge_canary(study)
                 return Receipt(result="kept")
-            ordered = old or self.store.stops.current() is not None  # a stop of all ends no study
+            ordered = (
+                old or self.store.stops.current(message.device) is not None
+            )  # a stop ends no study
             # An end by an order already has that order's event: report it only once.
             kind = "released" if ordered and not message.ended.endswith(BROKEN) else "hold ended"
             self.changes.note(kind, message.ended, study.id, message.device)

@@ -36,7 +36,7 @@ def test_the_problem_is_the_status_and_its_remedy_the_next_step() -> None:
     assert "the limit is <= 90.00 ms" in status_reason(unmet)
     assert "Loosen the limit" in next_step(unmet)
     unable = view.model_copy(update={"unable": "the driver hangs"})
-    assert next_step(unable) == "Repair the device, which takes no orders: the driver hangs"
+    assert next_step(unable) == "Let the device take orders again: the driver hangs"
     faulty = view.model_copy(update={"error": "no plan"})
     assert (status_word(faulty), status_reason(faulty)) == ("error", "No plan.")
 

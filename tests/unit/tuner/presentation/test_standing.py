@@ -169,8 +169,22 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
     seen_now(store, 3600.0)
     monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
     code, out, err = ask("stop-all", "--yes")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "stop stored; 0 of 1 confirmed\n")
     golden("stop-all", "every device is back", steady(out))
+
+
+def test_a_device_is_released_until_it_is_lifted(
+    store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+    seen_now(store, 3600.0)
+    monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
+    code, out, _ = ask("device", "release", "si", "--why", "its fan is changed")
+    assert code == 0
+    shown = out + ask("device", "list")[1] + ask("status")[1] + ask("study", "show", name)[1]
+    shown += ask("device", "release", "sim", "--lift")[1] + ask("device", "list")[1]
+    golden("device release", "a device that searches", steady(shown, STUDY=name))
 
 
 def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask) -> None:

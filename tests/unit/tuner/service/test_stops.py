@@ -7,13 +7,17 @@ import pytest
 from tests.builders import START, applied, completed, setting
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Conflict, FleetStop, Level, TrialState
+from tuner.core import Conflict, FleetStop, Level, NotFound, TrialState
+from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.wire import (
     Assignment,
     Change,
+    Health,
     HoldOrder,
     HoldReport,
+    Idle,
     Poll,
     Release,
     Renewal,
@@ -161,3 +165,42 @@ def test_a_study_says_that_it_is_stopped(world: World) -> None:
     verbs.lift(STOP)
     assert not verbs.study("s1").stopped
     assert isinstance(world.ask(), Assignment)
+
+
+def test_a_released_device_stays_released_over_restarts_and_its_study_waits(world: World) -> None:
+    world.start("sim", "b")
+    order = world.assigned()
+    Operations(world.loop).stop_all(STOP, "sim")
+    with raised(Conflict, "sim is stopped"):
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
+    world.restarted()
+    verbs = Operations(world.loop)
+    assert isinstance(world.ask("sim"), Release)
+    assert not world.store.trials.running("s1")
+    assert isinstance(world.ask("b"), Idle), "no trial starts without the released device"
+    assert states(verbs.stop_state("sim")) == {"sim": "original"}
+    assert not verbs.stop_state().in_force
+    by_name = {view.device.id: view for view in verbs.devices()}
+    assert "released by ann: smoke in rack 4" in by_name["sim"].unable
+    assert not by_name["b"].unable and "sim: released by ann" in verbs.study("s1").unable
+    health = {row.device: row.health for row in FleetOverview(verbs, Summaries(verbs)).view().rows}
+    assert health["sim"] is Health.STOPPED
+    verbs.lift(Change(who="bob"), "sim")
+    assert isinstance(world.ask("sim"), Assignment)
+    assert verbs.stop_state("sim") == StopView(in_force=False)
+
+
+def test_a_device_s_release_ends_its_hold_only_until_it_is_lifted(world: World) -> None:
+    world.start()
+    world.run(truth)
+    verbs = Operations(world.loop)
+    verbs.stop_all(STOP, "sim")
+    assert isinstance(holding(world), Release)
+    ended = HoldReport(
+        device="sim", study="s1", revision=1, setting=setting(600), ended="released by ann"
+    )
+    assert world.loop.hold_reports.observe(ended).result == "late"
+    verbs.lift(STOP, "sim")
+    assert isinstance(world.ask(), HoldOrder)
+    with raised(NotFound, "elsewhere"):
+        verbs.stop_all(STOP, "elsewhere")

@@ -138,7 +138,7 @@ def test_what_the_guard_refuses_is_not_tried() -> None:
     trials = [base(1), base(2), trial(3, setting(400), window(4.0, 200.0))]
     move = step(study(), trials, Try(setting(400), "again"))
     assert isinstance(move, Move)
-    assert "was not tried: it breaks a limit in its windows" in move.why
+    assert "was not tried: it breaks latency_p99_ms <= 120 in its windows" in move.why
 
 
 Surface = Callable[[Setting], Measurement]

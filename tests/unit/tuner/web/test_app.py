@@ -9,7 +9,7 @@ import pytest
 
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
-from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
+from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, steep, tune
 from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
 from tuner.wire import Change, Enrolment, Poll, TokenDraft
@@ -346,6 +346,11 @@ def test_everything_is_stopped_and_goes_on(site: Site) -> None:
     assert "All devices are stopped by ann: smoke" in text_of(browser.get("/"))
     send(browser, "/lift", why="aired")
     assert not site.verbs.stop_state().in_force
+    send(browser, "/stop", "/devices/sim", why="smoke", device="sim")
+    page = text_of(browser.get("/devices/sim"))
+    assert "Released by ann: smoke" in page and "0 of 1 confirmed" in page
+    send(browser, "/lift", "/devices/sim", why="aired", device="sim")
+    assert not site.verbs.stop_state("sim").in_force
 
 
 def test_an_admin_makes_a_token_that_is_shown_once_and_revokes_it(site: Site) -> None:
@@ -458,3 +463,27 @@ def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
     assert "gpu.clock_mhz and energy_j" in text_of(again.get(page))
     assert "Knob importance" in text_of(again.get(f"/studies/{study}/importance"))
     assert browser.get("/v1/studies/none/explain").status_code == 404
+    assert "the search has ended" in answer["explanation"]["text"]
+    for asked, reason in {
+        "gpu.clock_mhz=600": "it is the best setting that was measured",
+        "gpu.clock_mhz=800": "it keeps every limit, but its objective is not proven better",
+        "gpu.clock_mhz=600 batch_size=4": "not tried: ",
+        "gpu.clock_mhz=601": "601",
+        "clock=600": "there is no knob 'clock'",
+        "'": "cannot read the setting",
+    }.items():
+        assert reason in text_of(again.get(page, params={"setting": asked})), asked
+
+
+def test_each_setting_that_is_not_chosen_has_a_reason(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, steep)
+    monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
+    broke = site.verbs.explain(study, "gpu.clock_mhz=600")
+    assert "it breaks latency_p99_ms <= 120 in its windows" in broke.why_not
+    for point in site.verbs.loop.store.studies.get(study).space.grid():
+        asked = " ".join(f"{knob}={value}" for knob, value in point.items())
+        answer = site.verbs.explain(study, asked)
+        assert answer.why_not and answer.asked is not None and answer.asked.setting == point
