@@ -72,7 +72,7 @@ class FleetOverview:
         )
         owners = {device: study for study in studies for device in study.devices}
         stopped, capped = store.stops.current() is not None, self.operations.divider.capped()
-        released = store.stops.released()
+        presence = self.operations.loop.presence
         standing = {one.device: one for one in applied}
         standing |= {} if stopped else self._on_trial(owners)
         of_fleet = self.operations.loop.changes.rows("the row of the fleet")
@@ -86,7 +86,7 @@ class FleetOverview:
                     standing.get(d.id),
                     owner,
                     summaries.get(owner.id) if owner else None,
-                    stopped or d.id in released,
+                    stopped or presence.released(d.id) is not None,
                     d.id in capped,
                 ),
                 partial(_faulty, d),
