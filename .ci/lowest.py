@@ -5,10 +5,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-WEB = ("fastapi", "starlette", "uvicorn", "h11", "httpx", "httptools")
+WEB = ("fastapi", "starlette", "uvicorn", "h11", "httpx2", "httpcore2", "httptools")
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
 asked = [*project["dependencies"], *extras["tuner"], *extras["reference"]]
 floors = dict(found.groups() for text in asked if (found := re.match(r"(\w+)>=([\d.]+)", text)))
+# httpx2 names one release of its transport.
+floors["httpcore2"] = floors["httpx2"]
 sys.stdout.write(" ".join(f"{name}=={floors[name]}" for name in WEB) + "\n")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from agents.agent.loop import DeviceAgent
 from agents.agent.surroundings import Surroundings
@@ -287,13 +287,13 @@ class StubTuner:
     orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
     budgets: list[BudgetOrder] = field(default_factory=list)
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    broken: Callable[[httpx.Request], httpx.Response | None] = lambda _: None
+    broken: Callable[[httpx2.Request], httpx2.Response | None] = lambda _: None
     receipt: str = "closed"
 
-    def client(self) -> httpx.Client:
-        return httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(self.answer))
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url="http://tuner", transport=httpx2.MockTransport(self.answer))
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         wrong = self.broken(request)
         if wrong is not None:
             return wrong
@@ -313,7 +313,7 @@ class StubTuner:
         """Return the messages to the paths with this end."""
         return [message for path, message in self.heard if path.endswith(end)]
 
-    def _next(self, message: dict[str, Any]) -> httpx.Response:
+    def _next(self, message: dict[str, Any]) -> httpx2.Response:
         if not self.orders:
             self.await_orders(message["wait_s"])
         order = self.orders.pop(0) if self.orders else Idle(why="nothing to do")
@@ -324,7 +324,7 @@ class StubTuner:
         self.time.sleep(wait_s)
 
 
-def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
+def refusal(status: int, code: str, message: str = "no") -> httpx2.Response:
     """Return the tuner's refusal of a request."""
     return _json(Problem(code=code, message=message, hint="do otherwise").model_dump_json(), status)
 
@@ -343,5 +343,5 @@ def failing(number: int) -> Callable[..., Any]:
     return call
 
 
-def _json(text: str, status: int = 200) -> httpx.Response:
-    return httpx.Response(status, content=text, headers={"Content-Type": "application/json"})
+def _json(text: str, status: int = 200) -> httpx2.Response:
+    return httpx2.Response(status, content=text, headers={"Content-Type": "application/json"})

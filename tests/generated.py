@@ -1,6 +1,6 @@
 """Generate files from the table of verbs, the asyncio client and dataclasses: `python -m tests.generated`.
 
-The blocking client is the asyncio client without `await`, as in httpcore. `tuner.verbs.awaited` has the
+The blocking client is the asyncio client without `await`, as in httpcore2. `tuner.verbs.awaited` has the
 verbs of the table as coroutines. The page of the HTTP API lists the table. The JSON Schema of a fleet file
 follows its dataclasses.
 """

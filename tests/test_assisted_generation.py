@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import assisted_generation
-import httpx
+import httpx2
 import pytest
 from assisted_generation import AssistedGeneration, AssistedServer
 
@@ -155,7 +155,7 @@ def test_lengths_that_make_no_knob_are_refused(lengths: tuple[int, ...]) -> None
 def test_what_cannot_be_is_refused_and_changes_nothing(
     server: AssistedServer, method: str, path: str, content: bytes, status: int
 ) -> None:
-    answer = httpx.request(method, url(server) + path, content=content)
+    answer = httpx2.request(method, url(server) + path, content=content)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
     assert server.assisted.length == 0
@@ -166,7 +166,7 @@ def test_an_answer_that_fails_is_told_and_counted(assisted: AssistedGeneration) 
         raise RuntimeError("no room")
 
     with served(assisted, answer) as server:
-        refused = httpx.post(f"{url(server)}/infer")
+        refused = httpx2.post(f"{url(server)}/infer")
         assert (refused.status_code, server.stats()["failed"]) == (503, 1)
         assert refused.json()["error"]["message"] == "RuntimeError: no room"
 

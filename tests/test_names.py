@@ -118,7 +118,7 @@ def test_words_of_the_dialect_in_a_name(name: str, words: set[str]) -> None:
     [
         ("tuner", {"pydantic", "torch"}),
         ("tuner.core", {"pydantic", "torch", "numpy"}),
-        ("tuner.cli.app", {"torch", "numpy", "sqlalchemy", "fastapi", "pydantic", "httpx"}),
+        ("tuner.cli.app", {"torch", "numpy", "sqlalchemy", "fastapi", "pydantic", "httpx2"}),
         ("agents.main", {"torch", "numpy", "sqlalchemy", "fastapi"}),
         ("db", {"sqlalchemy", "alembic"}),
         ("policies", {"torch", "numpy"}),

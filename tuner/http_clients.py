@@ -1,6 +1,6 @@
-"""HTTP clients that read answers within limits: `tuner.foreign_bodies` for httpx.
+"""HTTP clients that read answers within limits: `tuner.foreign_bodies` for httpx2.
 
-httpx by itself decompresses a body of any size in memory, and reads a slow head or body without an end.
+httpx2 by itself decompresses a body of any size in memory, and reads a slow head or body without an end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 
 from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
 
@@ -26,19 +26,19 @@ PASSED = "passed"
 """The extension of a request whose answer is passed on in parts and not kept: it has no limits."""
 
 
-class BoundedResponse(httpx.Response):
+class BoundedResponse(httpx2.Response):
     """An answer whose JSON has a limit of nesting."""
 
-    def json(self, **_: Any) -> Any:  # noqa: ANN401  httpx's own
+    def json(self, **_: Any) -> Any:  # noqa: ANN401  httpx2's own
         """Return the value of the JSON body. Raises ValueError."""
         return parsed(self.content)
 
 
-class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+class BoundedTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """A transport, sync and async, that requests uncompressed answers and gives up long or slow ones.
 
     A head must be complete within the request's timeouts to connect and to read; `body_s` is the limit in
-    seconds from the head to the end of the body. Reading raises httpx.ReadError or httpx.ReadTimeout.
+    seconds from the head to the end of the body. Reading raises httpx2.ReadError or httpx2.ReadTimeout.
     """
 
     def __init__(
@@ -50,21 +50,21 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     ) -> None:
         self._inner, self._most, self._body_s = inner, most_bytes, body_s
         self._monotonic, self._head = monotonic, _Head()
-        if isinstance(pool := getattr(inner, "_pool", None), httpcore.ConnectionPool):
+        if isinstance(pool := getattr(inner, "_pool", None), httpcore2.ConnectionPool):
             pool._network_backend = _Backend(pool._network_backend, self._head)
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return an answer whose body is checked against the limits while it is read."""
         self._head.until_s = time.monotonic() + _head_s(request)
         try:
             response = self._inner.handle_request(_uncompressed(request))
         except UnicodeError:  # of a name that DNS cannot have
-            raise httpx.ConnectError(f"no host can be named {request.url.host[:80]}") from None
+            raise httpx2.ConnectError(f"no host can be named {request.url.host[:80]}") from None
         finally:
             self._head.until_s = math.inf
         return self._bounded(request, response)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return an answer whose body is checked against the limits while it is read."""
         within_s = _head_s(request)
         answered = self._inner.handle_async_request(_uncompressed(request))
@@ -73,9 +73,9 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                 answered, within_s if math.isfinite(within_s) else None
             )
         except UnicodeError:
-            raise httpx.ConnectError(f"no host can be named {request.url.host[:80]}") from None
+            raise httpx2.ConnectError(f"no host can be named {request.url.host[:80]}") from None
         except asyncio.TimeoutError:
-            raise httpx.ReadTimeout(LATE) from None
+            raise httpx2.ReadTimeout(LATE) from None
         return self._bounded(request, response)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         """Close the connections."""
         await self._inner.aclose()
 
-    def _bounded(self, request: httpx.Request, response: httpx.Response) -> httpx.Response:
+    def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Return a response with a bounded stream, or as it is if it is passed on."""
         if PASSED in request.extensions:
             return response
@@ -96,7 +96,7 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             response.status_code, headers=kept, stream=stream, extensions=response.extensions
         )
 
-    def _body(self, request: httpx.Request, response: httpx.Response) -> Body:
+    def _body(self, request: httpx2.Request, response: httpx2.Response) -> Body:
         """Return the reader of a response's body. Raises BodyRefused: a redirect, or its coding."""
         if response.has_redirect_location:
             same_place(str(request.url), response.headers["location"])
@@ -104,7 +104,7 @@ class BoundedTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return Body(self._most, self._body_s, coding, self._monotonic)
 
 
-def _uncompressed(request: httpx.Request) -> httpx.Request:
+def _uncompressed(request: httpx2.Request) -> httpx2.Request:
     """Return a request for an uncompressed answer, or as it is if the answer is passed on."""
     if PASSED not in request.extensions:
         request.headers["Accept-Encoding"] = "identity"
@@ -113,7 +113,7 @@ def _uncompressed(request: httpx.Request) -> httpx.Request:
     return request
 
 
-def _head_s(request: httpx.Request) -> float:
+def _head_s(request: httpx2.Request) -> float:
     """Return the seconds within which the head of an answer must be complete."""
     given = request.extensions.get("timeout", {})
     limits = [given.get(kind) for kind in ("pool", "connect", "read")]
@@ -126,18 +126,18 @@ class _Head(threading.local):
     until_s = math.inf
 
 
-class _Backend(httpcore.NetworkBackend):
-    """A network whose reads end when the head is due: httpcore limits each part, which a drip renews."""
+class _Backend(httpcore2.NetworkBackend):
+    """A network whose reads end when the head is due: httpcore2 limits each part, which a drip renews."""
 
-    def __init__(self, inner: httpcore.NetworkBackend, head: _Head) -> None:
+    def __init__(self, inner: httpcore2.NetworkBackend, head: _Head) -> None:
         self._inner, self._head = inner, head
 
-    def connect_tcp(self, host: str, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+    def connect_tcp(self, host: str, *args: Any, **named: Any) -> httpcore2.NetworkStream:  # noqa: ANN401
         """Open a connection whose reads end in time; a URL writes `%` before an IPv6 zone as `%25`."""
         opened = self._inner.connect_tcp(host.replace("%25", "%"), *args, **named)
         return _Connection(opened, self._head)
 
-    def connect_unix_socket(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+    def connect_unix_socket(self, *args: Any, **named: Any) -> httpcore2.NetworkStream:  # noqa: ANN401
         """Open a connection whose reads end in time."""
         return _Connection(self._inner.connect_unix_socket(*args, **named), self._head)
 
@@ -146,21 +146,21 @@ class _Backend(httpcore.NetworkBackend):
         self._inner.sleep(seconds)
 
 
-class _Connection(httpcore.NetworkStream):
+class _Connection(httpcore2.NetworkStream):
     """A connection whose reads end when the head is due."""
 
-    def __init__(self, inner: httpcore.NetworkStream, head: _Head) -> None:
+    def __init__(self, inner: httpcore2.NetworkStream, head: _Head) -> None:
         self._inner, self._head = inner, head
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read a part. Raises httpcore.ReadTimeout."""
+        """Read a part. Raises httpcore2.ReadTimeout."""
         left_s = self._head.until_s - time.monotonic()
         if left_s <= 0.0:
-            raise httpcore.ReadTimeout(LATE)
+            raise httpcore2.ReadTimeout(LATE)
         limit_s = min(left_s, math.inf if timeout is None else timeout)
         return self._inner.read(max_bytes, limit_s if math.isfinite(limit_s) else None)
 
-    def start_tls(self, *args: Any, **named: Any) -> httpcore.NetworkStream:  # noqa: ANN401
+    def start_tls(self, *args: Any, **named: Any) -> httpcore2.NetworkStream:  # noqa: ANN401
         """Open TLS on the connection."""
         return _Connection(self._inner.start_tls(*args, **named), self._head)
 
@@ -172,13 +172,13 @@ class _Connection(httpcore.NetworkStream):
         """Close the connection."""
         self._inner.close()
 
-    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401  httpcore's own
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401  httpcore2's own
         """Return a fact about the connection."""
         return self._inner.get_extra_info(info)
 
 
-class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A stream that raises httpx's errors once a limit is passed."""
+class _BoundedStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A stream that raises httpx2's errors once a limit is passed."""
 
     def __init__(self, inner: Any, body: Callable[[], Body]) -> None:  # noqa: ANN401  either kind
         self._inner = inner
@@ -199,13 +199,13 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield self._read(part)
 
     def _read(self, part: bytes) -> bytes:
-        """Return a part, checked and decompressed. Raises httpx.ReadTimeout, httpx.ReadError."""
+        """Return a part, checked and decompressed. Raises httpx2.ReadTimeout, httpx2.ReadError."""
         try:
             return self._add(part)
         except BodyLate as error:
-            raise httpx.ReadTimeout(str(error)) from None
+            raise httpx2.ReadTimeout(str(error)) from None
         except BodyRefused as error:
-            raise httpx.ReadError(str(error)) from None
+            raise httpx2.ReadError(str(error)) from None
 
     def close(self) -> None:
         self._inner.close()
@@ -215,7 +215,7 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def _refusing(error: BodyRefused) -> Callable[[bytes], bytes]:
-    """Return a function that raises this error for every part, so that httpx closes the connection."""
+    """Return a function that raises this error for every part, so that httpx2 closes the connection."""
 
     def refuse(part: bytes) -> bytes:
         raise error
@@ -226,31 +226,31 @@ def _refusing(error: BodyRefused) -> Callable[[bytes], bytes]:
 def client(
     most_bytes: int,
     body_s: float = math.inf,
-    inner: httpx.BaseTransport | None = None,
-    **options: Any,  # noqa: ANN401  httpx's own
-) -> httpx.Client:
+    inner: httpx2.BaseTransport | None = None,
+    **options: Any,  # noqa: ANN401  httpx2's own
+) -> httpx2.Client:
     """Return a client with these limits. It uses no proxy unless `inner` has one."""
     verify = options.pop("verify", True)
-    inner = inner or httpx.HTTPTransport(verify=verify, trust_env=False)
+    inner = inner or httpx2.HTTPTransport(verify=verify, trust_env=False)
     transport = BoundedTransport(inner, most_bytes, body_s)
-    return httpx.Client(transport=transport, trust_env=False, **options)
+    return httpx2.Client(transport=transport, trust_env=False, **options)
 
 
 def async_client(
     most_bytes: int,
     body_s: float = math.inf,
-    inner: httpx.AsyncBaseTransport | None = None,
-    **options: Any,  # noqa: ANN401  httpx's own
-) -> httpx.AsyncClient:
+    inner: httpx2.AsyncBaseTransport | None = None,
+    **options: Any,  # noqa: ANN401  httpx2's own
+) -> httpx2.AsyncClient:
     """Return an async client with these limits."""
     given = {name: options.pop(name) for name in ("verify", "limits") if name in options}
-    inner = inner or httpx.AsyncHTTPTransport(trust_env=False, **given)
+    inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, **given)
     transport = BoundedTransport(inner, most_bytes, body_s)
-    return httpx.AsyncClient(transport=transport, trust_env=False, **options)
+    return httpx2.AsyncClient(transport=transport, trust_env=False, **options)
 
 
-def outward(url: str) -> httpx.HTTPTransport:
+def outward(url: str) -> httpx2.HTTPTransport:
     """Return a transport to a URL beyond this host, through the environment's proxy, if it names one."""
     parts, proxies = urlsplit(url), getproxies()
     named = proxies.get(parts.scheme) or proxies.get("all")
-    return httpx.HTTPTransport(proxy=None if proxy_bypass(parts.hostname or "") else named)
+    return httpx2.HTTPTransport(proxy=None if proxy_bypass(parts.hostname or "") else named)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
@@ -314,12 +314,12 @@ def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) ->
     )
 
 
-def _refused_as(response: httpx.Response) -> str:
+def _refused_as(response: httpx2.Response) -> str:
     """Return the error code of a response; empty on success."""
     return "" if response.is_success else str(response.json().get("code", ""))
 
 
-def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
+def _answer(response: httpx2.Response) -> Any:  # noqa: ANN401  JSON
     """Return the JSON of a response. Raises TuningError: the tuner refused the request."""
     if not response.is_success:
         detail = response.text[:300]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from tuner.core import CounterStep, Estimate, MeasurementError, bucketed_quantile, demand
@@ -33,7 +33,7 @@ class Samples(list["Sample"]):
         self.types, self.where = types, where
 
 
-def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
+def scrape(client: httpx2.Client, url: str, names: Collection[str]) -> Samples:
     """Return the current samples of the named metrics from a URL.
 
     `names` are the metrics' names without the suffixes of histograms and counters. Only their lines
@@ -45,7 +45,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
     try:
         response = client.get(url, timeout=ANSWER_S, headers={"Accept": ACCEPT})
         response.raise_for_status()
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise MeasurementError(f"{url} returned no metrics: {error}") from None
     return parse(response.text, names, url)
 

@@ -1,7 +1,7 @@
 """An HTTP/1.1 caller with little CPU time per request, because the load generator shares the machine.
 
 With 4 callers sending back to back on loopback, a request took about 40 µs of CPU time; `http.client`
-took 220 µs and httpx 1200 µs. At 100 to 300 requests per second it took 100 to 200 µs, because threads
+took 220 µs and httpx2 1200 µs. At 100 to 300 requests per second it took 100 to 200 µs, because threads
 must be woken.
 """
 

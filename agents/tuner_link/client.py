@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agents.tuner_link.credentials import Credentials
@@ -101,7 +101,7 @@ class TunerClient:
     not enrolled) or the error in the tuner's refusal.
     """
 
-    def __init__(self, http: httpx.Client, credentials: Credentials, spool: Spool) -> None:
+    def __init__(self, http: httpx2.Client, credentials: Credentials, spool: Spool) -> None:
         self._http = http
         self._credentials = credentials
         self._spool = spool
@@ -203,7 +203,7 @@ class TunerClient:
                 response = self._http.request(
                     method, path, content=content, headers=headers, timeout=timeout_s
                 )
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 why = f"cannot reach the tuner at {self._http.base_url}"
                 raise LinkError(
                     f"{why}: {error or type(error).__name__}",
@@ -226,7 +226,7 @@ class TunerClient:
                 self.failed += 1
             raise
 
-    def _understood(self, response: httpx.Response, schema: TypeAdapter[Answer]) -> Answer:
+    def _understood(self, response: httpx2.Response, schema: TypeAdapter[Answer]) -> Answer:
         """Return the parsed answer. Raises LinkError if it is not a tuner's."""
         try:
             return schema.validate_json(response.content)
@@ -260,7 +260,7 @@ def _retry_after_s(text: str) -> float:
     return min(float(text), MOST_AGAIN_S) if text.isdecimal() else 0.0
 
 
-def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
+def connect(url: str, tls: ClientTls = SYSTEM) -> httpx2.Client:
     """Return a client for the tuner at `url`. It ignores proxy settings: the operator gave the address.
 
     Raises:

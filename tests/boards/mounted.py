@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 HERE = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ class MountedBoard:
     name: str
     root: Path
     url: str
-    http: httpx.Client
+    http: httpx2.Client
 
     def do(self, **what: object) -> None:
         """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`, `cap`,
@@ -78,7 +78,7 @@ def mounted(name: str, folder: Path) -> Iterator[MountedBoard]:
             while not (folder / "proc").is_dir():
                 assert served.poll() is None and time.monotonic() < until, f"{name} is not mounted"
                 time.sleep(0.02)
-            with httpx.Client(trust_env=False) as http:
+            with httpx2.Client(trust_env=False) as http:
                 yield MountedBoard(name, folder, f"http://127.0.0.1:{port}", http)
         finally:
             subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.fakes import StubTuner
 from tuner.core import Phase, Plan
@@ -57,7 +57,7 @@ class PatientTuner(StubTuner):
     released: bool = False
     reported: set[int] = field(default_factory=set)
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         answered = super().answer(request)
         path, message = self.heard[-1]
         if path == "/v1/trials/report":
@@ -72,7 +72,7 @@ class PatientTuner(StubTuner):
                 return bool(message["holding"])
         return False
 
-    def _next(self, message: dict[str, Any]) -> httpx.Response:
+    def _next(self, message: dict[str, Any]) -> httpx2.Response:
         while self.given < len(self.script) and self._obeyed(self.script[self.given], message):
             self.given += 1
         order = self.script[self.given] if self.given < len(self.script) else Idle(why="all done")

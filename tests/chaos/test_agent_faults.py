@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.agent.loop import DeviceAgent
@@ -24,12 +24,12 @@ STEPS = 30
 """More than the orders take, with every fault that is over after one call."""
 
 
-Answering = Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response]
+Answering = Callable[[httpx2.Request, Callable[[], httpx2.Response]], httpx2.Response]
 
 
 def page(status: int) -> Answering:
     """Return a proxy's answer."""
-    return lambda request, do: httpx.Response(status, html=f"<h1>{status}</h1>")
+    return lambda request, do: httpx2.Response(status, html=f"<h1>{status}</h1>")
 
 
 def problem(status: int, code: str) -> Answering:
@@ -37,17 +37,17 @@ def problem(status: int, code: str) -> Answering:
     return lambda request, do: refusal(status, code)
 
 
-def unreached(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
-    raise httpx.ConnectError("connection refused", request=request)
+def unreached(request: httpx2.Request, do: Callable[[], httpx2.Response]) -> httpx2.Response:
+    raise httpx2.ConnectError("connection refused", request=request)
 
 
-def heard_unanswered(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+def heard_unanswered(request: httpx2.Request, do: Callable[[], httpx2.Response]) -> httpx2.Response:
     do()
-    raise httpx.ReadTimeout("timed out", request=request)
+    raise httpx2.ReadTimeout("timed out", request=request)
 
 
-def nonsense(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
-    return httpx.Response(200, text="{}")
+def nonsense(request: httpx2.Request, do: Callable[[], httpx2.Response]) -> httpx2.Response:
+    return httpx2.Response(200, text="{}")
 
 
 ANSWERS: Mapping[str, Answering] = {
@@ -74,7 +74,7 @@ class FaultyTuner(PatientTuner):
     faults: Faults = field(default_factory=Faults)
     wrong: Answering | None = None
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         if self.wrong is None or not self.faults.strikes("tuner", request.url.path):
             return super().answer(request)
         return self.wrong(request, lambda: PatientTuner.answer(self, request))

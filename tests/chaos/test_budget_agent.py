@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from agents.agent.loop import DeviceAgent
@@ -262,12 +262,12 @@ def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> Non
     world.loop.register(host.agent.device)
     away = [False]
 
-    def answer(request: httpx.Request) -> httpx.Response | None:
+    def answer(request: httpx2.Request) -> httpx2.Response | None:
         if away[0] or not request.url.path.endswith("/budget"):
             return refusal(503, "unavailable")
         report = BudgetReport.model_validate_json(request.content)
         text = operations.divider.answer(host.agent.device.id, report).model_dump_json()
-        return httpx.Response(200, content=text)
+        return httpx2.Response(200, content=text)
 
     def pass_s(seconds: int) -> None:
         for _ in range(0, seconds, 2):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 from starlette.testclient import TestClient
 
 from agents.agent.loop import DeviceAgent
@@ -51,7 +51,7 @@ class Lab:
         (folder / "token").write_text(f"{TOKEN}\n")
         host = Host("lab", "boot-1", 2)
         link = TunerClient(
-            httpx.Client(base_url="http://testserver", transport=httpx.MockTransport(self._send)),
+            httpx2.Client(base_url="http://testserver", transport=httpx2.MockTransport(self._send)),
             Credentials(folder, folder / "token", host.agent),
             Spool(folder / "spool"),
         )
@@ -96,10 +96,10 @@ class Lab:
             self.time.sleep(1.0)
             self.agent.runner.tick()
 
-    def _send(self, request: httpx.Request) -> httpx.Response:
+    def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Pass a request on to the tuner; a wait for news passes on the lab's time."""
         if self.away:
-            raise httpx.ConnectError("nobody is there")
+            raise httpx2.ConnectError("nobody is there")
         content = request.content
         if request.url.path.endswith("/next"):
             poll = Poll.model_validate_json(content)
@@ -109,7 +109,7 @@ class Lab:
         answer = self._client.request(
             request.method, request.url.path, content=content, headers=headers
         )
-        return httpx.Response(answer.status_code, content=answer.content)
+        return httpx2.Response(answer.status_code, content=answer.content)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.load.http_caller import HttpCaller
@@ -88,8 +88,8 @@ def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(
     file.write_text(text.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
 
     def workers() -> int:
-        with suppress(httpx.TransportError):
-            return int(httpx.get(f"http://127.0.0.1:{port}/config").json()["pool"]["workers"])
+        with suppress(httpx2.TransportError):
+            return int(httpx2.get(f"http://127.0.0.1:{port}/config").json()["pool"]["workers"])
         return 0
 
     with production(port):

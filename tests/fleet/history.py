@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from sqlalchemy import text
 
 from db.sql.address import read_url
@@ -93,7 +93,7 @@ def timed(folder: Path, url: str, pages: dict[str, str]) -> dict[str, Any]:
         tuner.start_tuner()
         base = f"http://127.0.0.1:{tuner.tuner_port}"
         html = {"Accept": "text/html"}
-        client = httpx.Client(base_url=base, headers=html, follow_redirects=True, timeout=600.0)
+        client = httpx2.Client(base_url=base, headers=html, follow_redirects=True, timeout=600.0)
         client.post("/login", data={"token": ADMIN})
         first = {name: _asked(client, path) for name, path in pages.items()}
         taken: dict[str, list[float]] = {name: [] for name in pages}
@@ -106,7 +106,7 @@ def timed(folder: Path, url: str, pages: dict[str, str]) -> dict[str, Any]:
     return {"first_s": first, "p95_s": {name: _at_95(found) for name, found in taken.items()}}
 
 
-def _asked(client: httpx.Client, path: str) -> float:
+def _asked(client: httpx2.Client, path: str) -> float:
     began = time.perf_counter()
     client.get(path).raise_for_status()
     return time.perf_counter() - began

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from sqlalchemy import text
 
 from db import open_store
@@ -58,11 +58,11 @@ class Site:
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
         """Ask through the balancer, again where a tuner is just gone."""
-        answers: list[httpx.Response] = []
+        answers: list[httpx2.Response] = []
 
         def answered() -> bool:
-            with suppress(httpx.TransportError):
-                answer = httpx.request(
+            with suppress(httpx2.TransportError):
+                answer = httpx2.request(
                     method,
                     f"http://127.0.0.1:{self.balancer.port}/v1{path}",
                     json=body,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-import httpx
+import httpx2
 
 from agents.host.host import HostClock
 from agents.load.generator import LoadRun, LoadShape
@@ -26,13 +26,13 @@ class Running:
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
         self.url: str = ready["url"]
-        self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+        self.client = httpx2.Client(base_url=self.url, timeout=60.0, trust_env=False)
 
     def get(self, path: str) -> dict[str, Any]:
         reply: dict[str, Any] = self.client.get(path).raise_for_status().json()
         return reply
 
-    def put(self, **knobs: object) -> httpx.Response:
+    def put(self, **knobs: object) -> httpx2.Response:
         return self.client.put("/knobs", json=knobs)
 
     def workers(self) -> list[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.processes import reserved_port, until
 
@@ -69,9 +69,9 @@ class Stage:
             raise AssertionError(f"{error}: {self.log('tuner')}") from None
 
     def ready(self) -> bool:
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.tuner_port}/v1/ready"
-            return httpx.get(url, verify=self.tls or True).status_code == 200
+            return httpx2.get(url, verify=self.tls or True).status_code == 200
         return False
 
     def start_toy(self, port: int = 0) -> int:
@@ -120,7 +120,7 @@ class Stage:
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
         token = self.token_file.read_text().strip()
-        answer = httpx.request(
+        answer = httpx2.request(
             method,
             f"http://127.0.0.1:{self.tuner_port}/v1{path}",
             json=body,
@@ -147,7 +147,7 @@ class Stage:
 
     def await_phase(self, study: str, phase: str, deadline_s: float = DEADLINE_S) -> None:
         def there() -> bool:
-            with suppress(httpx.TransportError):
+            with suppress(httpx2.TransportError):
                 return self.phase(study) == phase
             return False
 

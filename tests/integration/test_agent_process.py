@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -98,7 +98,7 @@ class Site:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                request = httpx.Request(self.command, f"http://tuner{self.path}", content=body)
+                request = httpx2.Request(self.command, f"http://tuner{self.path}", content=body)
                 answer = tuner.answer(request)
                 self.send_response(answer.status_code)
                 self.send_header("Content-Type", "application/json")
@@ -172,7 +172,7 @@ def hold_of_toy() -> HoldOrder:
 
 
 def batch_size(toy: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def test_a_killed_agent_keeps_its_hold_without_the_tuner(site: Site) -> None:

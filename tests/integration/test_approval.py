@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import Stage, stage
@@ -36,7 +36,7 @@ def start(played: Stage) -> int:
 
 
 def batch_size(toy: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def view(played: Stage, study: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.bench.budgets import hosts
@@ -59,7 +59,7 @@ def racks(
 
 def group(racks: Racks) -> dict[str, dict[str, Any]]:
     """Return the members by device, none while the tuner is away."""
-    with suppress(httpx.HTTPError, AssertionError):
+    with suppress(httpx2.HTTPError, AssertionError):
         view: Any = racks.ask("GET", "/v1/budgets/rack")
         return {m["device"]: m for m in view["members"]}
     return {}
@@ -71,7 +71,7 @@ def sweeps(racks: Racks) -> list[dict[str, Any]]:
 
 
 def windows(racks: Racks, study: str) -> list[dict[str, Any]]:
-    with suppress(httpx.HTTPError, AssertionError):
+    with suppress(httpx2.HTTPError, AssertionError):
         trials: Any = racks.ask("GET", f"/v1/studies/{study}/trials")
         return [t for t in trials if t["state"] != "running"]
     return []
@@ -81,7 +81,7 @@ def declare(racks: Racks) -> None:
     body = {"select": {"id": [KNOWN, NEW]}, "watts": WATTS}
 
     def declared() -> bool:
-        with suppress(httpx.HTTPError, AssertionError):
+        with suppress(httpx2.HTTPError, AssertionError):
             racks.ask("PUT", "/v1/budgets/rack", body)
             return len(group(racks)) == 2
         return False

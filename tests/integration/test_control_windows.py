@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import JOULETUNE, Stage, stage
@@ -41,7 +41,7 @@ def completed(played: Stage, study: str) -> int:
 
 
 def batch_size(toy: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def await_hold(played: Stage, toy: int, held: int) -> None:
@@ -117,7 +117,7 @@ def test_hours_that_nobody_can_read_are_refused_over_http(played: Stage) -> None
         ({"control_share": 0.02, "control_hours": "late"}, "control_hours cannot be 'late'"),
         ({"control_share": 0.9}, "control_share cannot be 0.9"),
     ):
-        answer = httpx.post(
+        answer = httpx2.post(
             f"http://127.0.0.1:{played.tuner_port}/v1/studies",
             json={"devices": [played.device()], "constraints": [], "terms": terms},
             headers={"Authorization": f"Bearer {token}"},

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -40,7 +40,7 @@ def start(played: Stage) -> int:
 
 
 def batch_size(toy: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def assert_whole(trials: list[dict[str, Any]]) -> None:
@@ -98,7 +98,7 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     played.kill("tuner")
     played.kill("agent")
     assert batch_size(toy) == held
-    httpx.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
+    httpx2.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
     until(lambda: batch_size(toy) == held, lambda: f"not taken up: {played.log('agent')}")
     until(lambda: "event=hold_in_force" in played.log("agent"), lambda: played.log("agent"))

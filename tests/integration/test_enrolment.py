@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import Stage, stage
@@ -22,7 +22,7 @@ def played(tmp_path: Path) -> Iterator[Stage]:
 
 def status(played: Stage, token: str, path: str) -> int:
     url = f"http://127.0.0.1:{played.tuner_port}/v1{path}"
-    return httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=30.0).status_code
+    return httpx2.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=30.0).status_code
 
 
 def own_token(played: Stage) -> str:

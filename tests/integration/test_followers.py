@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -65,7 +65,7 @@ def read(played: Stage, token: str, after: int, last: int) -> list[str]:
     texts: list[str] = []
     url = f"http://127.0.0.1:{played.tuner_port}/v1/events/stream"
     headers = {"Authorization": f"Bearer {token}", "Last-Event-ID": str(after)}
-    with httpx.stream("GET", url, headers=headers, timeout=60.0) as answer:
+    with httpx2.stream("GET", url, headers=headers, timeout=60.0) as answer:
         at = after
         for line in answer.iter_lines():
             if line.startswith("id: "):
@@ -99,7 +99,7 @@ def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
     ]
     for viewer in viewers:  # the first look-up of each takes memory of its own, for Argon2
         url = f"http://127.0.0.1:{played.tuner_port}/v1/studies"
-        assert httpx.get(url, headers={"Authorization": f"Bearer {viewer}"}).status_code == 200
+        assert httpx2.get(url, headers={"Authorization": f"Bearer {viewer}"}).status_code == 200
     before, kernel_before = tuner.memory_info().rss, kernel_bytes()
 
     with ExitStack() as followers:

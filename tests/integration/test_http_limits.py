@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPResponse
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import Stage, stage
@@ -55,7 +55,7 @@ def silent(port: int, begun: bytes) -> Iterator[list[socket.socket]]:
 
 
 def health(site: Stage) -> int:
-    return httpx.get(f"http://127.0.0.1:{site.tuner_port}/v1/health", timeout=60.0).status_code
+    return httpx2.get(f"http://127.0.0.1:{site.tuner_port}/v1/health", timeout=60.0).status_code
 
 
 def log_bytes(site: Stage) -> int:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
 
-import httpx
+import httpx2
 import pytest
 
 from agents.devices.catalogue import open_device
@@ -117,7 +117,7 @@ class Live:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.url = url
-        self.client = httpx.Client(base_url=url, timeout=120.0, trust_env=False)
+        self.client = httpx2.Client(base_url=url, timeout=120.0, trust_env=False)
         self.clock = HostClock()
         self.target = Target(
             (open_device("cpu", seed=0, state_dir=folder, root=Path("/")),),
@@ -185,7 +185,7 @@ class Live:
 
 
 @contextmanager
-def switches(client: httpx.Client) -> Iterator[list[float]]:
+def switches(client: httpx2.Client) -> Iterator[list[float]]:
     """Collect how long each change of instances within the block took, as the server tells it."""
     seconds: list[float] = []
     stop = threading.Event()

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import JOULETUNE, Stage, stage
@@ -37,7 +37,7 @@ def start(played: Stage) -> int:
 
 
 def batch_size(toy: int) -> int:
-    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:

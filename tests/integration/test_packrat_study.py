@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from agents.host.host import HostClock
@@ -46,7 +46,7 @@ def start_batching(scene: Stage) -> int:
 
 def in_force(port: int) -> dict[str, int]:
     """Return what the workload itself says it is set to."""
-    return dict(httpx.get(f"http://127.0.0.1:{port}/knobs", trust_env=False).json()["setting"])
+    return dict(httpx2.get(f"http://127.0.0.1:{port}/knobs", trust_env=False).json()["setting"])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from agents.devices.fake import knobs as fake
@@ -92,7 +92,7 @@ class Monitored:
 
     def _ask(self, what: str, **parameters: str) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}/api/v1/{what}"
-        answer = httpx.get(url, params=parameters, timeout=10.0)
+        answer = httpx2.get(url, params=parameters, timeout=10.0)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -196,8 +196,8 @@ def start_prometheus(made: Monitored) -> None:
     )
 
     def ready() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{made.port}/-/ready").status_code == 200
+        with suppress(httpx2.TransportError):
+            return httpx2.get(f"http://127.0.0.1:{made.port}/-/ready").status_code == 200
         return False
 
     until(ready, lambda: f"no Prometheus: {made.played.log('prometheus')}")
@@ -215,11 +215,11 @@ def promtool(*arguments: str, given: str = "") -> str:
 def scraped(monitored: Monitored) -> tuple[str, str]:
     """Return what the tuner tells a viewer, and what the agent tells this host."""
     token = (monitored.played.folder / "viewer").read_text()
-    tuner = httpx.get(
+    tuner = httpx2.get(
         f"http://127.0.0.1:{monitored.played.tuner_port}/metrics",
         headers={"Authorization": f"Bearer {token}"},
     )
-    agent = httpx.get(f"http://127.0.0.1:{monitored.agent_port}/metrics")
+    agent = httpx2.get(f"http://127.0.0.1:{monitored.agent_port}/metrics")
     return tuner.text, agent.text
 
 
@@ -321,11 +321,11 @@ def test_a_hold_that_breaks_its_limit_raises_an_alert_and_so_does_its_end(
     _, toy = sorted_ids(monitored.played)
     ended = monitored.value('jouletune_events_total{kind="hold ended"}')
     assert ended == 0.0
-    httpx.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 12.0})
+    httpx2.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 12.0})
     monitored.fires("JouletuneHoldEnded")
     monitored.becomes('jouletune_violations_total{level="hold"}', lambda windows: windows >= 3.0)
     monitored.becomes(f'jouletune_restores_total{{device="{toy}"}}', lambda times: times >= 1.0)
-    httpx.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 1.0})
+    httpx2.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 1.0})
 
 
 def test_an_agent_that_is_killed_raises_an_alert_and_one_that_is_back_ends_it(

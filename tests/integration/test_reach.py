@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import trustme
 
@@ -24,7 +24,7 @@ from tuner.wire import Poll, Release
 
 def addressed_to(site: Stage, name: str) -> int:
     url = f"http://127.0.0.1:{site.tuner_port}/v1/health"
-    return httpx.get(url, headers={"Host": name}, timeout=60.0).status_code
+    return httpx2.get(url, headers={"Host": name}, timeout=60.0).status_code
 
 
 def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_not_speak(
@@ -53,7 +53,7 @@ def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
         codes = set()
         for guess in range(30):
             headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"192.0.2.{guess}"}
-            codes.add(httpx.get(url, headers=headers, timeout=60.0).status_code)
+            codes.add(httpx2.get(url, headers=headers, timeout=60.0).status_code)
         assert codes == ({401} if behind_proxy else {401, 429})
 
 

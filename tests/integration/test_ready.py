@@ -6,15 +6,15 @@ import resource
 import signal
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.stage import Stage, stage
 from tests.processes import until
 
 
-def ask(site: Stage, path: str) -> httpx.Response:
-    return httpx.get(f"http://127.0.0.1:{site.tuner_port}/v1/{path}", timeout=60.0)
+def ask(site: Stage, path: str) -> httpx2.Response:
+    return httpx2.get(f"http://127.0.0.1:{site.tuner_port}/v1/{path}", timeout=60.0)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -319,7 +319,7 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         assert shown.estimates["latency_p50_ms"].mean > 0.0
         assert shown.totals["failed"] == 0.0
         assert shown.totals["cpu_s"] > 0.0
-        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+        pids = httpx2.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
     finally:
         workload.close()
     assert gone(*pids)
@@ -334,7 +334,7 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         workload.actuator.apply({"batch_size": 4})
         window = workload.meter.start()
         until(lambda: window.read().totals["items"] > 0)
-        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+        pids = httpx2.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
         os.kill(pids[0], signal.SIGKILL)
         until(lambda: gone(*pids))
         with pytest.raises(MeasurementError, match="does not answer"):
@@ -343,7 +343,7 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         assert workload.actuator.incarnation() != before
         workload.actuator.apply({"batch_size": 4})
         assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
-        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+        pids = httpx2.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
     finally:
         workload.close()
     assert gone(*pids)

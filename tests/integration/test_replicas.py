@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.fleet.site import ADMIN, Ordeal, Site, Workforce, assert_whole, draft, site
@@ -75,19 +75,19 @@ def test_every_replica_knows_what_one_was_told(tmp_path: Path) -> None:
         made = played.call("POST", "/tokens", {"name": "vera", "role": "viewer"})["token"]
         as_vera = {"Authorization": f"Bearer {made}"}
         for url in (one, other):
-            assert httpx.get(f"{url}/v1/studies", headers=as_vera).status_code == 200
-        signed = httpx.post(f"{one}/login", data={"token": made})
+            assert httpx2.get(f"{url}/v1/studies", headers=as_vera).status_code == 200
+        signed = httpx2.post(f"{one}/login", data={"token": made})
         cookies = dict(signed.cookies)
         page = {"Accept": "text/html"}
         assert cookies
-        assert httpx.get(f"{other}/studies", cookies=cookies, headers=page).status_code == 200
+        assert httpx2.get(f"{other}/studies", cookies=cookies, headers=page).status_code == 200
 
         admin = {"Authorization": f"Bearer {ADMIN}"}
-        assert httpx.delete(f"{one}/v1/tokens/vera", headers=admin).status_code < 300
+        assert httpx2.delete(f"{one}/v1/tokens/vera", headers=admin).status_code < 300
         until(
-            lambda: httpx.get(f"{other}/v1/studies", headers=as_vera).status_code == 401,
+            lambda: httpx2.get(f"{other}/v1/studies", headers=as_vera).status_code == 401,
             "the other tuner still believes a revoked token",
             10.0,
         )
-        gone = httpx.get(f"{other}/studies", cookies=cookies, headers=page)
+        gone = httpx2.get(f"{other}/studies", cookies=cookies, headers=page)
         assert gone.status_code == 303

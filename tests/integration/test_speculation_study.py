@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 import tests
@@ -55,8 +55,8 @@ def start_proxy(scene: Stage, port: int = 0) -> str:
 def followed(url: str) -> dict[str, Any] | None:
     """Return the plan that the proxy says it follows; None where it does not answer."""
     try:
-        answer = httpx.get(f"{url}/plan", trust_env=False, timeout=10.0).json()
-    except httpx.TransportError:
+        answer = httpx2.get(f"{url}/plan", trust_env=False, timeout=10.0).json()
+    except httpx2.TransportError:
         return None
     plan: dict[str, Any] | None = answer["plan"]
     return plan
@@ -65,8 +65,8 @@ def followed(url: str) -> dict[str, Any] | None:
 def length(url: str) -> int | None:
     """Return the length that is in force; None where the proxy does not answer."""
     try:
-        answer = httpx.get(f"{url}/knobs", trust_env=False, timeout=10.0).json()
-    except httpx.TransportError:
+        answer = httpx2.get(f"{url}/knobs", trust_env=False, timeout=10.0).json()
+    except httpx2.TransportError:
         return None
     return int(answer["setting"]["speculation_length"])
 
@@ -74,7 +74,7 @@ def length(url: str) -> int | None:
 def drafted_alone(url: str) -> int:
     """Return how many tokens are drafted for a request that decodes alone."""
     body = {"prompt": "x", "n_predict": 32}
-    answer = httpx.post(f"{url}/completion", json=body, trust_env=False, timeout=30.0)
+    answer = httpx2.post(f"{url}/completion", json=body, trust_env=False, timeout=30.0)
     return int(answer.json()["timings"].get("draft_n", 0))
 
 
@@ -111,7 +111,7 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
     until(in_force, "the plan is not handed over")
     until(drafts, "a request alone is not drafted for")
 
-    httpx.post(f"{url}/stand-in", json={"die": True}, trust_env=False, timeout=30.0)
+    httpx2.post(f"{url}/stand-in", json={"die": True}, trust_env=False, timeout=30.0)
     until(drafts, "a request alone is not drafted for after the engine was killed")
     assert in_force()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.actuation import answers
@@ -100,8 +100,8 @@ class Reader:
             until(lambda: bool(self.listed("devices")), self.log, DEADLINE_S)
 
     def ready(self) -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{self.port}/v1/ready").is_success
+        with suppress(httpx2.TransportError):
+            return httpx2.get(f"http://127.0.0.1:{self.port}/v1/ready").is_success
         return False
 
     def run(self, line: str) -> None:
@@ -135,7 +135,7 @@ class Reader:
             f"http://127.0.0.1:{self.port}/v1/{kind}",
             {"Authorization": f"Bearer {token}"},
         )
-        return list(httpx.get(url, headers=headers).raise_for_status().json())
+        return list(httpx2.get(url, headers=headers).raise_for_status().json())
 
     @property
     def study(self) -> dict[str, Any]:

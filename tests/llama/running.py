@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 START_S = 120.0
 END_S = 60.0
@@ -25,14 +25,14 @@ class RunningProxy:
         self.process = process
         self.url = url
         self.per_request = per_request
-        self.client = httpx.Client(base_url=url, timeout=60.0, trust_env=False)
+        self.client = httpx2.Client(base_url=url, timeout=60.0, trust_env=False)
 
     def get(self, path: str) -> dict[str, Any]:
         response = self.client.get(path)
         assert response.is_success, response.text
         return dict(response.json())
 
-    def put(self, path: str, body: object) -> httpx.Response:
+    def put(self, path: str, body: object) -> httpx2.Response:
         return self.client.put(path, json=body)
 
     def set_length(self, length: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 import torch
@@ -136,7 +136,7 @@ def test_the_proxy_passes_a_stream_on_byte_for_byte(proxy: RunningProxy) -> None
     request = {"prompt": "x = ", "n_predict": 8, "temperature": 0, "stream": True, "id_slot": 0}
     request["speculative.n_max"] = 0  # named by the caller, it is left alone
     through = proxy.client.post("/completion", json=request).content
-    direct = httpx.post(f"{proxy.stats()['server_url']}/completion", json=request, trust_env=False)
+    direct = httpx2.post(f"{proxy.stats()['server_url']}/completion", json=request, trust_env=False)
     head, _, last = through.rpartition(b"data: ")
     assert head == direct.content.rpartition(b"data: ")[0]
     # The last event has the timings, which differ.
@@ -368,6 +368,6 @@ def test_only_a_server_that_honours_requests_is_attached(real: RealServer, tmp_p
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", trust_env=False).is_success
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/health", trust_env=False).is_success
+    except httpx2.TransportError:
         return False

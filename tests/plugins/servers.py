@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests import postgres
@@ -55,8 +55,8 @@ def answers(url: str) -> Callable[[], bool]:
     """Return a function that reports whether a service answers."""
 
     def asked() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(url).is_success
+        with suppress(httpx2.TransportError):
+            return httpx2.get(url).is_success
         return False
 
     return asked

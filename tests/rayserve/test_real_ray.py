@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.host.host import HostClock
@@ -85,13 +85,13 @@ def test_a_replica_has_as_many_threads_as_cpus(demo: Cluster, side: Side) -> Non
     url = f"http://127.0.0.1:{demo.proxy}/demo"
     for cpus in (2, 1):
         side.actuator.apply({"num_cpus": cpus})
-        answer = httpx.post(url, timeout=20.0, trust_env=False).json()
+        answer = httpx2.post(url, timeout=20.0, trust_env=False).json()
         assert answer["threads"] == str(cpus)
 
 
 def test_batches_become_as_large_as_they_are_set(demo: Cluster, side: Side) -> None:
     url = f"http://127.0.0.1:{demo.proxy}/demo"
-    with httpx.Client(timeout=20.0, trust_env=False) as client, ThreadPoolExecutor(8) as pool:
+    with httpx2.Client(timeout=20.0, trust_env=False) as client, ThreadPoolExecutor(8) as pool:
         for size in (1, 4):
             side.actuator.apply({"batch_size": size})
             answers = pool.map(lambda _: client.post(url).json(), range(80))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 
 from tests import postgres
@@ -51,8 +51,8 @@ def databases(folder: Path) -> Iterator[dict[str, str]]:
         }
 
 
-def signed_in(played: Stage) -> httpx.Client:
-    client = httpx.Client(
+def signed_in(played: Stage) -> httpx2.Client:
+    client = httpx2.Client(
         base_url=f"http://127.0.0.1:{played.tuner_port}",
         headers={"Accept": "text/html"},
         follow_redirects=True,
@@ -62,7 +62,7 @@ def signed_in(played: Stage) -> httpx.Client:
     return client
 
 
-def asked(client: httpx.Client, path: str) -> float:
+def asked(client: httpx2.Client, path: str) -> float:
     began = time.perf_counter()
     client.get(path).raise_for_status()
     return time.perf_counter() - began
@@ -72,7 +72,7 @@ def at_95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * (len(times) - 1))]
 
 
-def shares(played: Stage, client: httpx.Client, seconds: float) -> tuple[float, float]:
+def shares(played: Stage, client: httpx2.Client, seconds: float) -> tuple[float, float]:
     """Return the share of a core without a viewer, and what one more takes by the script's own rule."""
     tuner = psutil.Process(played.processes["tuner"].pid)
 

@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan, quantile
@@ -24,7 +24,7 @@ AT_ONCE = 4
 """So many questions of the operator are open at any time."""
 
 
-async def asked(client: httpx.AsyncClient, until: float) -> list[float]:
+async def asked(client: httpx2.AsyncClient, until: float) -> list[float]:
     """Return how long each list of all studies took, asked one after the other."""
     took = []
     while time.monotonic() < until:
@@ -46,7 +46,7 @@ async def measure(agents: int, busy: int, window_s: float) -> dict[str, object]:
         await fleet.register()
         headers = {"Authorization": f"Bearer {ADMIN}"}
         base = f"http://127.0.0.1:{port}"
-        async with fleet.at_work(), httpx.AsyncClient(base_url=base, headers=headers) as client:
+        async with fleet.at_work(), httpx2.AsyncClient(base_url=base, headers=headers) as client:
             await fleet.occupy()
             await asyncio.sleep(20.0)
             until = time.monotonic() + window_s

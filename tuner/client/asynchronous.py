@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import httpx2
 from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
@@ -61,7 +61,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         self,
         url: str,
         token: str = "",
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
         tls: ClientTls = SYSTEM,
     ) -> None:
         """Open a client without a request to the tuner. Raises ConfigError: the URL is not valid."""
@@ -76,7 +76,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
                 timeout=calls.TIMEOUT_S,
                 verify=tls.context(),
             )
-        except httpx.InvalidURL as error:
+        except httpx2.InvalidURL as error:
             raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
 
     async def __aenter__(self) -> Self:
@@ -137,7 +137,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
                         if (event := reader.read(line)) is not None:
                             place.passed(event)
                             yield event
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 pass
             await asyncio.sleep(RETRY_S)
 
@@ -161,7 +161,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         """Return whether the tuner is up and its database takes writes."""
         try:
             return (await self._http.get("/v1/ready")).is_success
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return False
 
     async def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
@@ -169,21 +169,21 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         request = calls.request(self._http, verb, given)
         try:
             answer = await self._sent(request, again=verb.method == "GET")
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise calls.unsent(self._url, error) from None
         reply = calls.read(self._url, verb, answer)
         if isinstance(reply, list):
             return [self._seen(one) for one in reply]
         return self._seen(reply)
 
-    async def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
+    async def _sent(self, request: httpx2.Request, *, again: bool) -> httpx2.Response:
         """Return the answer; a read is sent once more if its connection broke.
 
         A server closes idle connections, and sometimes just when one is used again.
         """
         try:
             return await self._http.send(request)
-        except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if not again:
                 raise
             return await self._http.send(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import httpx
+import httpx2
 from pydantic import ValidationError
 
 from tuner.core import ConfigError, InvalidInput, LinkError, TuningError, error_of
@@ -17,8 +17,8 @@ MOST_ANSWER_BYTES = 1 << 30
 
 
 def request(
-    http: httpx.Client | httpx.AsyncClient, verb: Verb, given: Mapping[str, object]
-) -> httpx.Request:
+    http: httpx2.Client | httpx2.AsyncClient, verb: Verb, given: Mapping[str, object]
+) -> httpx2.Request:
     """Return the HTTP request of a verb with these arguments."""
     path, body, query = verb.sent(given)
     return http.build_request(
@@ -30,7 +30,7 @@ def request(
     )
 
 
-def read(url: str, verb: Verb, answer: httpx.Response) -> object:
+def read(url: str, verb: Verb, answer: httpx2.Response) -> object:
     """Return the value in a tuner's answer, or raise the error of its refusal.
 
     Raises:
@@ -48,7 +48,7 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
         ) from None
 
 
-def refusal(url: str, answer: httpx.Response) -> TuningError:
+def refusal(url: str, answer: httpx2.Response) -> TuningError:
     """Return the error that a tuner's refusal names; a LinkError if the answer is not a tuner's."""
     try:
         problem = Problem.model_validate_json(answer.content)
@@ -61,9 +61,9 @@ def refusal(url: str, answer: httpx.Response) -> TuningError:
     return (error_of(problem.code) or unnamed)(problem.message, hint=problem.hint)
 
 
-def unsent(url: str, error: httpx.TransportError) -> TuningError:
+def unsent(url: str, error: httpx2.TransportError) -> TuningError:
     """Return the error of a request that got no answer."""
-    if isinstance(error, httpx.UnsupportedProtocol):
+    if isinstance(error, httpx2.UnsupportedProtocol):
         return ConfigError(
             f"{url!r} is not an http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"
         )

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 from tuner import files, http_clients
 from tuner.config import TunerConfig
@@ -33,7 +33,7 @@ class SeriesFeed:
         name: str,
         table: SeriesTable,
         monotonic: Callable[[], float] = time.monotonic,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx2.BaseTransport | None = None,
         rows: EachRow | None = None,
     ) -> None:
         self._name, self._table = name, table
@@ -103,7 +103,7 @@ class SeriesFeed:
                 MOST_BYTES, TIMEOUT_S, inner, timeout=TIMEOUT_S, follow_redirects=True
             ) as client:
                 answer = client.get(self._table.url, headers=headers)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ConfigError(
                 f"{self._table.url} does not answer: {error or type(error).__name__}"
             ) from None

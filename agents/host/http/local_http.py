@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
+import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from tuner import http_clients
@@ -64,7 +64,7 @@ class LocalHttp:
         body: object = None,
         within_s: float | None = None,
         accept: str = "*/*",
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Send a request and return its successful response.
 
         `accept` lists the accepted media types. `within_s` bounds the wait in seconds.
@@ -84,12 +84,12 @@ class LocalHttp:
                 follow_redirects=method == "GET",
                 headers={"Accept": accept},
             )
-        except httpx.TimeoutException:
+        except httpx2.TimeoutException:
             raise ActuationError(
                 f"{self._who} did not answer {method} {path} within {within_s:g} s",
                 hint="check its log",
             ) from None
-        except httpx.RequestError as error:
+        except httpx2.RequestError as error:
             raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None
         if not response.is_success:
             reason = _reason(response)
@@ -102,7 +102,7 @@ class LocalHttp:
         return response
 
     def parsed(
-        self, kind: TypeAdapter[ReplyT], response: httpx.Response, expected: str, hint: str
+        self, kind: TypeAdapter[ReplyT], response: httpx2.Response, expected: str, hint: str
     ) -> ReplyT:
         """Return a response's body as type `kind`.
 
@@ -121,7 +121,7 @@ class LocalHttp:
             ) from None
 
 
-def _reason(response: httpx.Response) -> str:
+def _reason(response: httpx2.Response) -> str:
     """Return the reason for a refusal: redirect target, error message, or the body's beginning."""
     if response.has_redirect_location:
         return f"it redirects to {response.url.join(response.headers['location'])}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-import httpx
+import httpx2
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
@@ -130,7 +130,7 @@ class Forwarder:
             async with server.serving():
                 try:
                     response = await server.client.send(_sent(server, request, body), stream=True)
-                except httpx.HTTPError as error:
+                except httpx2.HTTPError as error:
                     log.warning("event=unanswered path=%s why=%r", request.url.path, str(error))
                     self.repeated += 1
                     if server.process is None and attempt > 0:
@@ -199,23 +199,23 @@ def streams(body: bytes) -> bool:
     return at >= 0
 
 
-def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
+def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx2.Request:
     """Return the request as it is forwarded."""
     path, query = request.scope["raw_path"], request.scope["query_string"]
     headers = [*_kept(request.scope["headers"], b"content-length")]
     if streams(body):  # after a stream the server closes the connection without a header
         headers.append((b"connection", b"close"))
-    return httpx.Request(
+    return httpx2.Request(
         request.method,
-        httpx.URL(server.url).copy_with(raw_path=path + b"?" + query if query else path),
+        httpx2.URL(server.url).copy_with(raw_path=path + b"?" + query if query else path),
         headers=headers,
         content=body if body or request.method in ("POST", "PUT", "PATCH") else None,
         extensions={"timeout": TIMEOUT, PASSED: True},
     )
 
 
-async def _pass(response: httpx.Response, send: Send, generation: GenerationSeen | None) -> None:
-    """Forward a response as it arrives. Raises httpx.HTTPError if it is cut off."""
+async def _pass(response: httpx2.Response, send: Send, generation: GenerationSeen | None) -> None:
+    """Forward a response as it arrives. Raises httpx2.HTTPError if it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
@@ -68,7 +68,7 @@ class LlamaServer:
             ANSWER_S,
             base_url=url,
             timeout=ANSWER_S,
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_S),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
         )
         self._inside = 0
         self._idle = asyncio.Event()
@@ -107,7 +107,7 @@ class LlamaServer:
             try:
                 if (await self.client.get("/health")).is_success:
                     return
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 pass
             if asyncio.get_running_loop().time() > deadline:
                 raise DeviceLost(
@@ -193,15 +193,15 @@ class LlamaServer:
 
     async def _ask(
         self, method: str, path: str, body: object = None, within_s: float = ANSWER_S
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Send a request and return a successful response."""
         try:
             response = await self.client.request(method, path, json=body, timeout=within_s)
-        except httpx.TimeoutException:
+        except httpx2.TimeoutException:
             raise ActuationError(
                 f"llama-server at {self.url} did not answer {method} {path} within {within_s:g} s"
             ) from None
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise DeviceLost(
                 f"llama-server at {self.url} does not answer: {error}",
                 hint="check that it is running",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 from pydantic import BaseModel, Field, TypeAdapter
 
 from agents.host.http.local_http import LocalHttp
@@ -154,6 +154,6 @@ class Dashboard:
             )
         self._http.call("PUT", "/api/serve/applications/", dict(config))
 
-    def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
+    def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx2.Response) -> ReplyT:
         """Return a typed response. Raises ActuationError."""
         return self._http.parsed(kind, response, "Ray Serve's", "supported: Ray 2.60")

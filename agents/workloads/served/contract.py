@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import httpx
+import httpx2
 from pydantic import BaseModel, Field, TypeAdapter
 
 from agents.host.http.knob_messages import KnobsReply
@@ -58,7 +58,7 @@ class Server:
         """Request a setting and wait until it is in force."""
         self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
-    def _parsed(self, model: type[ReplyT], response: httpx.Response) -> ReplyT:
+    def _parsed(self, model: type[ReplyT], response: httpx2.Response) -> ReplyT:
         """Return a typed response. Raises ActuationError."""
         hint = "the contract is at the top of agents/workloads/served/__init__.py"
         return self._http.parsed(TypeAdapter(model), response, "in the workload contract", hint)

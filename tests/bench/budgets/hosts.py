@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tests.bench.budgets.measured import give_curves
 from tests.bench.budgets.worth import measured_curves
@@ -178,11 +178,11 @@ class Racks:
             return self.nvml.get(figure)
 
     def ask(self, method: str, path: str, body: object = None) -> object:
-        """Ask the tuner. Raises httpx.HTTPError, and AssertionError for a refusal."""
+        """Ask the tuner. Raises httpx2.HTTPError, and AssertionError for a refusal."""
         url = f"http://127.0.0.1:{self.stage.tuner_port}{path}"
         token = self.stage.token_file.read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=30.0)
+        answer = httpx2.request(method, url, json=body, headers=headers, timeout=30.0)
         assert answer.is_success, answer.text
         return json.loads(answer.text or "null")
 
@@ -192,7 +192,7 @@ class Racks:
                 "measure": False}  # fmt: skip
 
         def declared() -> bool:
-            with suppress(AssertionError, httpx.HTTPError):
+            with suppress(AssertionError, httpx2.HTTPError):
                 devices = self.ask("GET", "/v1/devices")
                 if isinstance(devices, list) and len(devices) == self.count:
                     self.ask("PUT", "/v1/budgets/racks", body)

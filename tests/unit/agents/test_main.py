@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 import agents.main
@@ -276,7 +276,7 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
         assert "event=metrics_not_served" in caplog.text
         assert where in caplog.text
     with _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around):
-        assert "jouletune_agent_build_info" in httpx.get(f"http://{where}/metrics").text
+        assert "jouletune_agent_build_info" in httpx2.get(f"http://{where}/metrics").text
 
 
 def test_an_agent_without_a_device_is_ready_and_looks_again_until_it_has_one(

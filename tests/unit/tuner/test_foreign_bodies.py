@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.host.http.local_http import LocalHttp
@@ -143,10 +143,10 @@ def test_an_order_to_measure_for_no_length_of_time_is_not_taken(
 def test_an_answer_that_trickles_in_is_given_up() -> None:
     with (
         served(b"x", chunks=100, pause_s=0.05) as (url, _),
-        httpx.Client(
-            transport=BoundedTransport(httpx.HTTPTransport(), 1_000, body_s=0.3), base_url=url
+        httpx2.Client(
+            transport=BoundedTransport(httpx2.HTTPTransport(), 1_000, body_s=0.3), base_url=url
         ) as http,
-        pytest.raises(httpx.ReadTimeout, match="in time"),
+        pytest.raises(httpx2.ReadTimeout, match="in time"),
     ):
         http.get("/")
 
@@ -172,11 +172,11 @@ def dripping() -> Iterator[str]:
 
 
 def test_a_head_that_trickles_in_is_given_up(dripping: str) -> None:
-    limits = httpx.Timeout(0.2)
+    limits = httpx2.Timeout(0.2)
     began = time.monotonic()
     with (
         http_clients.client(1_000, timeout=limits) as http,
-        pytest.raises(httpx.ReadTimeout),
+        pytest.raises(httpx2.ReadTimeout),
     ):
         http.get(dripping)
     assert time.monotonic() - began < 5.0
@@ -184,18 +184,18 @@ def test_a_head_that_trickles_in_is_given_up(dripping: str) -> None:
 
 def test_a_head_that_trickles_in_is_given_up_by_an_event_loop(dripping: str) -> None:
     async def ask() -> None:
-        async with http_clients.async_client(1_000, timeout=httpx.Timeout(0.2)) as http:
+        async with http_clients.async_client(1_000, timeout=httpx2.Timeout(0.2)) as http:
             await http.get(dripping)
 
     began = time.monotonic()
-    with pytest.raises(httpx.ReadTimeout, match="in time"):
+    with pytest.raises(httpx2.ReadTimeout, match="in time"):
         asyncio.run(ask())
     assert time.monotonic() - began < 5.0
 
 
 @pytest.mark.parametrize("host", ["..", "a" * 300, "a..b"])
 def test_a_name_that_no_host_can_have_is_one_that_does_not_answer(host: str) -> None:
-    with http_clients.client(1_000) as http, pytest.raises(httpx.ConnectError, match="named"):
+    with http_clients.client(1_000) as http, pytest.raises(httpx2.ConnectError, match="named"):
         http.get(f"http://{host}:1/")
 
 
@@ -249,15 +249,15 @@ def test_deeply_nested_json_is_refused_and_ends_no_thread(depth: int) -> None:
 def test_a_redirect_to_another_host_is_not_followed() -> None:
     asked: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(str(request.url))
         to = "/b" if request.url.path == "/a" else "http://elsewhere:1/b"
-        return httpx.Response(302, headers={"location": to})
+        return httpx2.Response(302, headers={"location": to})
 
-    inner = httpx.MockTransport(answer)
+    inner = httpx2.MockTransport(answer)
     with (
         http_clients.client(1_000, inner=inner, follow_redirects=True) as http,
-        pytest.raises(httpx.ReadError, match="redirected to http://elsewhere:1/b"),
+        pytest.raises(httpx2.ReadError, match="redirected to http://elsewhere:1/b"),
     ):
         http.get("http://here:1/a")
     assert asked == ["http://here:1/a", "http://here:1/b"]
@@ -265,7 +265,7 @@ def test_a_redirect_to_another_host_is_not_followed() -> None:
 
 READER = {"tuner/foreign_bodies.py", "tuner/http_clients.py"}
 MADE = re.compile(
-    r"httpx\.(?:Async)?(?:Client|HTTPTransport)\(|httpx\.(?:get|post|request|stream)\(|urlopen\(|"
+    r"httpx2\.(?:Async)?(?:Client|HTTPTransport)\(|httpx2\.(?:get|post|request|stream)\(|urlopen\(|"
     r"build_opener\(|zlib\.decompress|gzip\.(?:open|decompress)|body \+= "
 )
 

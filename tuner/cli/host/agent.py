@@ -88,7 +88,7 @@ def serve(
         "metrics": metrics,
         "foreign_share": foreign_share,
     }
-    logs.begin("httpx")
+    logs.begin("httpx2")
     labels = _labels(label or ())
 
     def read() -> AgentConfig:

@@ -16,7 +16,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Protocol
 
-import httpx
+import httpx2
 
 from tuner import http_clients
 from tuner.core import ConfigError, LinkError
@@ -52,7 +52,7 @@ class WebhookSender:
         self,
         webhook: Webhook,
         now: Callable[[], datetime],
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._webhook, self._now, self._transport = webhook, now, transport
 
@@ -73,7 +73,7 @@ class WebhookSender:
             inner = self._transport or http_clients.outward(self._webhook.url)
             with http_clients.client(MOST_BYTES, TIMEOUT_S, inner, timeout=TIMEOUT_S) as client:
                 answer = client.post(self._webhook.url, content=body, headers=headers)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise LinkError(
                 f"{self._webhook.shown} does not answer: {error or type(error).__name__}"
             ) from None

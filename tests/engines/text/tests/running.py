@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.engines.text.model import TextModelConfig
 from tests.engines.text.recipe import TARGET, TrainingRecipe
@@ -73,13 +73,13 @@ class RunningText:
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
         self.url: str = ready["url"]
-        self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+        self.client = httpx2.Client(base_url=self.url, timeout=60.0, trust_env=False)
 
     def get(self, path: str) -> dict[str, Any]:
         reply: dict[str, Any] = self.client.get(path).raise_for_status().json()
         return reply
 
-    def put(self, **knobs: object) -> httpx.Response:
+    def put(self, **knobs: object) -> httpx2.Response:
         return self.client.put("/knobs", json=knobs)
 
     def complete(self, prompt: str = KNOWN, **fields: object) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class RunningText:
 
         def ask() -> None:
             body = {"prompt": prompt, "n_predict": 150, "ignore_eos": True}
-            with httpx.Client(base_url=self.url, timeout=60.0, trust_env=False) as client:
+            with httpx2.Client(base_url=self.url, timeout=60.0, trust_env=False) as client:
                 while not stop.is_set():
                     answer = client.post("/completion", json=body)
                     if answer.status_code != 200 or answer.json()["tokens_predicted"] != 150:

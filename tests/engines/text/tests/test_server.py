@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.processes import until
@@ -178,7 +178,7 @@ def test_killed_it_breaks_off_and_starts_again_at_its_default(text_models: Path)
         first.client.put("/plan", json={"plan": PLAN}).raise_for_status()
         body = {"prompt": KNOWN, "n_predict": 200, "ignore_eos": True, "stream": True}
         with (
-            pytest.raises(httpx.TransportError),
+            pytest.raises(httpx2.TransportError),
             first.client.stream("POST", "/generate", json=body) as response,
         ):
             first.process.send_signal(signal.SIGKILL)

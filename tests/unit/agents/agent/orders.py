@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 
 from tests.fakes import Rig
 from tuner.core import (
@@ -54,8 +54,8 @@ def hold(revision: int = 1, **changes: object) -> HoldOrder:
     return HoldOrder(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def cut(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("no route")
+def cut(_: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("no route")
 
 
 def ends(rig: Rig) -> list[str]:

@@ -9,7 +9,7 @@ import time as real_time
 from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.holding.journal import Journal
@@ -172,7 +172,7 @@ def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(
 ) -> None:
     waited, answered = threading.Event(), threading.Event()
 
-    def answer(request: httpx.Request) -> None:
+    def answer(request: httpx2.Request) -> None:
         if request.url.path.endswith("/next") and not rig.tuner.orders:
             waited.set()
             answered.wait(30.0)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.errors import raised
@@ -128,7 +128,7 @@ def test_a_lost_lease_ends_the_trial_and_puts_the_device_back(rig: Rig) -> None:
             renewing.join(30.0)
         return steady()(began, now)
 
-    def answer(request: httpx.Request) -> httpx.Response | None:
+    def answer(request: httpx2.Request) -> httpx2.Response | None:
         if not request.url.path.endswith("/renew"):
             return None
         return refusal(409, "stale_token", "token 1 is not in force")
@@ -148,7 +148,7 @@ def test_a_lost_lease_ends_the_trial_and_puts_the_device_back(rig: Rig) -> None:
 def test_a_tuner_out_of_reach_does_not_end_a_trial(rig: Rig) -> None:
     tried: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response | None:
+    def answer(request: httpx2.Request) -> httpx2.Response | None:
         if request.url.path.endswith("/renew"):
             tried.append("renew")
             return cut(request)
@@ -431,7 +431,7 @@ def test_a_stop_in_a_trial_puts_the_device_back_and_says_so(rig: Rig) -> None:
 
 
 def test_a_stop_leaves_the_hold_in_force(rig: Rig) -> None:
-    def answer(request: httpx.Request) -> None:
+    def answer(request: httpx2.Request) -> None:
         if request.url.path.endswith("/holds/report"):
             rig.stop.set()
 
@@ -478,7 +478,7 @@ def test_what_cannot_be_journalled_is_not_tried(rig: Rig) -> None:
     ],
 )
 def test_a_tuner_that_does_not_want_it_at_first_ends_the_agent(
-    rig: Rig, answer: httpx.Response, error: type[Exception]
+    rig: Rig, answer: httpx2.Response, error: type[Exception]
 ) -> None:
     rig.tuner.broken = lambda _: answer
     with pytest.raises(error):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.agent.loop import NEXT_TRIAL_S
@@ -99,7 +99,7 @@ def test_an_agent_that_is_stopped_between_two_trials_restores_the_workload(rig: 
     agent = rig.agent()
     rig.tuner.orders = [at(1, 0), at(2, 0)]
 
-    def stopping(request: httpx.Request) -> None:
+    def stopping(request: httpx2.Request) -> None:
         if len(rig.tuner.told("/next")) == 1 and request.url.path.endswith("/next"):
             rig.stop.set()
 
@@ -114,7 +114,7 @@ def test_an_agent_that_dies_between_two_trials_restores_the_workload_at_its_next
     class Killed(BaseException):
         pass
 
-    def killed(request: httpx.Request) -> None:
+    def killed(request: httpx2.Request) -> None:
         if len(rig.tuner.told("/next")) == 1 and request.url.path.endswith("/next"):
             raise Killed
 
@@ -129,9 +129,9 @@ def test_an_agent_that_dies_between_two_trials_restores_the_workload_at_its_next
 
 
 def test_a_tuner_that_does_not_answer_leaves_the_original(rig: Rig) -> None:
-    def cut(request: httpx.Request) -> None:
+    def cut(request: httpx2.Request) -> None:
         if len(rig.tuner.told("/next")) == 1 and request.url.path.endswith("/next"):
-            raise httpx.ConnectError("no route")
+            raise httpx2.ConnectError("no route")
 
     agent = rig.agent()
     rig.tuner.orders = [at(1, 0)]

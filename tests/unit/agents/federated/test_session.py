@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.federated.embedded import FederationSpec
@@ -25,7 +25,7 @@ from tuner.wire import Assignment, Idle, Receipt, Registered
 SPACE = federation_space(["all"])
 FIRST: Setting = {**SPACE.default, "participants": 10}
 STATE: Context = {"accuracy": 0.5, "round": 3.0}
-Answer = Callable[[httpx.Request], httpx.Response]
+Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
 def assignment(trial: int = 1, setting: Setting = FIRST) -> Assignment:
@@ -55,20 +55,20 @@ class Far:
     refuses: bool = False
     told: list[tuple[str, dict[str, object]]] = field(default_factory=list)
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
         if self.away:
-            raise httpx.ConnectError("away")
+            raise httpx2.ConnectError("away")
         path, body = request.url.path, json.loads(request.content)
         if self.refuses:
             wrong = {"protocol": 1, "code": "unauthorised", "message": "no", "hint": ""}
-            return httpx.Response(401, json=wrong)
+            return httpx2.Response(401, json=wrong)
         self.told.append((path, body))
         if path.endswith("/next"):
             order = self.orders.pop(0) if self.orders else Idle(why="nothing yet")
-            return httpx.Response(200, content=order.model_dump_json())
+            return httpx2.Response(200, content=order.model_dump_json())
         if path.endswith(("/report", "/step")):
-            return httpx.Response(200, content=Receipt(result="closed").model_dump_json())
-        return httpx.Response(200, content=Registered(lease_s=30.0).model_dump_json())
+            return httpx2.Response(200, content=Receipt(result="closed").model_dump_json())
+        return httpx2.Response(200, content=Registered(lease_s=30.0).model_dump_json())
 
     def bodies(self, path: str) -> list[dict[str, object]]:
         return [body for at, body in self.told if at.endswith(path)]
@@ -77,7 +77,7 @@ class Far:
 def session(far: Far, folder: Path) -> FederationSession:
     folder.mkdir(exist_ok=True)
     (folder / "agent-token").write_text("digits@here secret\n")
-    http = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(far))
+    http = httpx2.Client(base_url="http://tuner", transport=httpx2.MockTransport(far))
     link = TunerClient(
         http, Credentials(folder, folder / "none", "digits@here"), Spool(folder / "spool")
     )

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.config import MetricsAddress
@@ -31,16 +31,16 @@ def url(server: MetricsServer) -> str:
 
 
 def test_figures_are_told_on_loopback_and_nothing_else_is(server: MetricsServer) -> None:
-    answer = httpx.get(f"{url(server)}/metrics")
+    answer = httpx2.get(f"{url(server)}/metrics")
     assert (answer.status_code, answer.content) == (200, b"up 1\n")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert httpx.get(f"{url(server)}/").status_code == 404
-    assert httpx.post(f"{url(server)}/metrics").status_code == 501
+    assert httpx2.get(f"{url(server)}/").status_code == 404
+    assert httpx2.post(f"{url(server)}/metrics").status_code == 501
 
 
 def test_a_page_whose_name_leads_to_loopback_gets_nothing(server: MetricsServer) -> None:
     for host in ("evil.example.org", "localhost.evil.example.org", ""):
-        assert httpx.get(f"{url(server)}/metrics", headers={"Host": host}).status_code == 400
+        assert httpx2.get(f"{url(server)}/metrics", headers={"Host": host}).status_code == 400
 
 
 def test_who_says_nothing_or_garbage_keeps_nobody_out_for_long(
@@ -50,7 +50,7 @@ def test_who_says_nothing_or_garbage_keeps_nobody_out_for_long(
     where = server.socket.getsockname()
     with socket.create_connection(where), socket.create_connection(where) as garbage:
         garbage.sendall(b"\x00\xff\r\n\r\n")
-        assert httpx.get(f"{url(server)}/metrics", timeout=10.0).status_code == 200
+        assert httpx2.get(f"{url(server)}/metrics", timeout=10.0).status_code == 200
 
 
 def test_figures_that_fail_once_are_told_the_next_time() -> None:
@@ -63,9 +63,9 @@ def test_figures_that_fail_once_are_told_the_next_time() -> None:
         return answer
 
     with serving(MetricsAddress.parse("127.0.0.1:0"), failing) as made:
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"{url(made)}/metrics")
-        assert httpx.get(f"{url(made)}/metrics").status_code == 200
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{url(made)}/metrics")
+        assert httpx2.get(f"{url(made)}/metrics").status_code == 200
 
 
 def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
     left.close()
     with serving(MetricsAddress.parse(f"unix:{path}"), text):
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
-        transport = httpx.HTTPTransport(uds=str(path))
-        with httpx.Client(transport=transport) as client:
+        transport = httpx2.HTTPTransport(uds=str(path))
+        with httpx2.Client(transport=transport) as client:
             assert client.get("http://agent/metrics").content == b"up 1\n"
     assert not path.exists()
 

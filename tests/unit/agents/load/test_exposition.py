@@ -4,7 +4,7 @@ import math
 import random
 from bisect import bisect_left
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,23 +115,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert buckets.n >= 0
 
 
-@pytest.mark.parametrize("answer", [httpx.Response(404), httpx.ConnectError("nobody there")])
-def test_no_answer_is_no_measurement(answer: httpx.Response | Exception) -> None:
-    def handle(request: httpx.Request) -> httpx.Response:
+@pytest.mark.parametrize("answer", [httpx2.Response(404), httpx2.ConnectError("nobody there")])
+def test_no_answer_is_no_measurement(answer: httpx2.Response | Exception) -> None:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     with (
-        httpx.Client(transport=httpx.MockTransport(handle)) as client,
+        httpx2.Client(transport=httpx2.MockTransport(handle)) as client,
         raised(MeasurementError, "http://here/metrics"),
     ):
         scrape(client, "http://here/metrics", ["m"])
 
 
 def test_an_answer_is_parsed() -> None:
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, text=TEXT))
-    with httpx.Client(transport=transport) as client:
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, text=TEXT))
+    with httpx2.Client(transport=transport) as client:
         assert len(scrape(client, "http://here/metrics", ["served_ms"])) == 11
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.tuner_link.client import Backoff
@@ -74,14 +74,14 @@ def test_whatever_is_not_the_tuners_answer_costs_no_report(rig: Rig, status: int
     link = rig.link
     link.keep(REPORT)
     for content in ("<html>nginx</html>", '{"detail": "Not Found"}', ""):
-        rig.tuner.broken = lambda _, content=content: httpx.Response(status, text=content)  # type: ignore[misc]
+        rig.tuner.broken = lambda _, content=content: httpx2.Response(status, text=content)  # type: ignore[misc]
         with raised(LinkError, "HTTP", status):
             link.deliver()
     rig.tuner.broken = lambda _: refusal(400, "host", "this tuner is not called so")
     with pytest.raises(LinkError, match="not called so"):
         link.deliver()
     gateway = {"code": "not_found", "message": "no route matched"}
-    rig.tuner.broken = lambda _: httpx.Response(404, json=gateway)
+    rig.tuner.broken = lambda _: httpx2.Response(404, json=gateway)
     with raised(LinkError, "HTTP", "HTTP 404"):
         link.deliver()
     rig.tuner.broken = lambda _: None
@@ -101,8 +101,8 @@ def test_a_token_that_cannot_be_read_costs_no_report(rig: Rig) -> None:
 
 
 def test_no_connection_is_a_link_error_that_names_the_address(rig: Rig) -> None:
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("connection refused", request=request)
+    def fail(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("connection refused", request=request)
 
     rig.tuner.broken = fail
     with raised(LinkError, "http://tuner"):
@@ -110,7 +110,7 @@ def test_no_connection_is_a_link_error_that_names_the_address(rig: Rig) -> None:
 
 
 def test_an_answer_that_is_not_the_tuners_is_a_link_error(rig: Rig) -> None:
-    rig.tuner.broken = lambda _: httpx.Response(200, json={"kind": "dance"})
+    rig.tuner.broken = lambda _: httpx2.Response(200, json={"kind": "dance"})
     with raised(LinkError, "tuner"):
         rig.link.next("d", Poll(agent="a/1", applied=applied()))
 
@@ -118,7 +118,7 @@ def test_an_answer_that_is_not_the_tuners_is_a_link_error(rig: Rig) -> None:
 def test_a_device_may_have_any_name_in_the_path(rig: Rig) -> None:
     paths: list[bytes] = []
 
-    def look(request: httpx.Request) -> None:
+    def look(request: httpx2.Request) -> None:
         paths.append(request.url.raw_path)
 
     rig.tuner.broken = look
@@ -130,7 +130,7 @@ def test_a_device_may_have_any_name_in_the_path(rig: Rig) -> None:
 def test_the_wait_for_an_answer_grows_with_the_poll(rig: Rig) -> None:
     timeouts: list[float] = []
 
-    def look(request: httpx.Request) -> None:
+    def look(request: httpx2.Request) -> None:
         timeouts.append(request.extensions["timeout"]["read"])
 
     rig.tuner.broken = look

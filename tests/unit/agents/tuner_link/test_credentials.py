@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from agents.tuner_link.client import TunerClient
@@ -24,8 +24,8 @@ from tuner.wire import Enrolled, Receipt, Registered, Renewal, TrialReport
 RENEWAL = Renewal(device="d", token=1, nonce="n")
 
 
-def said(kind: Enrolled | Receipt | Registered) -> httpx.Response:
-    return httpx.Response(200, content=kind.model_dump_json())
+def said(kind: Enrolled | Receipt | Registered) -> httpx2.Response:
+    return httpx2.Response(200, content=kind.model_dump_json())
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Site:
     folder: Path
     known: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
-    enrolling: Callable[[], httpx.Response | None] = lambda: None
+    enrolling: Callable[[], httpx2.Response | None] = lambda: None
 
     def __post_init__(self) -> None:
         (self.folder / "token").write_text("admin\n")
@@ -43,10 +43,10 @@ class Site:
     def link(self, name: str = "agent@host") -> TunerClient:
         """Return the link as after a fresh start of the agent."""
         credentials = Credentials(self.folder / "state", self.folder / "token", name)
-        http = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(self.answer))
+        http = httpx2.Client(base_url="http://tuner", transport=httpx2.MockTransport(self.answer))
         return TunerClient(http, credentials, Spool(self.folder / "state/spool"))
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         self.asked.append(request.url.path)
         token = request.headers["Authorization"].removeprefix("Bearer ")
         if request.url.path != "/v1/enrol":
@@ -62,7 +62,7 @@ class Site:
             return refused
         self.known.add(message["digest"])
         if refused is not None:
-            raise httpx.ReadError("the answer got lost")
+            raise httpx2.ReadError("the answer got lost")
         return said(Enrolled(agent=message["agent"]))
 
     @property
@@ -87,7 +87,7 @@ def test_an_agent_enrols_once_and_from_then_on_shows_its_own_token(site: Site) -
 
 
 def test_an_enrolment_whose_answer_got_lost_is_no_second_one(site: Site) -> None:
-    site.enrolling = lambda: httpx.Response(200)
+    site.enrolling = lambda: httpx2.Response(200)
     with pytest.raises(LinkError, match="got lost"):
         site.link().renew(RENEWAL)
     site.enrolling = lambda: None

@@ -26,7 +26,17 @@ from tuner.core import (
     Unauthorised,
 )
 
-HEAVY = ("rich", "pydantic", "httpx", "sqlalchemy", "fastapi", "torch", "numpy", "pynvml", "psutil")
+HEAVY = (
+    "rich",
+    "pydantic",
+    "httpx2",
+    "sqlalchemy",
+    "fastapi",
+    "torch",
+    "numpy",
+    "pynvml",
+    "psutil",
+)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.errors import raised
@@ -26,8 +26,8 @@ def local() -> Operations:
     return worlds.held()[0]
 
 
-def through(local: Operations) -> httpx.ASGITransport:
-    return httpx.ASGITransport(create_app(local, TOKEN, frozenset({"tuner"}), "0"))
+def through(local: Operations) -> httpx2.ASGITransport:
+    return httpx2.ASGITransport(create_app(local, TOKEN, frozenset({"tuner"}), "0"))
 
 
 def asked(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -44,17 +44,17 @@ def local() -> Operations:
     return worlds.held()[0]
 
 
-def through(app: TestClient) -> httpx.MockTransport:
+def through(app: TestClient) -> httpx2.MockTransport:
     """Return a transport that passes requests to the application in this process."""
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         path = request.url.raw_path.decode()
         answer = app.request(
             request.method, path, content=request.content, headers=dict(request.headers)
         )
-        return httpx.Response(answer.status_code, content=answer.content)
+        return httpx2.Response(answer.status_code, content=answer.content)
 
-    return httpx.MockTransport(handle)
+    return httpx2.MockTransport(handle)
 
 
 @pytest.fixture
@@ -174,23 +174,23 @@ def test_without_the_right_token_nobody_gets_in(app: TestClient, token: str) -> 
         api.studies()
 
 
-def refusing(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("Connection refused")
+def refusing(_: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("Connection refused")
 
 
 @pytest.mark.parametrize(
     ("handle", "message"),
     [
         (refusing, "does not answer: Connection refused"),
-        (lambda _: httpx.Response(404, html="<h1>none</h1>"), "answered 404"),
-        (lambda _: httpx.Response(200, html="<h1>hello</h1>"), "a response that is not a tuner's"),
+        (lambda _: httpx2.Response(404, html="<h1>none</h1>"), "answered 404"),
+        (lambda _: httpx2.Response(200, html="<h1>hello</h1>"), "a response that is not a tuner's"),
     ],
 )
 def test_what_is_no_tuner_is_told(
-    handle: Callable[[httpx.Request], httpx.Response], message: str
+    handle: Callable[[httpx2.Request], httpx2.Response], message: str
 ) -> None:
     with (
-        Client(URL, TOKEN, httpx.MockTransport(handle)) as api,
+        Client(URL, TOKEN, httpx2.MockTransport(handle)) as api,
         pytest.raises(LinkError, match=message),
     ):
         api.studies()
@@ -199,13 +199,13 @@ def test_what_is_no_tuner_is_told(
 def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_not() -> None:
     methods: list[str] = []
 
-    def server(request: httpx.Request) -> httpx.Response:
+    def server(request: httpx2.Request) -> httpx2.Response:
         methods.append(request.method)
         if len(methods) % 2:
-            raise httpx.ReadError("[Errno 104] Connection reset by peer")
-        return httpx.Response(200, json=[])
+            raise httpx2.ReadError("[Errno 104] Connection reset by peer")
+        return httpx2.Response(200, json=[])
 
-    with Client(URL, TOKEN, httpx.MockTransport(server)) as api:
+    with Client(URL, TOKEN, httpx2.MockTransport(server)) as api:
         assert not api.studies()
         assert methods == ["GET", "GET"]
         with pytest.raises(LinkError, match="Connection reset by peer"):
@@ -214,7 +214,7 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
 
 
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:
-    with Client(URL, TOKEN, httpx.MockTransport(refusing)) as api:
+    with Client(URL, TOKEN, httpx2.MockTransport(refusing)) as api:
         assert not api.ready()
 
 

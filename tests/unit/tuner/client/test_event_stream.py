@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from types import SimpleNamespace
 
-import httpx
+import httpx2
 import pytest
 
 from tests.builders import START
@@ -22,7 +22,7 @@ def sent(number: int, text: str = "x") -> str:
     return f"id: {number}\nevent: drift\ndata: {json.dumps(data)}\n\n"
 
 
-class Broken(httpx.SyncByteStream):
+class Broken(httpx2.SyncByteStream):
     """A stream that ends with an error."""
 
     def __init__(self, text: str) -> None:
@@ -30,7 +30,7 @@ class Broken(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._text.encode()
-        raise httpx.ReadError("gone")
+        raise httpx2.ReadError("gone")
 
 
 def test_comments_and_what_is_not_ours_are_left_out() -> None:
@@ -50,18 +50,18 @@ def test_after_a_lost_connection_it_goes_on_behind_the_last_event(
     last_ids: list[str | None] = []
     slept: list[float] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/v1/events":
-            return httpx.Response(200, json=[])
+            return httpx2.Response(200, json=[])
         last_ids.append(request.headers.get("last-event-id"))
         assert request.url.params["study"] == "s1"
         if len(last_ids) == 2:
-            raise httpx.ConnectError("down")
+            raise httpx2.ConnectError("down")
         number = {1: 7, 3: 8, 4: 9}[len(last_ids)]
-        return httpx.Response(200, stream=Broken(sent(number)))
+        return httpx2.Response(200, stream=Broken(sent(number)))
 
     monkeypatch.setattr(blocking, "time", SimpleNamespace(sleep=slept.append))
-    events = Client("http://tuner", transport=httpx.MockTransport(handle)).follow("s1")
+    events = Client("http://tuner", transport=httpx2.MockTransport(handle)).follow("s1")
     assert [event.id for event in islice(events, 3)] == [7, 8, 9]
     assert last_ids == [None, "7", "7", "8"]
     assert slept == [blocking.RETRY_S] * 3
@@ -69,12 +69,12 @@ def test_after_a_lost_connection_it_goes_on_behind_the_last_event(
 
 def test_a_refusal_ends_it() -> None:
     problem = {"code": "unauthorised", "message": "no"}
-    transport = httpx.MockTransport(lambda _: httpx.Response(401, json=problem))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(401, json=problem))
     with pytest.raises(Unauthorised, match="no"):
         next(Client("http://tuner", transport=transport).follow(after=5))
 
 
-class AsyncBroken(httpx.AsyncByteStream):
+class AsyncBroken(httpx2.AsyncByteStream):
     """The same stream for the asyncio client."""
 
     def __init__(self, text: str) -> None:
@@ -82,30 +82,30 @@ class AsyncBroken(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._text.encode()
-        raise httpx.ReadError("gone")
+        raise httpx2.ReadError("gone")
 
 
 def test_awaited_it_goes_on_behind_the_last_event_too(monkeypatch: pytest.MonkeyPatch) -> None:
     last_ids: list[str | None] = []
     slept: list[float] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/v1/events":
-            return httpx.Response(200, json=[])
+            return httpx2.Response(200, json=[])
         last_ids.append(request.headers.get("last-event-id"))
         if len(last_ids) == 2:
-            raise httpx.ConnectError("down")
+            raise httpx2.ConnectError("down")
         if len(last_ids) == 4:
-            return httpx.Response(401, json={"code": "unauthorised", "message": "no"})
+            return httpx2.Response(401, json={"code": "unauthorised", "message": "no"})
         number = {1: 7, 3: 8}[len(last_ids)]
-        return httpx.Response(200, stream=AsyncBroken(sent(number)))
+        return httpx2.Response(200, stream=AsyncBroken(sent(number)))
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     async def read() -> list[int]:
         monkeypatch.setattr(asynchronous, "asyncio", SimpleNamespace(sleep=sleep))
-        client = AsyncClient("http://tuner", transport=httpx.MockTransport(handle))
+        client = AsyncClient("http://tuner", transport=httpx2.MockTransport(handle))
         ids = []
         with pytest.raises(Unauthorised):
             async for event in client.follow(after=6):

@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.builders import START, Time
@@ -23,15 +23,15 @@ PRICED = EnergyPrice.of(TunerConfig(price_per_kwh=SeriesTable(constant=0.25)))
 
 def test_a_source_is_read_when_due_and_a_failure_keeps_what_was_read() -> None:
     time, answers = Time(), [200, 500, 200]
-    asked: list[httpx.Request] = []
+    asked: list[httpx2.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
         items = [{"time": START.timestamp() - 60.0, "value": float(len(asked))}]
-        return httpx.Response(answers.pop(0), json=items)
+        return httpx2.Response(answers.pop(0), json=items)
 
     table = SeriesTable(url="https://example.org/prices", every_s=600.0)
-    feed = SeriesFeed("price", table, time.monotonic, httpx.MockTransport(answer))
+    feed = SeriesFeed("price", table, time.monotonic, httpx2.MockTransport(answer))
     assert feed.series.at(START) is None
     seen = []
     for seconds in (0.0, 1.0, 599.0, 1.0, RETRY_S):
@@ -46,12 +46,12 @@ def test_a_source_is_asked_with_the_token_of_its_file(tmp_path: Path) -> None:
     file.write_text("secret\n")
     shown = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         shown.append(request.headers["Authorization"])
-        return httpx.Response(200, content=json.dumps([{"time": 0, "value": 1}]))
+        return httpx2.Response(200, content=json.dumps([{"time": 0, "value": 1}]))
 
     table = SeriesTable(url="https://example.org/prices", token_file=file)
-    SeriesFeed("price", table, Time().monotonic, httpx.MockTransport(answer)).refresh()
+    SeriesFeed("price", table, Time().monotonic, httpx2.MockTransport(answer)).refresh()
     assert shown == ["Bearer secret"]
 
 

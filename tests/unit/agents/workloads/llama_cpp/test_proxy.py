@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from agents.speculation.fallback import PLAIN_STEPS
@@ -251,7 +251,7 @@ def test_a_stream_whose_server_dies_is_cut_off_and_not_ended(by_restart: Running
         stream = pool.submit(streamed, by_restart, 5000)
         until(lambda: by_restart.stats()["decoding"] == 1, "the stream does not decode")
         kill(by_restart.stats()["pids"][0])
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             stream.result()
     assert by_restart.stats()["failed"] == failed + 1
 
@@ -475,6 +475,6 @@ class server_of:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self._url}/health", trust_env=False).is_success
-        except httpx.TransportError:
+            return httpx2.get(f"{self._url}/health", trust_env=False).is_success
+        except httpx2.TransportError:
             return False

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from email import message_from_string
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.builders import START, Time
@@ -40,13 +40,13 @@ def webhook(tmp_path: Path, secret: str = "") -> Webhook:
 
 
 def test_a_webhook_gets_signed_json_that_slack_takes(tmp_path: Path) -> None:
-    got: list[httpx.Request] = []
+    got: list[httpx2.Request] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         got.append(request)
-        return httpx.Response(204)
+        return httpx2.Response(204)
 
-    transport = httpx.MockTransport(handle)
+    transport = httpx2.MockTransport(handle)
     WebhookSender(webhook(tmp_path, "s3cret\n"), Time().now, transport).send(NOTE)
     (request,) = got
     body = json.loads(request.content)
@@ -91,11 +91,11 @@ def test_whatever_is_answered_but_success_is_a_failure_that_shows_no_path(
 ) -> None:
     urls: list[str] = []
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx2.Request) -> httpx2.Response:
         urls.append(str(request.url))
-        return httpx.Response(status, text="no", headers={"Location": "https://hooks.test/other"})
+        return httpx2.Response(status, text="no", headers={"Location": "https://hooks.test/other"})
 
-    sender = WebhookSender(webhook(tmp_path), Time().now, httpx.MockTransport(handle))
+    sender = WebhookSender(webhook(tmp_path), Time().now, httpx2.MockTransport(handle))
     with pytest.raises(LinkError) as failed:
         sender.send(NOTE)
     assert str(status) in failed.value.message and "T0/secret" not in str(failed.value)
@@ -103,14 +103,14 @@ def test_whatever_is_answered_but_success_is_a_failure_that_shows_no_path(
 
 
 def test_a_receiver_that_is_not_there_and_a_secret_that_is_not(tmp_path: Path) -> None:
-    def away(_: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused")
+    def away(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
 
     with raised(LinkError, "https://hooks.test"):
-        WebhookSender(webhook(tmp_path), Time().now, httpx.MockTransport(away)).send(NOTE)
+        WebhookSender(webhook(tmp_path), Time().now, httpx2.MockTransport(away)).send(NOTE)
     missing = Webhook(name="ops", url="https://hooks.test/", secret_file=tmp_path / "none")
     with raised(ConfigError, "read"):
-        WebhookSender(missing, Time().now, httpx.MockTransport(away)).send(NOTE)
+        WebhookSender(missing, Time().now, httpx2.MockTransport(away)).send(NOTE)
 
 
 class MailServer(socketserver.StreamRequestHandler):
