@@ -1,1 +1,1 @@
-"""Benches: judge tuners and policies where the truth is known. `python -m tests.bench --help`."""
+"""Benches: judge tuners and policies against known true values. `python -m tests.bench --help`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.bench VERB`: the benches; each tells its options with `--help`."""
+"""`python -m tests.bench VERB`: the benches; `--help` lists the options of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.cli.app import main
 
 
 def ended(number: int, _frame: FrameType | None) -> None:
-    """End what the bench has started, with a message. Raises SystemExit."""
+    """End the bench with a message. Raises SystemExit."""
     raise SystemExit(f"the bench was ended by {signal.Signals(number).name}; it has no result")
 
 

@@ -1,4 +1,4 @@
-"""What the JSON of every bench has beside its figures: what was measured, where, when, for how long."""
+"""The header of every bench's JSON: the subject, the machine, the time and the duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner import release
 
 
 def header(seed: int | None = None) -> dict[str, Any]:
-    """Return the header, under `measured`: `seconds` since the bench was started, its own seed if any."""
+    """Return the header, under `measured`: `seconds` since the bench's start, and its seed if any."""
     about = {
         "version": release.version(),
         "commit": release.commit(),
@@ -29,7 +29,7 @@ def header(seed: int | None = None) -> dict[str, Any]:
 
 
 def machine(root: Path = Path("/")) -> str:
-    """Return the processor's name, and how many cores this process may use."""
+    """Return the processor's name, and the number of cores that this process may use."""
     cores = len(os.sched_getaffinity(0))
     match = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{cores} cores of {match[1].strip() if match else platform.machine()}"

@@ -1,4 +1,4 @@
-"""What the benches take and write is what it was when they were part of the wheel."""
+"""The inputs and outputs of the benches are the same as when they were part of the wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FROZEN: dict[str, Any] = json.loads(Path(__file__).with_name("frozen.json").read
 
 
 def keys(kind: Any) -> object:  # noqa: ANN401
-    """Return the keys of a type's JSON, all the way down."""
+    """Return the keys of a type's JSON, at all levels."""
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return {f.name: keys(hints[f.name]) for f in fields(kind)}

@@ -45,7 +45,7 @@ def studied(
 
 
 def chosen(result: Mapping[str, Any], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that a study chose: the defaults where none won."""
+    """Return the setting that a study chose: the defaults if none won."""
     best = (result["best"] or {}).get("setting", {})
     return {**defaults, **{name: str(value) for name, value in best.items()}}
 

@@ -1,9 +1,9 @@
 """A stand-in for an accelerator: it runs passes of an inference and steps of a fine-tuning in order.
 
-A step under way is not interrupted: a request waits for its end, also while the job is paused. So does a
-device that programs share by time, as most edge devices do (PolyThrottle, arXiv 2310.19991, section 6).
-Beside a training, p99 latencies of 2.9 times were measured on GPUs (Tally, arXiv 2410.07381). The passes
-are real: one thread of torch is the device, and the CPU's scheduler does not share it.
+A running step is not interrupted: a request waits for its end, also while the job is paused. The same
+holds for a time-shared device, like most edge devices (PolyThrottle, arXiv 2310.19991, section 6).
+Beside a training, p99 latencies of 2.9 times were measured on GPUs (Tally, arXiv 2410.07381). The
+passes are real: one thread of torch is the device, and the CPU's scheduler does not share it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ import torch
 from agents.workloads.reference.resnet18 import CLASSES, classifier
 
 PIXELS, WIDTH, BATCH, TUNED = 96, 32, 2, 5
-"""The images, the network's width, the images of a step, and how many of its last layers are tuned."""
+"""The image size in pixels, the network's width, the images per step, and the number of tuned last
+layers."""
 
 Pass = tuple[Callable[[], None], threading.Event]
 
 
 class Accelerator:
-    """Runs what is asked of it, one pass at a time, in order."""
+    """Runs the requested passes one at a time, in order."""
 
     def __init__(self) -> None:
         self._passes: queue.SimpleQueue[Pass] = queue.SimpleQueue()
         threading.Thread(target=self._run, daemon=True).start()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Return when a pass has ended."""
+        """Run a pass, and return at its end."""
         ended = threading.Event()
         self._passes.put((work, ended))
         ended.wait()
@@ -45,7 +46,7 @@ class Accelerator:
 
 
 class Networks:
-    """A network that answers, and another of its kind whose last layers are tuned."""
+    """A network that answers requests, and a second one whose last layers are fine-tuned."""
 
     def __init__(self) -> None:
         self._answers, self._tuned = classifier(0, WIDTH), classifier(0, WIDTH)
@@ -60,7 +61,7 @@ class Networks:
             self._answers(torch.ones(1, 3, PIXELS, PIXELS))
 
     def step(self) -> None:
-        """Tune by one batch."""
+        """Fine-tune by one batch."""
         images = torch.randn(BATCH, 3, PIXELS, PIXELS, generator=self._made)
         labels = torch.randint(CLASSES, (BATCH,), generator=self._made)
         self._optimiser.zero_grad()

@@ -1,7 +1,7 @@
 """A real pair on this machine: inference under an open load, and torch fine-tuning on the same device.
 
-The arms take turns window by window, with one job each: without fine-tuning, unpaced, in static slices of
-the time, and paced by its limit.
+Four arms alternate window by window, each with its own job: without fine-tuning, unpaced, in static
+slices of the time, and paced by its limit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from tuner.core import FOREIGN_SHARE, Limit
 
 METRIC = "latency_p99_ms"
 UTILISATION, WINDOW_S = 0.3, 5.0
-"""The load: requests at this part of the rate at which one caller after another is answered."""
+"""The load, as a share of the rate of a closed loop with one caller, and the length of a window in s."""
 ALONE, HEADROOM = 24, 2.0
-"""The limit: twice the median p99 of so many windows without fine-tuning, measured before the arms.
-
-A median, since other programs of the machine slow some windows down: they must not set the limit.
+"""The limit: twice the median p99 of this many windows without fine-tuning, measured before the arms. A
+median, because other programs slow some windows down, and these must not set the limit.
 """
 SLICES = (0.25, 0.5)
 NONE = "without fine-tuning"
@@ -47,7 +46,7 @@ class TimeSlices:
     _owed: float = 0.0
 
     def look(self, tail: float | None, elapsed: float) -> bool:
-        """Return whether it is its turn."""
+        """Return whether the job may run now."""
         self._owed += self.share
         self._owed -= (turn := self._owed >= 1.0)
         return turn
@@ -58,14 +57,14 @@ class TimeSlices:
 
 @dataclass(frozen=True, slots=True)
 class LiveWindow:
-    """One window, and the share of the cores that other programs than the bench's used."""
+    """One window, and the share of the cores that programs other than the bench's used."""
 
     shown: FineTuningWindow
     foreign: float
 
     @property
     def quiet(self) -> bool:
-        """Whether a study would count it."""
+        """Whether a study would count the window."""
         return self.foreign <= FOREIGN_SHARE
 
 
@@ -108,7 +107,7 @@ def _accelerator() -> Iterator[int]:
 
 
 def live(rounds: int, limit_ms: float, report: Callable[[str], None]) -> dict[str, object]:
-    """Return what each arm came to, and the limit, as JSON has it; `limit_ms` 0 derives the limit."""
+    """Return the result of each arm, and the limit, as JSON; with `limit_ms` 0 the limit is measured."""
     clock = HostClock()
     with _accelerator() as port, ExitStack() as stack:
         connect = partial(HttpCaller, "127.0.0.1", port, "/infer", body=b"{}")
@@ -157,7 +156,7 @@ def _answered_per_s(connect: Callable[[], HttpCaller], clock: HostClock) -> floa
 
 
 def _no_totals() -> Mapping[str, float]:
-    """Return nothing: what our callers saw is enough."""
+    """Return no totals: the results of our callers suffice."""
     return {}
 
 
@@ -165,7 +164,7 @@ def _job(stack: ExitStack, clock: HostClock, port: int) -> FineTuningJob:
     command = [sys.executable, "-m", "tests.bench.admission.training", str(port)]
     job = FineTuningJob(command, clock)
     stack.callback(job.close)
-    job.let(run=True)  # its start is not part of what is judged
+    job.let(run=True)  # its start is not judged
     while not (job.totals()["steps"] or job.ended):
         clock.sleep(0.1)
     job.let(run=False)

@@ -1,7 +1,7 @@
-"""Pairs of inference and fine-tuning whose truth is made up and not linear, in virtual time.
+"""Pairs of inference and fine-tuning with made-up, non-linear interference, in virtual time.
 
-While fine-tuning runs a request takes longer in the way of its pair: it shares the cores, waits for the
-step under way, loses its cache now and then, or finds a queue. Judged against the largest constant share
+While fine-tuning runs, a request takes longer in the way of its pair: it shares the cores, waits for
+the running step, sometimes loses its cache, or finds a queue. Judged against the largest constant share
 of the time at which at most a twentieth of the windows is above the limit.
 """
 
@@ -25,7 +25,7 @@ KINDS = ("shares the cores", "waits for a step", "loses its cache", "queues")
 
 @dataclass
 class Pair:
-    """An inference whose requests take `base_ms`, and what fine-tuning does to them."""
+    """An inference whose requests take `base_ms`, and the effect of fine-tuning on them."""
 
     kind: str
     base_ms: float
@@ -35,7 +35,7 @@ class Pair:
     _free_s: float = 0.0
 
     def latency_ms(self, at_s: float, *, running: bool) -> float:
-        """Return what a request takes that arrives now."""
+        """Return the latency of a request that arrives now, in ms."""
         own = self.base_ms * self.rng.lognormvariate(0.0, 0.1)
         if self.kind == "queues":
             begun = max(at_s, self._free_s)
@@ -67,7 +67,7 @@ def _never(turn: int, tail: float | None) -> bool:
 
 
 def _window(one: Pair, runs: Callable[[int, float | None], bool]) -> list[float]:
-    """Return the latencies of a window in which it is decided at each turn whether fine-tuning runs."""
+    """Return the latencies of a window; before each turn it is decided whether fine-tuning runs."""
     shown: list[float] = []
     tail: float | None = None
     one._free_s, at_s = 0.0, one.rng.expovariate(RATE_PER_S)
@@ -96,7 +96,7 @@ class PairResult:
 
 
 def judged(seed: int) -> PairResult:
-    """Return what the pacer does with a pair, and what could have run."""
+    """Return the pacer's result on a pair, and that of the best constant share."""
     one = pair(seed)
     pacer, above, ran = FineTuningPacer(one.limit_ms), 0, 0
     for _ in range(WINDOWS):

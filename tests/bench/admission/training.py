@@ -1,4 +1,4 @@
-"""The bench's fine-tuning: asks the accelerator for step after step, and prints its steps as JSON lines."""
+"""The bench's fine-tuning: requests one step after the other, and prints its steps as JSON lines."""
 
 from __future__ import annotations
 

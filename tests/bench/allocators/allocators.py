@@ -1,4 +1,4 @@
-"""What the memory allocator alone brings: one instance with every core, by allocator, in turns."""
+"""The gain of the memory allocator alone: one instance on all cores, by allocator, in turns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Arm = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorGain:
-    """One allocator against glibc as it comes, for one model and batch size.
+    """One allocator against glibc's default, for one model and batch size.
 
-    `speedup` is the geometric mean of the pairs' ratios. The bytes are the memory that is the process's
-    own after its windows: of a process per allocator, which has run the smaller batches before.
+    `speedup` is the geometric mean of the pairs' ratios. The bytes are the private memory of the
+    process after its windows; there is one process per allocator, which has run the smaller batches
+    before.
     """
 
     model: str
@@ -40,7 +41,7 @@ class AllocatorGain:
 
     @property
     def is_slower(self) -> bool:
-        """Whether it was slower than glibc beyond noise."""
+        """Whether the allocator was slower than glibc beyond noise."""
         return self.speedup + PROVEN * self.speedup_stderr < 1.0
 
 
@@ -53,7 +54,7 @@ def compare_allocators(
     cores: Sequence[int],
     report: Callable[[str], None],
 ) -> Iterator[AllocatorGain]:
-    """Yield each allocator at hand against glibc, batch by batch.
+    """Yield the comparison of each available allocator with glibc, batch by batch.
 
     Raises:
         InvalidInput: there is no other allocator than the C library's.

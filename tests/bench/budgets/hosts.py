@@ -1,7 +1,7 @@
 """Real tuner, agents and actuators over a fake NVML each: seconds to comply, and watt-seconds above.
 
-The caps are read from the state of the fake drivers. A host's curve is that of a measured GPU where these
-are at hand.
+The caps are read from the state of the fake drivers. The hosts have the curves of measured GPUs if
+these are available.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.core import LATE_S
 
 FLOOR_W, MOST_W, SHARE_W = 120, 400, 250
 STEADY_LOOKS = 20
-"""A group is settled after as many looks, four a second: some caps fall before others rise."""
+"""A group is settled after this many reads, at four per second: some caps fall before others rise."""
 LOOK_S = 0.2
 START_S = 300.0
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ TERMS = (
 
 @dataclass(frozen=True)
 class Scene:
-    """An event, known ahead by so many seconds, and what is killed just after it was sent."""
+    """An event, its seconds of notice, and the process that is killed just after it was sent."""
 
     name: str
     share: float
@@ -62,9 +62,9 @@ LASTS_S = 30.0
 
 @dataclass(frozen=True)
 class SceneOutcome:
-    """Seconds from the step until the sum of caps stayed within it, and what was above ten seconds later.
+    """Seconds from the step until the sum of caps stayed within it, and the excess ten seconds later.
 
-    A tuner that was killed counts from its start. `unreachable` are the members that it named.
+    After a kill of the tuner the time counts from its restart. `unreachable` are the members that it named.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Racks:
     library: Path
     count: int
     terms: Mapping[str, str] = field(default_factory=dict)
-    """Of hosts by name: what actuator.toml grants instead of a power limit."""
+    """By host name: the text in actuator.toml that grants something other than a power limit."""
     curves: int = 0
     stage: Stage = field(init=False)
     environs: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Racks:
         return [str(n) for n in range(self.count)]
 
     def start(self) -> None:
-        """Start all."""
+        """Start all processes."""
         devices = [f"nvidia-0@host{name}" for name in self.names]
         self.curves = give_curves(self.stage.db, devices, measured_curves())
         self.stage.start_tuner()
@@ -135,7 +135,7 @@ class Racks:
             self.spawn(f"agent{name}")
 
     def spawn(self, what: str) -> None:
-        """Start an agent or an actuator, or the tuner."""
+        """Start an agent, an actuator or the tuner."""
         if what == "tuner":
             self.stage.start_tuner()
             return
@@ -169,16 +169,16 @@ class Racks:
         return {name: self.shown(name, "limit_w") for name in self.names}
 
     def shown(self, name: str, figure: str, becomes: float | None = None) -> float:
-        """Return a figure of a driver's state, after it was set to another where one is given."""
+        """Return a value of a driver's state; set it first if a new one is given."""
         assert self.nvml is not None
-        with self._reading:  # the library has one state at a time, for all threads
+        with self._reading:  # the library has a single state for all threads
             self.nvml.binding.fakenvml_use(str(self.states[name]).encode())
             if becomes is not None:
                 self.nvml.set(figure, becomes)
             return self.nvml.get(figure)
 
     def ask(self, method: str, path: str, body: object = None) -> object:
-        """Ask the tuner. Raises httpx2.HTTPError, and AssertionError for a refusal."""
+        """Send the tuner a request. Raises httpx2.HTTPError; AssertionError after a refusal."""
         url = f"http://127.0.0.1:{self.stage.tuner_port}{path}"
         token = self.stage.token_file.read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
@@ -206,7 +206,7 @@ class Racks:
         assert sum(bool(m["front"]) for m in view["members"]) == self.curves, view
 
     def settle(self) -> None:
-        """Wait until the group has used its watts, and no more, for a while."""
+        """Wait until the group has used its watts, and no more, for `STEADY_LOOKS` reads."""
         total, steady = SHARE_W * self.count, 0
 
         def settled() -> bool:
@@ -219,7 +219,7 @@ class Racks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note the sum of caps again and again."""
+        """Record the sum of caps repeatedly."""
 
         def watch() -> None:
             while not self._over.wait(LOOK_S):
@@ -234,7 +234,7 @@ class Racks:
             self._watcher.join()
 
     def play(self, scene: Scene) -> SceneOutcome:
-        """Play one event, with what is killed in it, then start that again."""
+        """Play one event with its kill, then restart the killed process."""
         before = self.samples[-1][1]
         at = time.time() + scene.ahead_s
         begins = datetime.fromtimestamp(at, UTC)
@@ -287,7 +287,7 @@ class Racks:
 
 
 def until(done: Callable[[], bool], why: str | Callable[[], str]) -> None:
-    """Wait until something is true. Raises AssertionError with the reason."""
+    """Wait until a condition holds. Raises AssertionError with the reason."""
     end = time.monotonic() + START_S
     while not done():
         assert time.monotonic() < end, why if isinstance(why, str) else why()

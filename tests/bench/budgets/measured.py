@@ -1,4 +1,4 @@
-"""Finished studies of hosts, with the measured curves of real GPUs, so that their watts have a worth."""
+"""Finished studies of hosts, with the measured curves of real GPUs, which give their watts a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def give_curves(url: str, devices: Sequence[str], curves: Sequence[Curve]) -> int:
-    """Store a finished study for each device, of one curve after the other; return how many have one."""
+    """Store a finished study with the next curve for each device; return the number of such devices."""
     store = open_store(url)
     for number, device in enumerate(devices if curves else ()):
         curve = curves[number % len(curves)]

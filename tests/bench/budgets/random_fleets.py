@@ -1,11 +1,10 @@
-"""Random groups and the failures of their hosts, network and tuner: what is in force, second by second.
+"""Random groups with failures of hosts, network and tuner: the caps in force, second by second.
 
-Hosts are as unkind as real ones: messages are lost or late and overtake each other, an answer may be old,
-agents and tuners die, and a host that reboots is at its driver's default limit until its actuator has
-started. A reboot takes longer than the group's `reboot_after_s`, as the operator must choose it.
-
-Some are capped by clock alone: they count with measured power, and may draw more at any moment, as another
-workload does. Their agents, while these live, go to the floor then.
+Hosts fail like real ones: messages get lost, are late and overtake each other, an answer may be old,
+agents and tuners die, and a rebooting host has its driver's default limit until its actuator has
+started. A reboot takes longer than the group's `reboot_after_s`, as operators must ensure. Some hosts
+are capped by clock only: they count with measured power, and may draw more at any moment, as under
+another workload. Their agents, if alive, then go to the floor.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ REBOOT_AFTER_S = 60.0
 LONGEST_DELAY_S = 20.0
 AHEAD_S = 300.0
 FAILING_S, CALM_S = 150, 170
-"""Failures happen for so long; then nothing fails, and all watts must be in use again."""
+"""Seconds with failures, then seconds without; after these all watts must be in use again."""
 CLOCK, CLOCKS = "cpu.max_mhz", (1000.0, 1500.0, 2000.0, 2500.0, 3000.0)
 GUARD_S = 3
-"""An agent sees within this that its device draws more than it counts with: windows of two seconds."""
+"""The seconds in which an agent sees that its device draws more than counted: windows of two seconds."""
 
 
 @dataclass
@@ -62,14 +61,14 @@ class RandomHost:
         return CLOCKS[0] if step is None else max(CLOCKS[0], step.at_most.get(CLOCK, 0.0))
 
     def drawn_w(self, now_s: float) -> float:
-        """Return the power: by clock it may be more than what that counts with."""
+        """Return the power in watts; under a clock ceiling it may exceed the counted watts."""
         if not self.measured:
             return self.cap_w(now_s)
         at = self.ceiling(now_s)
         return self.more * next(m.watts for m in self.measured if m.at_most[CLOCK] >= at)
 
     def guard(self, now_s: float) -> None:
-        """Go to the floor where the device draws more than it counts with; its agent lives."""
+        """Go to the floor if the device draws more than counted and its agent is alive."""
         if not self.measured or self.schedule is None or self.rebooting is not None:
             return
         step, at = self.schedule.step(now_s), self.ceiling(now_s)
@@ -84,7 +83,7 @@ class RandomHost:
             self.schedule = replace(self.schedule, steps=tuple(down))
 
     def cap_w(self, now_s: float) -> float:
-        """Return the cap on the hardware, or what its clock ceiling counts with."""
+        """Return the cap on the hardware, or the counted watts of its clock ceiling."""
         if not self.joined or (self.rebooting is not None and now_s >= self.rebooting[0]):
             return self.default_w
         step = None if self.schedule is None else self.schedule.step(now_s)
@@ -108,9 +107,9 @@ class RandomHost:
             self.inbox.clear()
 
     def act(self, now_s: float, *, slow: bool) -> None:
-        """Start again, take what has arrived, and answer."""
+        """Restart if due, process the arrived messages, and answer."""
         if self.rebooting is not None and now_s >= self.rebooting[1]:
-            # The journal knows of its membership and its floor; caps are handed to it anew.
+            # The journal has its membership and its floor; the caps are sent again.
             self.rebooting, self.schedule, self.above = None, None, (0.0, 0.0)
         if not self.answers(now_s):
             return
@@ -127,7 +126,7 @@ class RandomHost:
 
 @dataclass
 class RandomFleet:
-    """A group at work: its hosts, what the tuner knows of them, and its budget over time."""
+    """A running group: its hosts, the tuner's state of them, and its budget over time."""
 
     rng: random.Random
     hosts: dict[str, RandomHost]
@@ -141,7 +140,7 @@ class RandomFleet:
 
     @classmethod
     def made(cls, seed: int) -> RandomFleet:
-        """Return a group of a seed; its budget holds the floors."""
+        """Return the group of a seed; its budget covers the floors."""
         rng = random.Random(seed)
         hosts, members = {}, {}
         for n in range(rng.randint(1, 6)):
@@ -167,7 +166,7 @@ class RandomFleet:
         return fleet
 
     def by_clock(self, name: str) -> None:
-        """Let a host have a clock ceiling alone, with measured power."""
+        """Give a host a clock ceiling with measured power, instead of a power limit."""
         host, member = self.hosts[name], self.members[name]
         floor_w, most_w = host.device.floor_w, host.device.most_w
         watts = sorted([floor_w, most_w, *(self.rng.uniform(floor_w, most_w) for _ in CLOCKS[2:])])
@@ -181,7 +180,7 @@ class RandomFleet:
         host.default_w = host.device.most_w
 
     def know(self, record: MemberRecord) -> None:
-        """Let the tuner know a member by clock anew."""
+        """Update the tuner's state of a member by clock."""
         self.records[record.device] = record
         former = self.members[record.device].device
         over = record.default_w / former.most_w
@@ -194,14 +193,14 @@ class RandomFleet:
         self.members[record.device] = GroupMember(device, record.power, record.sent_s)
 
     def some_watts(self) -> float:
-        """Return a budget between the floors and all that the group can use; at times one below."""
+        """Return a budget between the floors and the usable maximum; sometimes one below the floors."""
         floors = math.fsum(h.device.floor_w for h in self.hosts.values())
         most = math.fsum(h.device.most_w for h in self.hosts.values())
         low = -0.2 if self.rng.random() < 0.1 else 0.02
         return floors + self.rng.uniform(low, 1.0) * (most - floors)
 
     def disturb(self) -> None:
-        """Let something fail, or the budget change, now or at a time known ahead."""
+        """Cause a failure, or a change of the budget, now or at an announced time."""
         if self.rng.random() < 0.06:
             self.rng.choice(list(self.hosts.values())).fail(self.now_s)
         if self.rng.random() < 0.02:
@@ -216,11 +215,11 @@ class RandomFleet:
             self.budget.append((at_s, self.some_watts()))
 
     def work(self, *, slow: bool) -> None:
-        """Let the tuner hear and divide, where it is up, and each host act."""
+        """Let the tuner process reports and divide, if it is up, and let each host act."""
         if self.now_s >= self.away_until_s:
             self._hear()
             self._divide(slow=slow)
-        else:  # nothing keeps an answer for a tuner that is away
+        else:  # answers to an absent tuner get lost
             for host in self.hosts.values():
                 host.outbox = [answer for answer in host.outbox if answer[0] > self.now_s]
         for host in self.hosts.values():
@@ -243,7 +242,7 @@ class RandomFleet:
         record = replace(self.records[name], power=member.power, sent_s=member.sent_s)
         latest = max(s.revision for s in (record.power.acknowledged, *record.power.sent))
         if revision == latest:
-            self.surged_s = self.now_s  # what its floor draws more is news, as a step is
+            self.surged_s = self.now_s  # a higher draw at its floor is news, like a step
             self.know(record.exceeding(watts, {CLOCK: at}, host.measured, self.now_s))
 
     def _divide(self, *, slow: bool) -> None:
@@ -268,10 +267,10 @@ class RandomFleet:
 
 @dataclass(frozen=True)
 class FleetOutcome:
-    """What a random fleet showed: unnamed watts above its budget, floors broken, watts unused.
+    """The result of a random fleet: unnamed watts above its budget, broken floors, unused watts.
 
-    `drawn_above_w` is the power above the budget at the end that no missing watts name: that of members by
-    clock may be above what they count with until their agents have seen it.
+    `drawn_above_w` is the power above the budget at the end beyond the reported missing watts: members
+    by clock may draw more than counted until their agents have seen it.
     """
 
     above_w: float
@@ -306,7 +305,7 @@ def play(seed: int) -> FleetOutcome:
 
 
 def _in_force(fleet: RandomFleet) -> float:
-    """Return the watts that must be kept now: the most of the last `LATE_S`."""
+    """Return the watts that must be kept now: the maximum of the last `LATE_S` seconds."""
     since = fleet.now_s - LATE_S
     first = max((n for n, (at, _) in enumerate(fleet.budget) if at <= since), default=0)
     return max(w for at, w in fleet.budget[first:] if at <= fleet.now_s)

@@ -1,8 +1,8 @@
-"""A week of prices by hour: what a plan costs that knows energy by load, against an oracle of every hour.
+"""A week of hourly prices: the cost of a plan from energy by load, against an oracle of every hour.
 
-The device's curves are made up. Ours sees each setting's energy and latency at each load with the error of
-a window, chooses by energy under the limit, and pays what that costs. The oracle knows all true values,
-and all prices and loads of the week.
+The device's curves are made up. Our plan sees each setting's energy and latency at each load with the
+error of a window, chooses the least energy under the limit, and pays its true cost. The oracle knows
+all true values, and all prices and loads of the week.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRICES = TimeSeries(
 
 @dataclass(frozen=True)
 class Week:
-    """What a week cost, in money, by ours, by the oracle, and at the highest cap."""
+    """The cost of a week, in money: of our plan, of the oracle, and at the highest cap."""
 
     ours: float
     oracle: float
@@ -40,12 +40,12 @@ class Week:
 
     @property
     def excess(self) -> float:
-        """The share by which ours costs more than the oracle."""
+        """The excess cost of our plan over the oracle, as a share."""
         return self.ours / self.oracle - 1.0
 
 
 def play_week(seed: int) -> Week:
-    """Play one week of a device of a seed."""
+    """Return the result of one week on the device of a seed."""
     rng = random.Random(seed)
     idle_w, bend, work = rng.uniform(40, 80), rng.uniform(0.3, 0.6), rng.uniform(60, 90)
 

@@ -1,4 +1,4 @@
-"""What dividing watts by their worth brings: against every whole watt, the linear bound, and equal caps."""
+"""The gain of dividing watts by value: against exhaustive search, the linear bound, and equal caps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from scipy.optimize import linprog
 from policies.budget.division import BudgetMember, Division, divide
 
 CURVES = Path(os.environ.get("JOULETUNE_LLM_POWER", "/nonexistent")) / "llm_power_caps.csv"
-"""Measured power caps of GPUs that serve language models, where they are at hand."""
+"""The folder of measured power caps of GPUs that serve language models, if available."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """Throughput of a division over the best, for small groups and for 200 members; limits broken."""
+    """Throughput of a division over the best, for small groups and for 200 members; broken limits."""
 
     source: str
     small_groups: int
@@ -36,7 +36,7 @@ class Worth:
 
 
 def measured_curves() -> list[tuple[tuple[float, float], ...]]:
-    """Return watts and tokens per second of each measured card; none where the data is not at hand."""
+    """Return watts and tokens per second of each measured card; empty without the data."""
     if not CURVES.exists():
         return []
     curves: dict[str, list[tuple[float, float]]] = {}
@@ -48,7 +48,7 @@ def measured_curves() -> list[tuple[tuple[float, float], ...]]:
 
 
 def simulated_curves() -> list[tuple[tuple[float, float], ...]]:
-    """Return made-up boards: throughput rises with the cube root of power above its idle share."""
+    """Return made-up boards: throughput rises with the cube root of the power above the idle power."""
     return [
         tuple(
             (most * part, 100.0 * max(0.0, part - idle) ** bend)
@@ -66,7 +66,7 @@ def simulated_curves() -> list[tuple[tuple[float, float], ...]]:
 def members(
     rng: random.Random, curves: Sequence[tuple[tuple[float, float], ...]], count: int
 ) -> list[BudgetMember]:
-    """Return devices with these curves; each limit lies somewhere on its own curve."""
+    """Return devices with these curves, each with a limit at a random point of its curve."""
     made = []
     for number in range(count):
         curve = rng.choice(curves)
@@ -119,7 +119,7 @@ def _throughput(group: Sequence[BudgetMember], division: Division) -> float:
 
 
 def _alike(group: Sequence[BudgetMember], watts: float) -> dict[str, float]:
-    """Return the caps of capping all alike: the same part of each highest cap, above the floors."""
+    """Return uniform caps: the same share of each highest cap, at least the floors."""
     low, high = 0.0, 1.0
     for _ in range(40):
         part = (low + high) / 2.0
@@ -129,7 +129,7 @@ def _alike(group: Sequence[BudgetMember], watts: float) -> dict[str, float]:
 
 
 def _brute_force(group: Sequence[BudgetMember], watts: float) -> float:
-    """Return the most throughput of all caps on whole watts, by dynamic programming over all of them."""
+    """Return the highest throughput of all caps in whole watts, by dynamic programming."""
     spare = int(watts - math.fsum(m.floor_w for m in group))
     best = np.zeros(spare + 1)
     for m in group:

@@ -1,4 +1,4 @@
-"""`python -m tests.bench surfaces` and `made-up`: the truth is known."""
+"""`python -m tests.bench surfaces` and `made-up`: comparisons with known true values."""
 
 from __future__ import annotations
 

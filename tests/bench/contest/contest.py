@@ -1,4 +1,4 @@
-"""A comparison of tuners on a folder of measured surfaces: which studies, and what they show."""
+"""A comparison of tuners on a folder of measured surfaces: its studies, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.core import InvalidInput
 
 
 def require(package: str, what: str) -> None:
-    """Return quietly where a package is installed, or none is needed. Raises InvalidInput."""
+    """Check that a required package is installed. Raises InvalidInput."""
     if package and find_spec(package) is None:
         raise InvalidInput(
             f"{what} needs {package}, which is not installed",
@@ -27,16 +27,16 @@ def require(package: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestTerms:
-    """What is compared, and how.
+    """The terms of a comparison.
 
-    `variants` are tuners beside those that everybody knows by name. With `leave_one_out` one of them or
-    of ours is chosen on all sources but one and scored on that one; `most_above` is how many windows
-    above a limit per study it may have for that.
+    `variants` are further tuners by name. With `leave_one_out` one of them or of ours is chosen on all
+    sources but one and scored on that one; a candidate may have at most `most_above` windows above a
+    limit per study.
 
     Raises:
-        InvalidInput: an unknown tuner, one whose package is missing or that cannot be made, something
-            named twice or not at all, a count below one, a slack below 1 (the baseline itself would
-            break the limit), or a noise that is no share.
+        InvalidInput: an unknown tuner, one whose package is missing or that cannot be created, a list
+        that is empty or has duplicates, a count below one, a slack below 1 (the baseline itself would
+            break the limit), or a noise outside the range of a share.
     """
 
     tuners: tuple[str, ...]
@@ -51,12 +51,12 @@ class ContestTerms:
 
     @property
     def known(self) -> Mapping[str, Tuner]:
-        """Every tuner there is to choose from, by name."""
+        """All tuners by name, variants included."""
         return {**TUNERS, **self.variants}
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """What a choice is among: the variants, and ours at the levels of safety asked for."""
+        """The candidates of a choice: the variants, and ours at the requested levels of safety."""
         return tuple(n for n in self.tuners if n in self.variants or n.startswith(score.OURS))
 
     def __post_init__(self) -> None:
@@ -98,9 +98,9 @@ class ContestTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """What a comparison showed, of how many seeds a surface and with which noise.
+    """The results of a comparison, with its seeds per surface and its noise.
 
-    `failures` are studies that broke down and are in no figure.
+    `failures` are the failed studies, which are in no figure.
     """
 
     seeds: int
@@ -121,9 +121,9 @@ def narrowed(
     sources: Sequence[str] = (),
     per_source: int | None = None,
 ) -> list[SurfaceProblem]:
-    """Return the surfaces of some sources only, and so many of each: always the same ones.
+    """Return a fixed choice of surfaces: of the given sources, with this many of each.
 
-    A source's surfaces are drawn by their names among those worth tuning at the tightest limit.
+    They are drawn by their names among the source's surfaces worth tuning at the tightest limit.
 
     Raises:
         InvalidInput: there is no such source.
@@ -149,10 +149,11 @@ def narrowed(
 
 
 def jobs_of(problems: Sequence[SurfaceProblem], terms: ContestTerms) -> list[Job]:
-    """Return every study to be run.
+    """Return all studies to run.
 
-    All tuners on the surfaces worth tuning; ours also on the flat ones, to the end of the confirming
-    phase, since that is where a saving is claimed. What saves between 1 % and 3 % is in neither.
+    All tuners run on the surfaces worth tuning. Ours also run on the flat ones, to the end of the
+    confirming phase, which claims the saving. Surfaces that save between 1 % and 3 % are in neither
+    set.
 
     Raises:
         InvalidInput: a source is to be left out and there is only one.
@@ -175,7 +176,7 @@ def jobs_of(problems: Sequence[SurfaceProblem], terms: ContestTerms) -> list[Job
 
 
 def standings(jobs: Sequence[Job], results: Sequence[Result], terms: ContestTerms) -> Standings:
-    """Return the figures of what ran, in the order of tuners, slacks and budgets asked for."""
+    """Return the figures of the studies, in the requested order of tuners, slacks and budgets."""
     ended = list(zip(jobs, results, strict=True))
     ended.sort(key=lambda pair: terms.tuners.index(pair[0].task.tuner))
     outcomes = [r for job, r in ended if isinstance(r, TaskResult) and not job.to_the_end]

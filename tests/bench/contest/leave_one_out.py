@@ -1,4 +1,4 @@
-"""How far a choice made on some sources holds on another: each source is left out of the choice in turn."""
+"""How well a choice on some sources generalises to another: each source is left out in turn."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.bench.contest.replay import TaskResult
 from tests.bench.contest.score import Sample, ScoreRow, mean, rows, stderr
 
 SAFE_AT = 8
-"""After so many trials, or the next budget there is, a candidate's windows above a limit are judged."""
+"""The budget in trials, or the next larger one, at which a candidate's windows above a limit are judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What was chosen without a source, and what that is worth on it, by budget."""
+    """The candidate chosen without a source, and its result on that source, by budget."""
 
     source: str
     chosen: str
@@ -25,10 +25,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generalisation:
-    """What candidates chosen on all sources show there, and chosen on all but one on that one.
+    """The results of candidates chosen on all sources, and of those chosen on all other sources.
 
-    By budget, the sources alike. `difference` is in-sample less left out, with its standard error over
-    surfaces: by how much a figure flatters whose constants were chosen where it was measured.
+    By budget, with equal weights of the sources. `difference` is the in-sample result less the left-out
+    one, with its standard error over surfaces: the optimism of a figure measured on the data on which
+    the constants were chosen.
     """
 
     slack: float
@@ -47,10 +48,10 @@ class Generalisation:
 def generalisations(
     outcomes: Sequence[TaskResult], candidates: Sequence[str], most_above: float
 ) -> list[Generalisation]:
-    """Return for each slack how a choice among candidates generalises from source to source.
+    """Return for each slack the generalisation of a choice among candidates from source to source.
 
-    Chosen is the most captured, in the mean over budgets, among the candidates with at most
-    `most_above` windows above a limit per study; where none keeps to that, the one with the fewest.
+    The chosen candidate captures most, in the mean over budgets, of those with at most `most_above`
+    windows above a limit per study. If none has so few, it is the one with the fewest.
     """
     ours = [outcome for outcome in outcomes if outcome.tuner in candidates]
     slacks = dict.fromkeys(outcome.slack for outcome in ours)
@@ -58,7 +59,7 @@ def generalisations(
 
 
 def _generalisation(outcomes: Sequence[TaskResult], most_above: float) -> Generalisation:
-    """Return how a choice generalises at one slack."""
+    """Return the generalisation of a choice at one slack."""
     best = _choice(outcomes, most_above)
     inside = [o for o in outcomes if o.tuner == best]
     outside: list[TaskResult] = []
@@ -93,7 +94,7 @@ def _generalisation(outcomes: Sequence[TaskResult], most_above: float) -> Genera
 
 
 def _choice(outcomes: Sequence[TaskResult], most_above: float) -> str:
-    """Return the candidate that these outcomes speak for; of equals the first."""
+    """Return the best candidate by these outcomes; of equal ones the first."""
     scored = rows(outcomes)
     names = list(dict.fromkeys(row.tuner for row in scored))
     own = {name: [row for row in scored if row.tuner == name] for name in names}
@@ -105,13 +106,13 @@ def _choice(outcomes: Sequence[TaskResult], most_above: float) -> str:
 
 
 def _windows(own: Sequence[ScoreRow]) -> float:
-    """Return a candidate's windows above a limit per study where they are judged."""
+    """Return a candidate's windows above a limit per study, at the budget that judges them."""
     late = [row for row in own if row.budget >= SAFE_AT]
     return (late or own[-1:])[0].windows_above
 
 
 def _means(outcomes: Sequence[TaskResult], metric: str) -> tuple[float, ...]:
-    """Return a figure by budget, the sources alike, whichever tuners ran there."""
+    """Return a figure by budget, with equal weights of the sources."""
     return tuple(
         mean((o.source, o.surface, float(getattr(o.checkpoints[at], metric))) for o in outcomes)
         for at in range(len(outcomes[0].checkpoints))
@@ -119,7 +120,7 @@ def _means(outcomes: Sequence[TaskResult], metric: str) -> tuple[float, ...]:
 
 
 def _lost(inside: Sequence[TaskResult], outside: Sequence[TaskResult], at: int) -> list[Sample]:
-    """Return what is captured less on each study by the choice that its source was left out of."""
+    """Return for each study the loss in captured saving by the choice without its source."""
     known = {(o.source, o.surface, o.seed): o.checkpoints[at].captured for o in outside}
     return [
         (o.source, o.surface, o.checkpoints[at].captured - known[o.source, o.surface, o.seed])

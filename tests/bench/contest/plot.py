@@ -1,4 +1,4 @@
-"""The standings as a picture: captured and violations against the budget, a column per slack."""
+"""The standings as a picture: captured savings and violations over the budget, one column per slack."""
 
 from __future__ import annotations
 

@@ -44,20 +44,20 @@ from tuner.study.moves import Assign, Move
 START = datetime(2000, 1, 1, tzinfo=UTC)
 WINDOW_S = 10.0
 LOOK_S = 0.5
-"""How often an agent looks whether a running window has clearly broken a limit."""
+"""The period in s at which an agent checks whether a running window has clearly broken a limit."""
 PARTS = 10
-"""A window's standard error is that of so many parts of it: an estimate, as in production."""
+"""The number of parts of a window from which its standard error is estimated, as in production."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One study to be replayed.
+    """One study to replay.
 
-    `noise` is the relative standard deviation of a window's result, lognormal; no tuner is told it, all
-    see the standard error that the window's own parts show. The limit is absolute, `slack` times the
-    true baseline, unless `own_baseline`: then the study works it out from two noisy windows of its own,
-    as one in production does, and is scored against the true one all the same. `variant` is who goes by
-    the name, None for the one of that name in `TUNERS`.
+    `noise` is the relative standard deviation of a window's result, lognormal. Tuners do not get it;
+    they see the standard error from the window's parts. The limit is absolute, `slack` times the true
+    baseline, unless `own_baseline`: then the study derives it from two noisy windows, as in production,
+    but is still scored against the true limit. `variant` is the tuner with the given name; None for the
+    one in `TUNERS`.
     """
 
     tuner: str
@@ -83,14 +83,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where a study stands when its trials would end at `budget`, by the true table.
+    """The state of a study whose trials end at `budget`, by the true table.
 
-    `captured` is the share of the best saving that the deployed setting gives, 0 where it is `wrong`:
-    above a limit, by the share `excess` of it. `windows_above` is how many of the windows were above
-    one, `violations` their share, `overshoot` by how much of the limit the worst one is. `seconds` is
-    the median processor time of a suggestion in a process of one thread, `above_s` how long the trials'
-    windows were above the limit, `above_aborting_s` how long had each been cut at the first look that
-    shows the limit clearly broken.
+    `captured` is the deployed setting's share of the best saving. It is 0 if the setting is `wrong`:
+    above a limit, by the share `excess` of it. `windows_above` is the number of windows above a limit,
+    `violations` their share, `overshoot` the largest excess as a share of the limit. `seconds` is the
+    median processor time of a suggestion in a process of one thread. `above_s` is the time of the
+    trials' windows above the limit; `above_aborting_s` is that time if each window had been cut at the
+    first check that shows a clearly broken limit.
     """
 
     budget: int
@@ -105,17 +105,17 @@ class Checkpoint:
 
     @property
     def wrong(self) -> bool:
-        """Whether what is deployed is above a limit."""
+        """Whether the deployed setting is above a limit."""
         return self.excess > 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What a study holds after confirming, by the production steps, and what that is worth.
+    """The setting held after confirming by the production steps, and its value.
 
-    `trials` is how many it took before, `windows_above` how many of them were above a limit.
-    `claimed` is the saving the confirming windows showed, 0 where the baseline is held; `true` what
-    the table says. Shares of the baseline's objective.
+    `trials` is the number of trials before, `windows_above` the number of those above a limit.
+    `claimed` is the saving in the confirming windows, 0 if the baseline is held; `true` is that of the
+    table. Shares of the baseline's objective.
     """
 
     at_baseline: bool
@@ -129,7 +129,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What became of one task."""
+    """The result of one task."""
 
     tuner: str
     source: str
@@ -141,9 +141,9 @@ class TaskResult:
 
 
 def replay(task: Task, *, to_the_end: bool = False) -> TaskResult:
-    """Run one study and look at it at every budget; `to_the_end`: then confirm what it proposes.
+    """Run one study and score it at every budget; with `to_the_end` confirm its proposal afterwards.
 
-    A pure function of the task but for the suggestions' seconds. Raises as `studied`.
+    A pure function of the task, except for the seconds of suggestions. Raises as `studied`.
     """
     return studied(task, to_the_end=to_the_end)[0]
 
@@ -223,11 +223,11 @@ class _Bench:
 
     @property
     def tried(self) -> list[Setting]:
-        """The settings tried, in order; repeats count."""
+        """The tried settings in order, with repeats."""
         return [t.setting for t in self.trials if t.phase is Phase.TUNING]
 
     def go_on(self, trials: int) -> None:
-        """Ask for a suggestion and measure it; nothing once the study has come to its end."""
+        """Measure the next suggestion; do nothing once the study has ended."""
         if self.deployed is not None:
             return
         past = self.past(trials)
@@ -240,7 +240,7 @@ class _Bench:
             self.deployed = self._deployment(suggestion)
 
     def _read_everything(self, times: int) -> None:
-        """Read every setting so often, and let the policy say at once what to deploy."""
+        """Read every setting `readings` times, and let the policy choose the deployed setting at once."""
         for setting in self.study.space.grid():
             for _ in range(times):
                 self._measure(setting, Phase.TUNING)
@@ -249,10 +249,10 @@ class _Bench:
         self.seconds.append(time.process_time() - began)
 
     def look(self, budget: int) -> Checkpoint:
-        """Score what would be deployed if the trials ended here, and what was tried."""
+        """Score the setting that would be deployed if the trials ended now, and the tried settings."""
         task, problem = self.task, self.task.problem
         deployed = self.deployed if self.deployed is not None else self._final(budget)
-        # What is read before the search is nobody's choice.
+        # The readings before the search were not chosen by the policy.
         tuning = [] if task.who.readings else [t for t in self.trials if t.phase is Phase.TUNING]
         excesses = [problem.excess(trial.setting, task.slack) for trial in tuning]
         above = [t for t, excess in zip(tuning, excesses, strict=True) if excess > 0.0]
@@ -269,7 +269,7 @@ class _Bench:
         )
 
     def confirm(self, trials: int) -> Ending:
-        """Let the production steps confirm what the policy proposes, and return what is held."""
+        """Let the production steps confirm the policy's proposal; return the held setting."""
         while self.study.phase is not Phase.HOLDING:
             step = next_step(self.past(trials), self.policy)
             if isinstance(step, Assign):
@@ -294,7 +294,7 @@ class _Bench:
         )
 
     def _claim(self, held: Setting) -> Estimate:
-        """Return the saving that the alternating windows of baseline and held setting showed."""
+        """Return the saving by the alternating windows of baseline and held setting."""
         windows = duel(self.study, self.trials, held)
         if setting_key(held) == setting_key(self.study.baseline) or windows is None:
             return Estimate(0.0)
@@ -304,13 +304,13 @@ class _Bench:
         return improvement(before, after, self.study.objective.sign).amount
 
     def past(self, trials: int) -> Past:
-        """Return the study's past, with so many trials to spend."""
+        """Return the study's past, with a budget of this many trials."""
         terms = replace(self.study.terms, trials=trials)
         study = replace(self.study, terms=terms)
         return Past(study=study, trials=tuple(self.trials))
 
     def _final(self, trials: int) -> Setting:
-        """Return what the policy deploys when these were all its trials."""
+        """Return the policy's answer if these are all its trials."""
         answer = self.policy.suggest(self.past(trials))
         if isinstance(answer, Try):
             raise TuningError(
@@ -320,7 +320,7 @@ class _Bench:
         return self._deployment(answer)
 
     def _deployment(self, answer: Wait | Done) -> Setting:
-        """Return what is held after an answer: waiting changes nothing here, so the baseline is."""
+        """Return the setting held after an answer; after a wait it is the baseline."""
         if isinstance(answer, Wait):
             return self.study.baseline
         return answer.plan.rows[answer.plan.row({})].setting
@@ -332,7 +332,7 @@ class _Bench:
         return START + timedelta(seconds=WINDOW_S * len(self.trials))
 
     def _measure(self, setting: Setting, phase: Phase) -> None:
-        """Add the next window at a setting. Raises OutOfRange where the table has no such row."""
+        """Add the next window at a setting. Raises OutOfRange: the table has no such row."""
         surface, started = self.task.problem.surface, self._now()
         row, key = surface.row(setting), setting_key(setting)
         self.repeats[key] = repeat = self.repeats.get(key, -1) + 1
@@ -349,18 +349,18 @@ class _Bench:
         self.trials.append(trial.ended(outcome, started + timedelta(seconds=WINDOW_S)))
 
     def _noise(self, key: SettingKey, repeat: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Return what a window's true metrics are multiplied by, and the relative error it shows of each.
+        """Return the factor of each true metric in a window, and the relative error that the window shows.
 
         The same for every tuner by source, surface, seed, row of the table and repeat; a repeat is a
-        fresh draw. The error shown is that of a window's parts, so it is uncertain itself (the root of a
-        chi-square over its freedom), and wrong where the problem tells it wrongly.
+        fresh draw. The shown error comes from a window's parts, so it is uncertain itself (the root of
+        a chi-square over its degrees of freedom); it is wrong if the problem misstates it.
         """
-        import numpy as np  # not before the process has bound itself to one thread
+        import numpy as np  # only after the process has limited itself to one thread
 
         task, surface = self.task, self.task.problem.surface
         source = seed_of(task.problem.source, surface.name)
         number = list(surface.values).index(key)
-        # The study's two first: what else was measured leaves their noise as it is.
+        # The study's first two windows: other measurements do not change their noise.
         metrics = dict.fromkeys([surface.objective, surface.constrained, *surface.metrics])
         rng = np.random.default_rng([source, task.seed, number, repeat])
         draws = rng.standard_normal(len(metrics))
@@ -372,10 +372,10 @@ class _Bench:
         return {m: math.exp(true[m] * z) for m, z in zip(metrics, draws, strict=True)}, told
 
     def _seconds_until_abort(self, trial: Trial) -> float:
-        """Return how long a window lasts when it is cut once a limit is clearly broken.
+        """Return the seconds of a window that is cut once a limit is clearly broken.
 
-        The running mean is taken to stand at the window's own result from the start; its standard
-        error falls with the root of the time to the window's own.
+        The running mean is assumed to equal the window's result from the start; its standard error
+        falls with the root of the time to that of the window.
         """
         for look in range(1, int(WINDOW_S / LOOK_S)):
             longer = math.sqrt(WINDOW_S / (look * LOOK_S))
@@ -389,6 +389,6 @@ class _Bench:
 
 
 def _shown(mean: float, stderr: float) -> Estimate:
-    """Return what a window of so many parts shows, with the bounds of Student's t."""
+    """Return the estimate of a window with this many parts, with the bounds of Student's t."""
     reach = student_t95(PARTS - 1) * stderr
     return Estimate(mean, stderr, PARTS, mean - reach, mean + reach, Origin.REPLAYED)

@@ -1,4 +1,4 @@
-"""Many studies in several processes, each bound to one thread, in an order that does not matter."""
+"""Many studies in several processes of one thread each; their order does not matter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A study that broke down, and how."""
+    """A failed study, and its error."""
 
     task: str
     error: str
@@ -26,7 +26,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task, and whether the study goes on to the end of its confirming phase."""
+    """A task, and whether its study continues to the end of the confirming phase."""
 
     task: Task
     to_the_end: bool = False
@@ -36,9 +36,9 @@ Result = TaskResult | Failure
 
 
 def run_all(jobs: Sequence[Job], processes: int, done: Callable[[Result], None]) -> list[Result]:
-    """Return what became of every job, in the order of the jobs; `done` hears of each as it ends.
+    """Return the result of every job, in the order of the jobs; `done` is called as each ends.
 
-    Interrupted, the processes are ended at once.
+    After an interrupt the processes are ended at once.
     """
     context = multiprocessing.get_context("spawn")
     strangers = set(multiprocessing.active_children())
@@ -67,9 +67,9 @@ def _result(future: Future[Result], job: Job) -> Result:
 
 
 def settle_in() -> None:
-    """Bind this process to one thread, before numpy or torch are loaded, and to its parent's life.
+    """Limit this process to one thread, before numpy or torch are loaded; end it with its parent.
 
-    Ctrl-C is the parent's business.
+    Ctrl-C is left to the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for pool in POOLS:

@@ -1,4 +1,4 @@
-"""From single studies to figures: means over seeds and surfaces of a source, then over sources."""
+"""Figures from single studies: means over the seeds and surfaces of a source, then over sources."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """How one tuner did at one slack and budget, over all sources.
+    """The results of one tuner at one slack and budget, over all sources.
 
     `captured_stderr` is the standard error of `captured` from the spread of the surfaces' means within
-    each source, the sources taken as they are; None where a source has but one number. `windows_above`
-    is how many windows of a study were above a limit, `violations` their share. `overshoot` is the mean
-    of the studies' worst, `worst_overshoot` the worst of all.
+    each source, with the sources fixed; None if a source has a single number. `windows_above` is the
+    number of windows of a study above a limit, `violations` their share. `overshoot` is the mean of the
+    studies' largest excesses, `worst_overshoot` the largest of all.
     """
 
     tuner: str
@@ -46,18 +46,19 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRow(ScoreRow):
-    """The same over the surfaces of one source."""
+    """The results over the surfaces of one source."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Ours against a rival on the same surfaces and seeds, the same noise.
+    """Ours against a rival on the same surfaces and seeds, with the same noise.
 
-    `difference` is captured by ours less captured by the rival, the sources alike; `pooled` is the same
-    with the surfaces alike, whatever their source. Each with its standard error over surfaces.
-    `windows_ratio` is ours to the rival's windows above a limit, None where the rival has none.
+    `difference` is our captured share less the rival's, with equal weights of the sources; `pooled` is
+    the same with equal weights of the surfaces. Each has its standard error over surfaces.
+    `windows_ratio` is the ratio of our windows above a limit to the rival's; None if the rival has
+    none.
     """
 
     rival: str
@@ -74,14 +75,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePair(Pair):
-    """The same on the surfaces of one source."""
+    """The comparison on the surfaces of one source."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """Seconds above the limit per study, and had each window been cut once that was clear."""
+    """Seconds above the limit per study; `with_early_abort`: if windows were cut once that is clear."""
 
     tuner: str
     slack: float
@@ -92,7 +93,7 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """How studies end on flat surfaces, after confirming: shares of studies and of the baseline.
+    """The ends of studies on flat surfaces, after confirming: shares of studies and of the baseline.
 
     `trials` is the median of the trials before confirming, `windows_above` the mean of those above a
     limit. `within_noise` is the share whose true objective lies within one window's noise of the
@@ -130,12 +131,12 @@ def by_source(outcomes: Sequence[TaskResult]) -> list[SourceRow]:
 
 
 def pairs(outcomes: Sequence[TaskResult]) -> list[Pair]:
-    """Return ours against each rival wherever both ran; nothing where ours did not run."""
+    """Return ours against each rival where both ran."""
     return [Pair(**_pair(theirs, ours)) for theirs, ours in _duels(outcomes)]
 
 
 def pairs_by_source(outcomes: Sequence[TaskResult]) -> list[SourcePair]:
-    """Return ours against each rival on each source wherever both ran."""
+    """Return ours against each rival on each source where both ran."""
     source_pairs = []
     for theirs, ours in _duels(outcomes):
         for source in dict.fromkeys(outcome.source for outcome, _ in theirs):
@@ -145,7 +146,7 @@ def pairs_by_source(outcomes: Sequence[TaskResult]) -> list[SourcePair]:
 
 
 def _duels(outcomes: Sequence[TaskResult]) -> Iterator[tuple[list[Seen], Mapping[Key, Checkpoint]]]:
-    """Yield what each rival showed at each slack and budget, where ours ran too, and what ours did."""
+    """Yield the results of each rival and of ours at each slack and budget where both ran."""
     groups = {(g[0][0].tuner, g[0][0].slack, g[0][1].budget): g for g in _groups(outcomes)}
     for (rival, slack, budget), theirs in groups.items():
         ours = {_study(outcome): look for outcome, look in groups.get((OURS, slack, budget), ())}
@@ -175,7 +176,7 @@ def _pair(theirs: Sequence[Seen], ours: Mapping[Key, Checkpoint]) -> dict[str, A
 
 
 def seconds_above_limit(outcomes: Sequence[TaskResult]) -> list[Seconds]:
-    """Return how long the studies' windows were above the limit."""
+    """Return the seconds of the studies' windows above the limit."""
     return [
         Seconds(
             tuner=group[0][0].tuner,
@@ -189,7 +190,7 @@ def seconds_above_limit(outcomes: Sequence[TaskResult]) -> list[Seconds]:
 
 
 def controls(outcomes: Sequence[TaskResult], noise: float) -> list[Control]:
-    """Return how the studies on flat surfaces ended, per tuner and slack."""
+    """Return the ends of the studies on flat surfaces, per tuner and slack."""
     groups: dict[tuple[str, float], list[tuple[TaskResult, Ending]]] = {}
     for outcome in outcomes:
         if outcome.ending is not None:
@@ -213,9 +214,9 @@ def mean(samples: Iterable[Sample]) -> float:
 
 
 def stderr(samples: Iterable[Sample]) -> float | None:
-    """Return the standard error of `mean`: surfaces (or seeds, where a source has one) drawn anew.
+    """Return the standard error of `mean` from the spread of surfaces (of seeds for a single surface).
 
-    The sources are taken as they are. None where one of them has a single number only.
+    The sources are fixed. None if one of them has a single number.
     """
     sources = _by_source(samples, seeds_of_one=True)
     if any(len(values) < 2 for values in sources):
@@ -224,7 +225,7 @@ def stderr(samples: Iterable[Sample]) -> float | None:
 
 
 def _by_source(samples: Iterable[Sample], *, seeds_of_one: bool = False) -> list[list[float]]:
-    """Return for each source its surfaces' means; the seeds' numbers of an only surface if asked."""
+    """Return for each source its surfaces' means; on request the seeds' numbers of a single surface."""
     cells: dict[str, dict[str, list[float]]] = {}
     for source, surface, value in samples:
         cells.setdefault(source, {}).setdefault(surface, []).append(value)
@@ -237,7 +238,7 @@ def _by_source(samples: Iterable[Sample], *, seeds_of_one: bool = False) -> list
 
 
 def _groups(outcomes: Sequence[TaskResult]) -> list[list[Seen]]:
-    """Return what was seen, by tuner, slack and budget."""
+    """Return the results by tuner, slack and budget."""
     groups: dict[tuple[str, float, int], list[Seen]] = {}
     for outcome in outcomes:
         for look in outcome.checkpoints:

@@ -14,7 +14,7 @@ OfSource = TypeVar("OfSource", SourceRow, SourcePair)
 
 
 def markdown(results: Standings) -> str:
-    """Return the standings as Markdown tables, those of each slack together."""
+    """Return the standings as Markdown tables, grouped by slack."""
     parts = []
     for slack in dict.fromkeys(r.slack for r in results.rows):
         rows = [r for r in results.rows if r.slack == slack]
@@ -41,7 +41,7 @@ def markdown(results: Standings) -> str:
 
 
 def _main_table(rows: Sequence[ScoreRow], above: Sequence[Seconds]) -> str:
-    """Return a row per tuner: captured by budget, then the rest with its budgets in one cell."""
+    """Return a row per tuner: captured by budget, then the other figures with all budgets in a cell."""
     budgets = list(dict.fromkeys(r.budget for r in rows))
     at = _at(budgets)
     lines = []
@@ -128,7 +128,7 @@ def _apart_table(pairs: Sequence[SourcePair]) -> str:
 
 
 def _by_source(rows: Sequence[OfSource]) -> list[OfSource]:
-    """Return the rows source by source, each in its order."""
+    """Return the rows grouped by source, in their order."""
     sources = list(dict.fromkeys(row.source for row in rows))
     return sorted(rows, key=lambda row: sources.index(row.source))
 
@@ -141,7 +141,7 @@ def _choice(choice: Generalisation) -> str:
 
 
 def _choices_table(choice: Generalisation) -> str:
-    """Return a row per source left out, then their mean beside the figure in-sample."""
+    """Return a row per left-out source, then their mean beside the in-sample figure."""
     at = _at(choice.budgets)
     lost = [
         _doubtful(d, e, "+")
@@ -194,7 +194,7 @@ def _at(budgets: Sequence[int]) -> str:
 
 
 def _beyond(overshoot: float) -> str:
-    """Return an overshoot in percent, as a factor of the limit from twice on."""
+    """Return an overshoot in percent; from twice the limit on as a factor."""
     return f"×{1 + overshoot:.1f}" if overshoot >= 1.0 else f"{100 * overshoot:.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""The problems a tuner is judged on: measured surfaces, their baselines, limits and best settings."""
+"""The problems for judging a tuner: measured surfaces, their baselines, limits and best settings."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FLAT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SurfaceProblem:
-    """One surface of one source: least `objective` while every limit is kept.
+    """One surface of one source: minimise `objective` while every limit is kept.
 
-    What the table calls `constrained` has the limit that a slack is for; `floors` are further
-    constraints, relative to the baseline. Every value here is the table's own, free of noise. `noise`
-    says by metric how noisy a window is beside the rest, 1 where it says nothing; `told` is by what the
-    standard errors that a tuner is told are too large or too small.
+    The slack sets the limit on the table's `constrained` metric; `floors` are further constraints,
+    relative to the baseline. Every value here is the table's, without noise. `noise` is by metric the
+    noise of a window relative to the usual one, by default 1. `told` is the factor by which the
+    standard errors shown to a tuner are wrong.
     """
 
     source: str
@@ -49,21 +49,21 @@ class SurfaceProblem:
 
     @property
     def aim(self) -> Objective:
-        """What a study of it makes least."""
+        """The metric that a study minimises."""
         return Objective(self.surface.objective)
 
     @property
     def quantities(self) -> Quantities:
-        """What its metrics mean. More is better of what has a floor."""
+        """The quantities of its metrics. More is better for a metric with a floor."""
         floors = {c.metric: Quantity("1", Better.MORE, signed=True) for c in self.floors}
         return {**self.surface.quantities, **floors}
 
     def objective(self, setting: Setting) -> float:
-        """Return what is to be made least."""
+        """Return the objective."""
         return self._row(setting)[self.surface.objective]
 
     def constraints(self, slack: float) -> tuple[Constraint, ...]:
-        """Return what has to be kept, relative to the baseline."""
+        """Return the constraints, relative to the baseline."""
         return (Constraint(self.surface.constrained, "<=", slack, relative=True), *self.floors)
 
     def limits(self, slack: float) -> tuple[Limit, ...]:
@@ -72,17 +72,17 @@ class SurfaceProblem:
         return limits(self.constraints(slack), true) or ()
 
     def excess(self, setting: Setting, slack: float) -> float:
-        """Return by which share of a limit a setting truly lies beyond it; 0 where it keeps all."""
+        """Return the share of a limit by which a setting truly exceeds it; 0 if it keeps all limits."""
         return _excess(self._row(setting), self.limits(slack))
 
     def oracle(self, slack: float) -> float:
-        """Return the least objective of all settings that truly keep the limits."""
+        """Return the lowest objective among the settings that truly keep the limits."""
         in_force, objective = self.limits(slack), self.surface.objective
         rows = self.surface.values.values()
         return min(row[objective] for row in rows if _excess(row, in_force) == 0.0)
 
     def best(self, slack: float) -> Setting:
-        """Return a setting of the least objective of all that truly keep the limits."""
+        """Return a setting with the lowest objective among those that truly keep the limits."""
         return min(
             (dict(key) for key in self.surface.values if self.excess(dict(key), slack) == 0.0),
             key=self.objective,
@@ -93,13 +93,13 @@ class SurfaceProblem:
         return self.share_saved(self.oracle(slack))
 
     def share_saved(self, objective: float) -> float:
-        """Return by which share an objective lies under the baseline's."""
+        """Return the saving of an objective, as a share of the baseline's."""
         return 1.0 - objective / self.objective(self._baseline)
 
     def captured(self, setting: Setting, slack: float) -> float:
-        """Return the share of the best saving that a setting truly gives, within -1 … 1.
+        """Return a setting's true saving as a share of the best one, within -1 … 1.
 
-        0 for a setting truly beyond a limit, and where nothing can be saved.
+        It is 0 for a setting truly beyond a limit, and if nothing can be saved.
         """
         possible = self.saving(slack)
         if possible <= 0.0 or self.excess(setting, slack) > 0.0:
@@ -115,7 +115,7 @@ class SurfaceProblem:
 
 
 def _excess(row: Mapping[str, float], in_force: Sequence[Limit]) -> float:
-    """Return by which share of a limit a row lies beyond it, 0 where it keeps all."""
+    """Return the share of a limit by which a row exceeds it; 0 if it keeps all limits."""
     return max(0.0, *(x.sign * (row[x.metric] / x.value - 1.0) for x in in_force))
 
 
@@ -142,7 +142,7 @@ def load_problems(folder: Path) -> tuple[SurfaceProblem, ...]:
 
 
 def remarks(folder: Path) -> list[str]:
-    """Return what is not as one may think: tables and names left out, columns taken for knobs.
+    """Return remarks on possible misunderstandings: omitted tables and names, columns taken for knobs.
 
     Raises as `load_problems`.
     """

@@ -1,4 +1,4 @@
-"""A folder of two tiny surfaces whose every answer is known by hand."""
+"""A folder of two tiny surfaces with all answers known by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_tables(folder: Path) -> Path:
 
 
 def steep(folder: Path) -> SurfaceProblem:
-    """Return the surface that is worth tuning; its baseline is clock 1000, batch 2."""
+    """Return the surface worth tuning; its baseline is clock 1000, batch 2."""
     return load_problems(write_tables(folder))[0]
 
 

@@ -1,4 +1,4 @@
-"""Every surface of a measured table, and what of the table is not as one may think."""
+"""The surfaces of a measured table, and remarks on possible misunderstandings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tuner.core import InvalidInput, setting_key
 
 
 def load_surfaces(path: Path) -> tuple[Surface, ...]:
-    """Read every surface of a table with the two metrics that its studies are about.
+    """Read every surface of a table with the two metrics of its studies.
 
-    And with what was measured beside them, where every cell of it can be used; else it is not looked
-    at. A surface of one configuration is left out.
+    Other metrics are read if every cell of them is usable, and ignored otherwise. A surface of one
+    configuration is left out.
 
     Raises:
         InvalidInput: no such file, a column is missing, or a cell is no usable number.
@@ -50,7 +50,7 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
 
 
 def presumed(path: Path) -> list[str]:
-    """Return the columns that are taken for resources although `surfaces.toml` lists others only.
+    """Return the columns taken for resources although `surfaces.toml` does not list them.
 
     A measurement that is neither energy, latency nor power looks like a knob. Raises as
     `load_surfaces`.
@@ -62,9 +62,10 @@ def presumed(path: Path) -> list[str]:
 
 
 def blurred(path: Path) -> list[str]:
-    """Return the columns without numbers that differ between rows averaged as repeats of one setting.
+    """Return the columns without numbers whose values differ between averaged repeats of one setting.
 
-    A remark, perhaps; or levels of a knob, which only numbers make one. Raises as `load_surfaces`.
+    Such a column may be a remark, or the levels of a knob; only columns of numbers become knobs. Raises
+    as `load_surfaces`.
     """
     rows = _rows(path)
     roles = _roles(path, rows)
@@ -87,7 +88,7 @@ def _by_surface(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _beside(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of known metrics that hold numbers above zero throughout."""
+    """Return the columns of known metrics with only numbers above zero."""
     return [c for c in METRICS if c in rows[0] and all(_is_positive(row[c]) for row in rows)]
 
 

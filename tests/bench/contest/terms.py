@@ -1,4 +1,4 @@
-"""What the comparisons of tuners share on the command line: options, progress, figures and files."""
+"""The common command line of the comparisons of tuners: options, progress, figures and files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.bench.contest.surfaces import SurfaceProblem
 
 LINES = 20
-"""How many lines tell the progress where there is no terminal."""
+"""The number of lines of progress without a terminal."""
 
 Tuners = Annotated[
     str,
@@ -76,7 +76,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """Where the figures go beside the screen, and how many processes work for them."""
+    """The output files of the figures, and the number of processes."""
 
     jobs: int
     plot: Path | None
@@ -87,7 +87,7 @@ class Telling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """Which variants are compared beside the tuners named, and whether one of them is chosen."""
+    """The compared variants beside the named tuners, and whether one of them is chosen."""
 
     variants: Path | None
     without: str
@@ -104,7 +104,7 @@ def terms_of(
     own_baseline: bool,
     choosing: Choosing,
 ) -> ContestTerms:
-    """Return what is compared, from the options' words. Raises InvalidInput."""
+    """Return the terms of a comparison from the options. Raises InvalidInput."""
     from tests.bench.contest.contest import ContestTerms
     from tests.bench.contest.variants import load_variants, without_each
 
@@ -126,7 +126,7 @@ def terms_of(
 def telling(
     jobs: int, plot: Path | None, output: Path | None, as_json: bool, seed: int | None = None
 ) -> Telling:
-    """Return where figures go, once it is known that they can. Raises InvalidInput."""
+    """Return the outputs after a check that they can be written. Raises InvalidInput."""
     _check_files(plot, output)
     return Telling(jobs=jobs, plot=plot, output=output, as_json=as_json, seed=seed)
 
@@ -137,7 +137,7 @@ def names(option: str, text: str) -> tuple[str, ...]:
 
 
 def compete(problems: Sequence[SurfaceProblem], terms: ContestTerms, telling: Telling) -> None:
-    """Run every study of a comparison and tell what it showed; exit with 1 where any broke down."""
+    """Run every study of a comparison and print its results; exit with 1 if any study failed."""
     from tests.bench.contest.contest import jobs_of, standings
     from tests.bench.contest.runs import run_all
 
@@ -151,7 +151,7 @@ def compete(problems: Sequence[SurfaceProblem], terms: ContestTerms, telling: Te
 
 
 def _tell(results: Standings, telling: Telling) -> None:
-    """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
+    """Print the standings, and write the requested files. Raises StoreError."""
     from tests.bench.contest.plot import draw
     from tests.bench.contest.standings import markdown
     from tests.bench.result import header
@@ -169,7 +169,7 @@ def _tell(results: Standings, telling: Telling) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file at the end of all studies. Raises StoreError where that cannot be."""
+    """Write a file at the end of all studies. Raises StoreError: it cannot be written."""
     from tuner.core import StoreError
 
     try:
@@ -182,7 +182,7 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _check_files(plot: Path | None, output: Path | None) -> None:
-    """Return quietly where both can be written, before any study has run. Raises InvalidInput."""
+    """Check before any study that both files can be written. Raises InvalidInput."""
     from tests.bench.contest.contest import require
     from tuner.core import InvalidInput
 
@@ -213,9 +213,9 @@ def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Result], None]]:
-    """Show on stderr how far the studies are: a bar on a terminal, now and then a line elsewhere.
+    """Show the progress on stderr: a bar on a terminal, otherwise `LINES` lines.
 
-    A study that broke down gets a line of its own.
+    A failed study gets a separate line.
     """
     from rich.progress import (
         BarColumn,

@@ -1,4 +1,4 @@
-"""`python -m tests.bench surfaces`: what it prints, what it refuses, and how it ends."""
+"""`python -m tests.bench surfaces`: its output, its refusals, and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A choice is scored where it was not made, beside where it was."""
+"""A choice is scored on the left-out source and on the sources of the choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One study replayed: what is scored when, under which noise, and what a policy may not do."""
+"""One replayed study: its scores by budget, its noise, and forbidden answers of a policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIST = (at(500, 1), at(1000, 4), at(500, 2), at(500, 4))
 
 @dataclass
 class Scripted:
-    """Tries a list and deploys what it tried last; keeps what it was shown."""
+    """Tries a list and deploys the last of it; records its pasts."""
 
     settings: tuple[Setting, ...] = LIST
     stops_after: int = 99

@@ -1,4 +1,4 @@
-"""Studies in processes: none is lost, whatever becomes of it."""
+"""Studies in processes: none is lost, even if it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures from studies: seeds and surfaces within a source first, then sources alike."""
+"""Figures from studies: means over seeds and surfaces of a source, then equal weights of the sources."""
 
 from __future__ import annotations
 

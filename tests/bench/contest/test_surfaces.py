@@ -1,4 +1,4 @@
-"""The protocol on surfaces: baseline, limit, oracle, captured; and folders that cannot be used."""
+"""The protocol on surfaces: baseline, limit, oracle, captured saving; and unusable folders."""
 
 from __future__ import annotations
 

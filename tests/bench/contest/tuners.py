@@ -1,4 +1,4 @@
-"""Which tuners can be compared: policies by name, with what a comparison changes about them."""
+"""The comparable tuners: policies by name, with the changes that a comparison makes to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuner.core import InvalidInput, Policy, Safety
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """A policy by its name, its safety level, and a package it needs beside.
+    """A policy by its name, its safety level, and a further package that it needs.
 
-    `options` are keywords that its class is made with, `without` the rules of its own that it is to do
-    without. With `readings` it searches nothing: every setting was read so often before, and it only
-    says what to deploy.
+    `options` are keywords for its class, `without` the rules that it leaves out. With `readings` it
+    does not search: every setting was read this many times before, and it only chooses the deployed
+    one.
     """
 
     policy: str
@@ -37,12 +37,12 @@ TUNERS: Mapping[str, Tuner] = {
     "botorch-plain": Tuner("botorch-plain"),
     "ceiling": Tuner("polythrottle", readings=3),
 }
-"""What can be compared. The first three are one policy at its three levels of safety; the ceiling is what
-its rule of deployment makes of three readings of every setting: no search can be expected to do better."""
+"""The comparable tuners. The first three are one policy at its three levels of safety. The ceiling is
+its rule of deployment after three readings of every setting, an upper bound for any search."""
 
 
 def policy_of(tuner: Tuner) -> Policy:
-    """Return a tuner's policy, made with its options.
+    """Return a tuner's policy, created with its options.
 
     Raises:
         InvalidInput: there is no such policy, it has no such rule, or it does not take the options.

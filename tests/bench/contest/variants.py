@@ -18,8 +18,8 @@ KEYS = {"policy": str, "safety": str, "without": list, "options": dict}
 def load_variants(path: Path) -> Mapping[str, Tuner]:
     """Read a TOML file of variants by their names.
 
-    Each table may say `policy` (polythrottle where it does not), `safety` (balanced), `without`, a list
-    of the policy's rules, and `options`, keywords that the policy's class is made with.
+    Each table may have `policy` (default: polythrottle), `safety` (balanced), `without`, a list of the
+    policy's rules to leave out, and `options`, keywords of the policy's class.
 
     Raises:
         ConfigError: the file cannot be read, names nothing, or a key or a value does not fit.

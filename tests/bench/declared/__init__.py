@@ -1,1 +1,1 @@
-"""Fleets declared in a file: how long applying takes, and that it converges from wherever it ends."""
+"""Fleets declared in a file: the time to apply one, and its convergence after any interruption."""

@@ -33,12 +33,12 @@ from tuner.wire import FleetDiff
 KILLED_DEVICES = 4
 MOST_POINTS = 200
 SEED = 11
-"""Of the made-up surfaces whose fronts are searched; the policy was written on others."""
+"""The seed of the made-up surfaces whose fronts are searched; the policy was developed on others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How long a fleet file took over HTTP, in seconds, and what the second time would change."""
+    """The seconds to apply a fleet file over HTTP, and the changes that a second time would make."""
 
     database: str
     devices: int
@@ -51,7 +51,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """How many points an applier was killed at, and after how many applying again gave the whole."""
+    """The kill points of an applier, and the number after which applying again completed the file."""
 
     points: int
     converged: int
@@ -59,7 +59,7 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Days of a year with two changes of the clocks, and those with a window that is not four hours."""
+    """The days of a year with two clock changes, and those with a window that is not four hours long."""
 
     days: int
     wrong: int
@@ -92,7 +92,7 @@ def declared(
 
 
 def _applied(url: str, devices: int) -> Applied:
-    """Apply a file at a tuner of its own, twice."""
+    """Apply a file twice at a separate tuner."""
     store = open_store(url)
     register(store, devices)
     store.close()
@@ -107,7 +107,7 @@ def _applied(url: str, devices: int) -> Applied:
 
 
 def _timed(do: Callable[[], FleetDiff]) -> tuple[FleetDiff, float]:
-    """Return what something gives, and its seconds."""
+    """Return the result of a call, and its seconds."""
     began = time.monotonic()
     outcome = do()
     return outcome, round(time.monotonic() - began, 3)
@@ -137,7 +137,7 @@ def _killed(folder: Path) -> Killed:
 
 
 def _named(then: str, now: str, line: int, words: str) -> bool:
-    """Return whether a wrong file is refused with its line and key, and changes nothing."""
+    """Return whether an invalid file is refused with its line and key, and changes nothing."""
     operations = wrong_fleet()
     try:
         operations.apply_fleet(wrong_draft(WEB.replace(then, now)))

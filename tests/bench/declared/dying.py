@@ -1,6 +1,7 @@
 """`python -m tests.bench.declared.dying URL FILE N`: apply a fleet file, and be killed at the Nth commit.
 
-With an odd N before the commit, else after it. Exits with 0 where everything was applied by then.
+The kill is before the commit for an odd N, else after it. The exit status is 0 if everything was
+applied before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.bench.declared.fleet import draft, operations_on
 
 
 def main(url: str, file: Path, number: int) -> None:
-    """Apply the file, and die on the way."""
+    """Apply the file, and die at the given commit."""
     operations, commits = operations_on(open_store(url)), [0]
 
     def die(*_: object) -> None:

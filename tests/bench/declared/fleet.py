@@ -14,7 +14,7 @@ RACKS = 10
 
 
 def fleet_text(trials: int = 20) -> str:
-    """Return a file with a group a rack, and one window for all."""
+    """Return a file with one group per rack, and one window for all."""
     head = '[exploration]\nwindows = [{ cron = "0 2 * * sat", hours = 4 }]\n'
     groups = (
         f'[[group]]\nname = "rack {n}"\nselect = {{ rack = "r{n}" }}\npolicy = "sobol"\n'

@@ -1,8 +1,8 @@
-"""How much of the true front of two objectives a search of 30 trials knows, on made-up surfaces.
+"""The share of the true front of two objectives that a search of 30 trials finds, on made-up surfaces.
 
-Hypervolume of the true values of the settings measured, over that of every setting within the limit, a
-latency of twice the baseline's. The reference point is inferred from the true front as the search infers
-its own from the measured one. Windows are 2 % noisy.
+The share is the hypervolume of the true values of the measured settings, over that of every setting
+within the limit, a latency of twice the baseline's. The reference point is inferred from the true front
+as the search infers it from the measured one. Windows are 2 % noisy.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ METRICS = ("energy_j", "latency_ms")
 
 
 def fronts(seed: int) -> dict[str, float]:
-    """Return by surface the share of the true hypervolume that was found."""
+    """Return the found share of the true hypervolume by surface."""
     problems = [p for p in made_up(seed, 10) if p.source in KINDS]
     return {p.surface.name: round(share_found(p, seed), 4) for p in problems}
 
 
 def share_found(problem: SurfaceProblem, seed: int) -> float:
-    """Return the share of the true hypervolume that a search of one surface knows at its end."""
+    """Return the share of the true hypervolume that a search of one surface has found at its end."""
     space = problem.surface.space
     study = Study(
         id="front",
@@ -93,7 +93,7 @@ def _trial(
 
 
 def _points(problem: SurfaceProblem, settings: list[Setting]) -> torch.Tensor:
-    """Return what the settings within the limit truly show, over the baseline, the more the better."""
+    """Return the true values of the settings within the limit, relative to the baseline; more is better."""
     base = problem.surface.row(problem.surface.space.default)
     points = torch.tensor(
         [[-problem.surface.row(s)[m] / base[m] for m in METRICS] for s in settings]

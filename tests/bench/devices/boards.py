@@ -1,9 +1,9 @@
 """Policies judged on simulated boards: whole studies over real meters, scored by the true values.
 
-The protocol is our own, after the questions PolyThrottle answers on real boards: from the vendor's
-defaults, over the board's full grid, how much is saved, after how many trials, and at what cost to
-the limit. Everything runs as in production (`tuner.study.lifecycle`, `agents.target.measure`) but for
-processes and network; the board's noise is the simulator's, its time its own.
+The protocol is our own, after PolyThrottle's questions on real boards: the saving from the vendor's
+defaults over the board's full grid, the number of trials for it, and the violations of the limit.
+Everything runs as in production (`tuner.study.lifecycle`, `agents.target.measure`), except for
+processes and network; noise and time are the simulator's.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, needed_metrics
 
 NEAR = 0.95
-"""The share of the oracle's saving that counts as having found it."""
+"""The share of the oracle's saving from which it counts as found."""
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-"""Wall time stands still: what happens is on the board's own time."""
+"""Wall time is constant: the board's own time advances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardQuestion:
-    """One study to be run: `policy` on `device`, the latency limited to `slack` × the baseline's.
+    """One study to run: `policy` on `device`, the latency limited to `slack` × the baseline's.
 
     `device` is a specification of a device whose true values are known (`simulated:tx2/bert`); `fixed`
     are knobs that stay at their defaults.
@@ -67,12 +67,12 @@ class BoardQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a study, by the true values; shares of the baseline's energy per item.
+    """The result of a study, by the true values; shares of the baseline's energy per item.
 
-    `saving` is what the held setting saves, `possible` what the oracle's does. `trials_to_near`
-    counts tuning trials until the best setting proven so far had 95 % of that, None for never.
-    `above` of the `tried` tuning trials were of settings truly above the limit; `held_above` says
-    whether the held one is. `seconds` is the median time of a suggestion.
+    `saving` is the saving of the held setting, `possible` that of the oracle's. `trials_to_near` is the
+    number of tuning trials until the best proven setting had 95 % of that; None if never. `above` of
+    the `tried` tuning trials were of settings truly above the limit; `held_above` is whether the held
+    one is. `seconds` is the median time of a suggestion.
     """
 
     question: BoardQuestion
@@ -88,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardRow:
-    """What a policy showed on a device over all seeds: means, and the standard error of the saving.
+    """The results of a policy on a device over all seeds: means, and the standard error of the saving.
 
     `trials_to_near` is the median over the `near` of `studies` that came near the oracle.
     `violations` is the share of all tried settings that are truly above the limit.
@@ -118,10 +118,10 @@ def questions(
     trials: int,
     fixed: Sequence[str] = (),
 ) -> list[BoardQuestion]:
-    """Return every study to be run, device by device and seed by seed.
+    """Return all studies to run, by device and seed.
 
     Raises:
-        InvalidInput: an unknown policy or device, one whose true values nobody knows, or a limit
+        InvalidInput: an unknown policy or device, one without known true values, or a limit
             that the baseline itself breaks.
     """
     if slack < 1.0:
@@ -152,7 +152,7 @@ def questions(
 
 
 def answer(question: BoardQuestion) -> Answer:
-    """Run one study from the vendor's defaults until something is held, and score it.
+    """Run one study from the vendor's defaults until its hold, and score it.
 
     Raises:
         TuningError: the study came to a standstill.
@@ -186,7 +186,7 @@ def answer(question: BoardQuestion) -> Answer:
 
 
 def rows(answers: Sequence[Answer]) -> list[BoardRow]:
-    """Return one row per device and policy, in the order in which they first come."""
+    """Return one row per device and policy, in the order of their first answers."""
     groups: dict[tuple[str, str], list[Answer]] = {}
     for each in answers:
         groups.setdefault((each.question.device, each.question.policy), []).append(each)
@@ -215,7 +215,7 @@ def _row(group: Sequence[Answer]) -> BoardRow:
 
 
 class _Timed:
-    """A policy, and how long each of its answers took."""
+    """A policy that records the seconds of each of its answers."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -229,7 +229,7 @@ class _Timed:
 
 
 def _run(question: BoardQuestion, target: Target) -> tuple[Study, list[Trial], list[float]]:
-    """Return the study as it holds something, its trials, and the seconds of each suggestion."""
+    """Return the holding study, its trials, and the seconds of each suggestion."""
     study = Study(
         id=question.device,
         devices=(target.name,),
@@ -289,7 +289,7 @@ def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measur
 def _trials_to(
     study: Study, trials: Sequence[Trial], enough: Callable[[Setting], bool]
 ) -> int | None:
-    """Return after how many tuning trials the best proven setting was good enough, None for never."""
+    """Return the number of tuning trials until the best proven setting was good enough; None if never."""
     spent = 0
     for count, trial in enumerate(trials, start=1):
         if trial.phase is not Phase.TUNING:

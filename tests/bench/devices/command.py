@@ -101,7 +101,7 @@ def _to_near(row: BoardRow) -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str, int], None]]:
-    """Show on stderr how far the studies are."""
+    """Show the progress of the studies on stderr."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from tuner.cli.output import console

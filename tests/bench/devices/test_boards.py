@@ -34,7 +34,7 @@ LIMIT = (Constraint.parse("latency_p99_ms <= 1.2x baseline"),)
 
 
 class Scripted:
-    """Tries what it is told, then proposes the last of it."""
+    """Tries a given list, then proposes its last setting."""
 
     def __init__(self, *script: Setting) -> None:
         self._script = script
@@ -92,7 +92,7 @@ def test_the_trial_that_came_near_the_oracle_is_counted(monkeypatch: pytest.Monk
     far = {**best, "batch_size": 1}
     scored = scripted(monkeypatch, far, best, far)
     assert scored.trials_to_near == 2
-    # What was proposed last saves nothing, and so no other is compared.
+    # The last proposal saves nothing, so no other setting is compared.
     assert scored.saving == 0.0
     assert scripted(monkeypatch, far).trials_to_near is None
 
@@ -184,7 +184,7 @@ def test_the_command_prints_rows_as_json() -> None:
 
 
 def test_the_command_times_suggestions_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the tuner does: pools of threads that fight for the cores make a fit many times slower."""
+    """As in the tuner: thread pools that compete for the cores make a fit many times slower."""
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     run()

@@ -20,9 +20,9 @@ from tests.bench.result import header
 from tuner import files
 
 PICTURED = {"digits, α = 0.1": "federated.png"}
-"""Which comparison is drawn, into which file."""
+"""The comparisons to draw, with the files of their pictures."""
 STEPPED = ("digits, IID", "digits, α = 0.1")
-"""Where the steps between two averagings are chosen, too."""
+"""The federations on which the steps between two averagings are also chosen."""
 
 
 def federated(
@@ -57,7 +57,7 @@ def federated(
 def _write(
     output: Path, comparisons: list[FederationComparison], stepped: list[IntervalComparison]
 ) -> None:
-    """Write all that is known, its judgement last."""
+    """Write all results so far, the judgement last."""
     judged = verdict(
         [one for comparison in comparisons for one in comparison.judged],
         [(one.ratio, one.kept) for one in stepped],

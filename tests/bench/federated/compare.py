@@ -19,11 +19,11 @@ from tests.bench.federated.setups import FederationSetup, Fixed
 
 OURS, PAPERS = "fedgpo", "fedgpo-qlearning"
 OBJECTIVES = {"energy_j": "", "round_s": ", for time", "carbon_g": ", for carbon"}
-"""What is to be spent the least of, and what its arms are called after."""
+"""The minimised metrics, with the suffixes of their arms' names."""
 RIVALS = ("fedgpo-bo", "fedgpo-random")
 SEEDS = (0, 1, 2, 3, 4)
 REACHED = 0.95
-"""The target, as a share of the best accuracy that any fixed setting comes to with the first seed."""
+"""The target, as a share of the best accuracy of any fixed setting with the first seed."""
 DEFAULTS = "Flower's defaults"
 FIXED = {
     "energy_j": "best fixed setting",
@@ -34,7 +34,7 @@ FIXED = {
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A mean, and the standard error of it."""
+    """A mean, and its standard error."""
 
     mean: float
     stderr: float
@@ -42,10 +42,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Arm:
-    """What one way to set rounds came to: joules, seconds, grams, rounds to the target, over seeds.
+    """The cost of one way to set rounds: joules, seconds, grams and rounds to the target, over seeds.
 
-    `reached` is in how many seeds the target was reached; where it was not, all rounds count, so that
-    the true cost is higher. `saving` is the defaults' joules over its own, `faster` their seconds.
+    `reached` is the number of seeds that reached the target; in the others all rounds count, so that
+    the true cost is higher. `saving` is the ratio of the defaults' joules to its own, `faster` that of
+    seconds.
     """
 
     name: str
@@ -74,7 +75,7 @@ class FederationComparison:
 
 
 class Bench:
-    """Runs trainings, side by side on all cores; those at fixed settings are kept in a folder."""
+    """Runs trainings in parallel on all cores; those at fixed settings are cached in a folder."""
 
     def __init__(self, cache: Path, workers: int, report: Callable[[str], None]) -> None:
         cache.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ class Bench:
         self._pool.shutdown(cancel_futures=True)
 
     def target(self, federation: FederationSetup, grid: Sequence[Fixed]) -> float:
-        """Return the accuracy to come to: of whole trainings at some fixed settings."""
+        """Return the target accuracy, from whole trainings at some fixed settings."""
         jobs = [(federation, setting, SEEDS[0], self._cache, 1.0) for setting in grid]
         runs = self._pool.map(_kept, *zip(*jobs, strict=True))
         return REACHED * max(run.final_accuracy for run in runs)
@@ -96,21 +97,21 @@ class Bench:
     def fixed(
         self, federation: FederationSetup, grid: Sequence[Fixed], target: float
     ) -> list[list[Played]]:
-        """Return the trainings to a target at each of some fixed settings, one a seed."""
+        """Return the trainings to a target at each fixed setting, one per seed."""
         jobs = [(federation, s, seed, self._cache, target) for s in grid for seed in SEEDS]
         return _by_seeds(list(self._pool.map(_kept, *zip(*jobs, strict=True))))
 
     def played(
         self, federation: FederationSetup, asked: Sequence[tuple[str, str]], target: float
     ) -> list[list[Played]]:
-        """Return the trainings to a target under each of some policies and objectives, one a seed."""
+        """Return the trainings to a target under each policy and objective, one per seed."""
         jobs = [(federation, name, seed, target, aim) for name, aim in asked for seed in SEEDS]
         return _by_seeds(list(self._pool.map(play, *zip(*jobs, strict=True))))
 
     def compare(
         self, title: str, federation: FederationSetup, rivals: bool = False
     ) -> FederationComparison:
-        """Return how the policies and the fixed settings do on one federation."""
+        """Return the comparison of the policies and the fixed settings on one federation."""
         grid = federation.grid
         target = self.target(federation, grid)
         fixed = self.fixed(federation, grid, target)
@@ -151,7 +152,7 @@ class Bench:
 
 
 def told(one: Judged) -> str:
-    """Return a judgement as a line."""
+    """Return a judgement as one line of text."""
     seeds = " ".join(f"{ratio:.2f}" for ratio in one.by_seed)
     return (
         f"{one.objective} {one.ratio:.2f} × the best fixed ({seeds}; {list(one.best_fixed.values())}), "
@@ -167,7 +168,7 @@ def _by_seeds(found: Sequence[Played]) -> list[list[Played]]:
 def _kept(
     federation: FederationSetup, setting: Fixed, seed: int, cache: Path, target: float
 ) -> Played:
-    """Return a training at a fixed setting, to a target: from the folder where it was run before."""
+    """Return a training at a fixed setting, to a target; from the folder if it was run before."""
     for until in dict.fromkeys((1.0, target)):
         key = json.dumps([federation.key, dict(setting), seed, until], sort_keys=True)
         file = cache / f"{sha256(key.encode()).hexdigest()[:24]}.json"
@@ -201,7 +202,7 @@ def _arm(name: str, runs: Sequence[Played], defaults: Sequence[Played], target: 
 
 
 def _curve(run: Played) -> list[dict[str, float]]:
-    """Return a training's accuracy over the joules and seconds spent, and its joules by class."""
+    """Return a training's accuracy over the spent joules and seconds, and its joules by class."""
     joules, seconds = (
         list(itertools.accumulate(m[s] for m in run.metrics)) for s in ("energy_j", "round_s")
     )

@@ -1,4 +1,4 @@
-"""How well the steps between two averagings are chosen: against each fixed number of them."""
+"""The choice of the steps between two averagings, against each fixed number of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.bench.federated.judge import best_of, judged
 from tests.bench.federated.setups import FederationSetup
 
 MOST = 1.2
-"""Of the joules to the target, × the best fixed interval's."""
+"""The largest ratio of the joules to the target to those of the best fixed interval."""
 ALONE = {"participants": 10, "batch_size": 8}
-"""What all rounds are set to: the steps alone are chosen."""
+"""The other knobs of all rounds: only the steps are chosen."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class IntervalComparison:
 
 
 def compare_intervals(bench: Bench, title: str, federation: FederationSetup) -> IntervalComparison:
-    """Return how the policy does whose only choice is the steps, by joules."""
+    """Return the result of the policy that chooses only the steps, by joules."""
     by_steps = replace(federation, intervals=INTERVALS, held=ALONE)
     grid = [{**ALONE, "averaging_steps": steps} for steps in INTERVALS]
     target = bench.target(by_steps, grid)

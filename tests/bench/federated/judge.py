@@ -1,4 +1,4 @@
-"""What a policy is held to: not much more than the best fixed setting in hindsight."""
+"""The requirement on a policy: not much more than the best fixed setting in hindsight."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ and grams are held to the second."""
 
 @dataclass(frozen=True)
 class Judged:
-    """A policy against the best fixed setting in hindsight, where one thing is to be spent least.
+    """A policy against the best fixed setting in hindsight, for one minimised metric.
 
-    `ratio` is of the sums over seeds, `by_seed` of each; `missed` the seeds in which a fixed setting
-    reached the target and the policy did not; `time_over_defaults` its seconds over the defaults'.
-    `paper_ratio` and `paper_reached` are of Q-learning as in the paper. `kept`: all that is asked of it.
+    `ratio` is that of the sums over seeds, `by_seed` that of each seed. `missed` has the seeds in which
+    a fixed setting reached the target and the policy did not. `time_over_defaults` is the ratio of its
+    seconds to the defaults'. `paper_ratio` and `paper_reached` are those of Q-learning as in the paper.
+    `kept` is whether all requirements are met.
     """
 
     objective: str
@@ -37,9 +38,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of all federations: means and the worst of the ratios, and what was missed.
+    """The judgement of all federations: the mean and the largest of the ratios, and the missed targets.
 
-    A target that was missed makes a ratio too small: such count in `missed` alone, where there are others.
+    A missed target makes a ratio too small, so that seed counts only in `missed` if there are others.
     """
 
     energy_mean: float
@@ -53,7 +54,7 @@ class Verdict:
 
 
 def best_of(fixed: Sequence[Sequence[Played]], target: float, metric: str) -> int:
-    """Return which setting takes the least of a metric, of those that reach a target in most seeds."""
+    """Return the setting with the least of a metric, among those that reach a target in most seeds."""
     reached = [sum(r.rounds_to(target) is not None for r in runs) for runs in fixed]
     cost = [math.fsum(r.spent(metric, target) for r in runs) for runs in fixed]
     return min(range(len(fixed)), key=lambda i: (-reached[i], cost[i]))
@@ -68,7 +69,7 @@ def judged(
     papers: Sequence[Played],
     defaults: Sequence[Played],
 ) -> Judged:
-    """Return how a policy does, by its trainings and those at all fixed settings."""
+    """Return the judgement of a policy, from its trainings and those at all fixed settings."""
     place = best_of(fixed, target, objective)
     best = [r.spent(objective, target) for r in fixed[place]]
     own = [r.spent(objective, target) for r in ours]
@@ -96,7 +97,7 @@ def judged(
 
 
 def verdict(judgements: Sequence[Judged], steps: Sequence[tuple[float, bool]]) -> Verdict:
-    """Return the judgement of all; `steps` are a ratio, and whether it is kept, of each choice of them."""
+    """Return the judgement of all; `steps` has a ratio for each choice of steps, and whether it is kept."""
 
     def ratios(objective: str) -> list[float]:
         own = [j for j in judgements if j.objective == objective]

@@ -1,4 +1,4 @@
-"""One training under one policy: the study, its rounds as trials, and what it took to the target."""
+"""One training under one policy: the study, its rounds as trials, and the cost to the target."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from tuner.core import (
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 SMOOTHED = 3
-"""An accuracy is reached once so many rounds have it in the mean: single ones are noisy."""
+"""An accuracy is reached once the mean of this many rounds has it, because single rounds are noisy."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A training's rounds: each one's setting and metrics, and how long deciding took in the median."""
+    """A training's rounds: the setting and metrics of each, and the median seconds of a decision."""
 
     settings: tuple[Setting, ...]
     metrics: tuple[Mapping[str, float], ...]
@@ -54,7 +54,7 @@ class Played:
         return fmean(m["accuracy"] for m in self.metrics[-SMOOTHED:])
 
     def rounds_to(self, accuracy: float) -> int | None:
-        """Return after how many rounds an accuracy is reached; None where it never is."""
+        """Return the number of rounds to an accuracy; None if it is never reached."""
         accuracies = [m["accuracy"] for m in self.metrics]
         for end in range(SMOOTHED, len(accuracies) + 1):
             if fmean(accuracies[end - SMOOTHED : end]) >= accuracy:
@@ -62,17 +62,17 @@ class Played:
         return None
 
     def spent(self, metric: str, accuracy: float) -> float:
-        """Return what was spent of a metric until an accuracy; in all rounds where it is never reached."""
+        """Return the sum of a metric until an accuracy is reached; over all rounds if it never is."""
         return math.fsum(m[metric] for m in self.metrics[: self.rounds_to(accuracy)])
 
 
 def play(
     federation: FederationSetup, policy: str, seed: int, goal: float, objective: str = "energy_j"
 ) -> Played:
-    """Train under a policy until an accuracy, for the least of an objective.
+    """Train under a policy to an accuracy, minimising an objective.
 
     Raises:
-        TuningError: the policy does not go on.
+        TuningError: the policy does not continue.
     """
     training, chosen = federation.training(seed), load_tuner(policy)
     study = _study(federation.space(training), policy, seed, goal, objective)
@@ -112,7 +112,7 @@ def play_fixed(
 
 
 def spread(setting: Mapping[str, int], space: Space) -> Setting:
-    """Return the setting of one K, B and E for every class; what is not named keeps its default."""
+    """Return the setting with one K, B and E for every class; other knobs keep their defaults."""
     settings = {
         knob.name: setting.get(knob.name.partition(".")[0], knob.default) for knob in space.knobs
     }
@@ -121,7 +121,7 @@ def spread(setting: Mapping[str, int], space: Space) -> Setting:
 
 
 def _run(federation: FederationSetup, training: FederatedTraining, setting: Setting) -> RoundResult:
-    """Run a round; its grams are by the electricity of each class, where that is known."""
+    """Run a round; its grams follow from the electricity of each class, if that is known."""
     result = training.run(setting)
     if not federation.g_per_kwh:
         return result
@@ -133,7 +133,7 @@ def _run(federation: FederationSetup, training: FederatedTraining, setting: Sett
 
 
 def measurement(result: RoundResult, seconds: float) -> Measurement:
-    """Return a round as a measurement: its joules are modelled, and said to be."""
+    """Return a round as a measurement; its joules are marked as modelled."""
     shown = {
         name: Estimate.of_mean(value, 0.0, origin=Origin.ESTIMATED)
         for name, value in result.metrics.items()

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.core import StoreError
 
 ROUNDS = 60
-"""So many rounds of the settings are shown."""
+"""The number of shown rounds of the settings."""
 
 
 def draw(path: Path, comparison: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A federation of sensors, by another recipe: other clients, work, networks, grids and data."""
+"""A federation of sensors as a separate recipe: other clients, work, networks, grids and data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLES, FEATURES, KINDS, UNITS = 4_800, 24, 6, 12
 
 
 def federation() -> FederationSetup:
-    """Return sixty sensors with a third of the radio power and four times the work, on unlike grids."""
+    """Return sixty sensors with a third of the radio power and four times the work, on different grids."""
     devices = load_devices().scaled(radio=0.33)
     work = replace(devices.work, flops_per_sample=4.0 * devices.work.flops_per_sample)
     grids = {"high": 481.0, "mid": 250.0, "low": 60.0}
@@ -24,7 +24,7 @@ def federation() -> FederationSetup:
 
 
 def sensors(seed: int) -> TrainingTask:
-    """Return samples whose labels a random network tells: neighbouring features go together."""
+    """Return samples labelled by a random network; neighbouring features are correlated."""
     rng = np.random.default_rng([seed, 23])
     features = rng.normal(size=(SAMPLES, FEATURES))
     for i in range(1, FEATURES):

@@ -1,7 +1,7 @@
-"""The federations that are judged: what is trained, by whom. Another one is one function more.
+"""The judged federations: their tasks and clients. A further one takes one function.
 
-`python -m tests.bench federated FILE --recipe MODULE:FUNCTION` judges a federation that is not here: the
-function returns a `FederationSetup`, whose task is a function of a seed at the top of its module.
+`python -m tests.bench federated FILE --recipe MODULE:FUNCTION` judges another federation: the function
+returns a `FederationSetup`, whose task is a module-level function of a seed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ROUNDS = {"digits": 150, "made": 100}
 
 @dataclass(frozen=True, slots=True)
 class FederationSetup:
-    """What is trained, by whom: a task by seed, an α (None: all alike), devices, and how many rounds.
+    """A federation: a task by seed, an α (None: equal clients), devices, and the number of rounds.
 
     `participants` are the counts that a round may have, by default those that fit the clients;
     `g_per_kwh` the carbon intensity of each class's electricity, by default the devices' for all;
-    `held` is what is the same in all rounds, by the beginning of its knobs' names.
+    `held` has the values that are fixed in all rounds, by the prefix of their knobs' names.
     """
 
     task: Callable[[int], TrainingTask]
@@ -52,7 +52,7 @@ class FederationSetup:
     held: Fixed = field(default_factory=dict)
 
     def training(self, seed: int) -> FederatedTraining:
-        """Return a training that has not begun."""
+        """Return a new training."""
         return FederatedTraining(
             self.task(seed),
             self.devices,
@@ -64,7 +64,7 @@ class FederationSetup:
         )
 
     def space(self, of: FederatedTraining) -> Space:
-        """Return the knobs of a training's rounds, but for what is held."""
+        """Return the knobs of a training's rounds, without the fixed ones."""
         return Space(
             tuple(
                 replace(knob, values=(value,), default=value)
@@ -76,18 +76,18 @@ class FederationSetup:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of participants that a round may have."""
+        """The possible numbers of participants of a round."""
         return self.participants or participants_of(self.clients)
 
     @property
     def defaults(self) -> Fixed:
-        """Flower's: half of the clients, or the nearest to it that there is."""
+        """Flower's defaults, with half of the clients, or the nearest possible number."""
         nearest = min(self.counts, key=lambda count: abs(count - self.clients / 2))
         return {**FLOWER, "participants": nearest}
 
     @property
     def grid(self) -> tuple[Fixed, ...]:
-        """Every fixed setting that is the same for all classes."""
+        """Every fixed setting with equal values for all classes."""
         return tuple(
             {"participants": k, "batch_size": b, "local_epochs": e}
             for k, b, e in itertools.product(self.counts, BATCHES, EPOCHS)
@@ -95,7 +95,7 @@ class FederationSetup:
 
     @property
     def key(self) -> str:
-        """What its trainings follow from: itself, and the code that trains."""
+        """The key of its trainings in the cache: the setup, and the code that trains."""
         code = hashlib.sha256(Path(inspect.getfile(self.task)).read_bytes())
         fleet = Path(fleet_rounds.__file__).parent.glob("*.*")
         for file in (Path(space.__file__), *sorted(fleet)):
@@ -105,7 +105,7 @@ class FederationSetup:
 
 
 def federations(controls: bool = False) -> dict[str, FederationSetup]:
-    """Return the federations that are judged by title; with `controls`, also those with other powers."""
+    """Return the judged federations by title; with `controls`, also those with other powers."""
     devices = load_devices()
     setups = {
         f"{task.__name__}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(

@@ -1,1 +1,1 @@
-"""A fleet that is not there: many agents of one process, on simulated devices, at a real tuner."""
+"""A simulated fleet: many agents in one process, on simulated devices, at a real tuner."""

@@ -1,6 +1,6 @@
-"""The loop of an agent with nothing behind it: asks, tries, holds and reports as a real one does.
+"""The loop of a simulated agent: it polls, tries, holds and reports as a real one does.
 
-What differs is said in its `--help`: nothing is set, and a window is only waited for.
+It differs as stated in the command's `--help`: nothing is set, and a window is only a wait.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from tuner.wire import (
 )
 
 PACE_S = 1.0
-"""The least time between two answers that change nothing, as a real agent keeps it."""
+"""The least time between two answers that change nothing, in seconds, as in a real agent."""
 RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Receipt)
 REGISTERED: TypeAdapter[Registered] = TypeAdapter(Registered)
 
 
 @dataclass
 class Traffic:
-    """What all agents of a process have asked and been answered.
+    """The requests of all agents of a process, and their answers.
 
-    `ordered_at` is when each device first got something new to do since its entry was taken away, in
-    seconds of the monotonic clock;
-    `receipts` counts what became of reports, `trials` those that were run, by device, study and number.
+    `ordered_at` is the time of each device's first new order since its entry was removed, in seconds of
+    the monotonic clock; `receipts` counts the tuner's answers to reports, `trials` the runs by device,
+    study and number.
     """
 
     asked: int = 0
@@ -97,7 +97,7 @@ class VirtualAgent:
         self._backoff = Backoff(self.rng)
 
     async def run(self) -> None:
-        """Work until the task is cancelled, whatever the tuner does meanwhile."""
+        """Work until the task is cancelled, through all failures of the tuner."""
         try:
             while True:
                 try:
@@ -114,14 +114,14 @@ class VirtualAgent:
             self.connection.close()
 
     async def register(self) -> None:
-        """Introduce the device. Raises the errors of the family."""
+        """Register the device. Raises TuningError."""
         path = f"/v1/devices/{quote(self.device, safe='')}"
         described = self.model.described(self.device, self.host, self.now())
         await self._ask("PUT", path, Registration(device=described), REGISTERED)
         self._registered = True
 
     async def step(self) -> None:
-        """Do the next thing that is due, and wait for the tuner where nothing is."""
+        """Do the next due action; wait for the tuner if there is none."""
         if self._hold is not None and self.monotonic() >= self._due_s:
             await self._observe(self._hold)
         await self._deliver()
@@ -200,7 +200,7 @@ class VirtualAgent:
                 except (NotFound, Conflict) as error:
                     why = f"the tuner ended the lease: {error.message}"
                     return Outcome(state=TrialState.ABORTED, reason=why)
-                except TuningError:  # not reached: the trial goes on
+                except TuningError:  # not reached: the trial continues
                     self.traffic.failed += 1
         window = self.model.window(order.setting, began, order.window_s, self.rng)
         return Outcome(state=TrialState.COMPLETED, measurement=window)
@@ -224,7 +224,7 @@ class VirtualAgent:
         )
 
     async def _deliver(self) -> None:
-        """Send what was kept, oldest first; a refusal is the tuner's last word, silence is not."""
+        """Send the stored reports, oldest first; a refused report is dropped, an unanswered one is kept."""
         while self._spool:
             report = self._spool[0]
             kind = "trials" if isinstance(report, TrialReport) else "holds"

@@ -27,7 +27,7 @@ from tuner.garbage import uncollected
 from tuner.main import utc_now
 
 FILES_BESIDE = 200
-"""So many files a process needs beside its agents' connections."""
+"""The number of open files that a process needs in addition to its agents' connections."""
 
 
 def fleet(
@@ -111,7 +111,7 @@ def fleet(
 
 @contextmanager
 def tuner_of(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Path]]:
-    """Give the tuner's address and token file; start one where none is named."""
+    """Yield the tuner's address and token file; start a tuner if none is named."""
     token_file = token_file or (
         Path(given) if (given := os.environ.get("JOULETUNE_TOKEN_FILE")) else None
     )
@@ -136,7 +136,7 @@ def tuner_of(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, 
 
 
 def _raise_files(wanted: int) -> None:
-    """Let this process have so many files open. Raises ConfigError where it may not."""
+    """Raise this process's limit of open files. Raises ConfigError: that is not permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return
@@ -149,7 +149,7 @@ def _raise_files(wanted: int) -> None:
 
 
 def _show(figures: SimulationFigures) -> None:
-    """Print what came of it, a line each."""
+    """Print the results, one per line."""
 
     def ms(seconds: float | None) -> str:
         return "–" if seconds is None else f"{seconds * 1000.0:.0f} ms"

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a tuner, without a thread of its own: ten thousand fit a process."""
+"""One HTTP/1.1 connection to a tuner, without its own thread: ten thousand fit into a process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.core import ConfigError, LinkError
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 BUFFER_BYTES = 16 * 1024
-"""How much of an answer is read ahead; asyncio's own 64 kB would be most of what an agent takes."""
+"""The read-ahead of an answer; asyncio's 64 kB would be most of an agent's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunerAddress:
-    """Where a tuner is, as its URL says; `tls` is None where it speaks plain HTTP."""
+    """The address of a tuner from its URL; `tls` is None for plain HTTP."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class TunerAddress:
 
     @classmethod
     def of(cls, url: str, tls: ssl.SSLContext | None = None) -> TunerAddress:
-        """Return the address in a URL. Raises ConfigError where it has none."""
+        """Return the address in a URL. Raises ConfigError: it has none."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -42,7 +42,7 @@ class TunerAddress:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back: the status, the body, and after how many seconds to come again (text)."""
+    """The answer: its status, its body, and its `Retry-After` in seconds (text)."""
 
     status: int
     body: bytes
@@ -50,7 +50,7 @@ class HttpAnswer:
 
 
 class AgentConnection:
-    """One caller's connection, made when it is needed and again where it was dropped. For one task."""
+    """One caller's connection, opened when needed and again after it was dropped. For one task."""
 
     __slots__ = ("_address", "_streams", "_token")
 
@@ -59,12 +59,12 @@ class AgentConnection:
         self._streams: Streams | None = None
 
     async def ask(self, method: str, path: str, body: str = "", wait_s: float = 0.0) -> HttpAnswer:
-        """Return the answer to a request, which the tuner may think about for `wait_s`.
+        """Return the answer to a request, for which the tuner may take `wait_s`.
 
-        A connection that was left idle may be gone by now: then a second one is tried.
+        An idle connection may be closed by now: then a second one is tried.
 
         Raises:
-            LinkError: nobody answers, or not as HTTP is spoken.
+            LinkError: there is no answer, or it is not HTTP.
         """
         message = self._message(method, path, body)
         try:
@@ -87,7 +87,7 @@ class AgentConnection:
             raise LinkError(f"cannot reach the tuner at {where}: {why}") from error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

@@ -1,4 +1,4 @@
-"""A device that is not there: what it is, and what a window on it shows, by the simulator's physics."""
+"""A simulated device: its description, and the windows on it by the simulator's physics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tuner.core import (
 )
 
 NOISE = 0.01
-"""The relative standard error of every metric of a window, and how much it really scatters."""
+"""The relative standard error of every metric of a window, which is also its true scatter."""
 TAIL_N = 400
-"""As many requests as a window's percentiles rest on: enough to bound a p99."""
+"""The number of requests behind a window's percentiles: enough to bound a p99."""
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """One preset of the simulator, with what each setting settles at, worked out once.
+    """One preset of the simulator, with the steady state of each setting, computed once.
 
     Raises:
         InvalidInput: there is no such preset.
@@ -60,13 +60,13 @@ class DeviceModel:
 
     @property
     def default(self) -> Setting:
-        """The setting that a device of this model is found at."""
+        """The initial setting of a device of this model."""
         return PRESETS[self.spec.partition("/")[0]].space.default
 
     def window(
         self, setting: Setting, at: datetime, seconds: float, rng: random.Random
     ) -> Measurement:
-        """Return what a window shows. Raises InvalidInput: the setting is none of the model's."""
+        """Return the measurement of a window. Raises InvalidInput: the model lacks the setting."""
         key = setting_key(setting)
         settled = self._settled.get(key)
         if settled is None:

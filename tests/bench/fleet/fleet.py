@@ -21,29 +21,30 @@ from tuner.core import Conflict, LinkError, Now, TunerReplica, TuningError, dige
 from tuner.wire import Change, Enrolment, ReplicaView, StudyDraft
 
 PER_HOST = 8
-"""So many devices share a host, and its token."""
+"""The number of devices per host, which share its token."""
 AT_ONCE = 32
-"""So many hosts enrol and register at once."""
+"""The number of hosts that enrol and register concurrently."""
 HEALTH_EVERY_S = 0.1
 ORDER_EVERY_S = 0.2
 ORDER_WAIT_S = 70.0
-"""An order that takes longer has got lost, and was only found at the end of a long poll."""
+"""An order that takes longer was lost, and found only at the end of a long poll."""
 BEGIN_PER_S = 25.0
-"""So many agents begin in a second: those of a fleet are not started in one moment."""
+"""The number of agents that begin per second: those of a real fleet do not start in one moment."""
 ROUND_S, MOST_ROUNDS = 60.0, 5
-"""A fleet has settled once nobody asked in vain for so long, and is measured after so many in any case."""
+"""A fleet has settled after a round of this many seconds without a failed request; it is measured after
+this many rounds in any case."""
 OF_FLEET = "fleet-"
 _REPLICAS = TypeAdapter(list[ReplicaView])
 TOLD_S = 25.0
-"""A tuner that has told nothing of itself for so long is not counted; they tell every 10 s."""
+"""A tuner without a report for this many seconds is not counted; tuners report every 10 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationPlan:
-    """What a simulation is to do.
+    """The plan of a simulation.
 
-    `agents` devices wait, `busy` of them in a study of `window_s` windows each, under `policy`.
-    `orders` further studies are created on waiting ones, to see how soon each is known.
+    Of `agents` devices `busy` are in a study with windows of `window_s` under `policy`; the others wait.
+    `orders` further studies are created on waiting devices, to measure the delay of each order.
     """
 
     agents: int
@@ -57,15 +58,15 @@ class SimulationPlan:
 
     @property
     def spread_s(self) -> float:
-        """Over how long the agents begin, in seconds."""
+        """The time over which the agents begin, in seconds."""
         return self.agents / BEGIN_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationFigures:
-    """What came of it. Times in seconds, `tuner_core` as a share of one core, memory in bytes.
+    """The results: times in seconds, `tuner_core` as a share of one core, memory in bytes.
 
-    What the tuners' processes used is by their own word, told every 10 s, None where there is none;
+    The use of the tuners' processes is from their own reports, sent every 10 s; None without any.
     `held` devices held a setting at the end and `trying` were in a trial.
     """
 
@@ -91,14 +92,14 @@ class SimulationFigures:
 
     @property
     def bytes_per_agent(self) -> float | None:
-        """What each agent took of the tuner's memory, None where it does not tell."""
+        """The tuner's memory per agent, None if the tuner does not report it."""
         if self.tuner_bytes is None or self.tuner_bytes_before is None:
             return None
         return (self.tuner_bytes - self.tuner_bytes_before) / max(1, self.agents)
 
 
 class SimulatedFleet:
-    """Devices `fleet-0`, `fleet-1`, … at one tuner, or at whatever balances several."""
+    """Devices `fleet-0`, `fleet-1`, … at one tuner, or at a balancer of several."""
 
     def __init__(
         self,
@@ -118,11 +119,11 @@ class SimulatedFleet:
         self._studies: list[str] = []
 
     async def simulate(self) -> SimulationFigures:
-        """Bring up the fleet, measure it, and stop the studies that were made.
+        """Start the fleet, measure it, and stop the studies that it created.
 
         Raises:
-            Conflict: the tuner has devices of somebody else.
-            LinkError, Unauthorised: the tuner does not answer, or does not know the token.
+            Conflict: the tuner has other devices.
+            LinkError, Unauthorised: the tuner does not answer, or refuses the token.
         """
         before = await self._used()
         await self.register()
@@ -136,7 +137,7 @@ class SimulatedFleet:
         return figures
 
     async def register(self) -> None:
-        """Enrol the hosts and introduce their devices. Raises Conflict, and what the tuner refuses."""
+        """Enrol the hosts and register their devices. Raises Conflict, or the tuner's refusal."""
         rows = json.loads((await self._operator("GET", "/v1/devices")).body)
         others = [d for row in rows if not (d := row["device"]["id"]).startswith(OF_FLEET)]
         if others:
@@ -157,7 +158,7 @@ class SimulatedFleet:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Have all agents work, beginning one after the other, for as long as the context lasts."""
+        """Run all agents within the context; they begin one after the other."""
 
         async def begin(number: int, agent: VirtualAgent) -> None:
             await asyncio.sleep(number * self._plan.spread_s / self._plan.agents)
@@ -172,9 +173,9 @@ class SimulatedFleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def occupy(self) -> None:
-        """Create the studies that keep devices busy. Raises what the tuner refuses."""
+        """Create the studies that keep devices busy. Raises the tuner's refusal."""
         for device in chosen(self._plan.agents, self._plan.busy, 0):
-            with suppress(Conflict):  # the answer got lost, and the study is there
+            with suppress(Conflict):  # the answer was lost, but the study exists
                 await self._study(device)
 
     async def _settled(self) -> None:
@@ -185,14 +186,14 @@ class SimulatedFleet:
                 return
 
     async def give_back(self) -> None:
-        """Stop the studies that were made; devices stay known to the tuner."""
+        """Stop the created studies; the devices stay registered."""
         change = Change(who="fleet simulate", why="the simulation is over").model_dump_json()
         for study in self._studies:
             with suppress(TuningError):
                 await self._operator("POST", f"/v1/studies/{study}/stop", change)
 
     async def health(self, seconds: float) -> list[float]:
-        """Return how long the tuner took to say that it lives, asked ten times a second."""
+        """Return the seconds of the tuner's health checks, requested ten times a second."""
         asking, until, took = AgentConnection(self._address, ""), time.monotonic() + seconds, []
         while (began := time.monotonic()) < until:
             await asking.ask("GET", "/v1/health")
@@ -202,9 +203,9 @@ class SimulatedFleet:
         return took
 
     async def order(self) -> list[float | None]:
-        """Create studies on waiting devices; return how long each order took, None where it got lost.
+        """Create studies on waiting devices; return the seconds of each order, None for a lost one.
 
-        From the asking for the study on: what the tuner needs to create it is part of the way.
+        They count from the request for the study, so its creation is included.
         """
         made: dict[str, float] = {}
         for device in chosen(self._plan.agents, self._plan.orders, 1):
@@ -292,7 +293,7 @@ class SimulatedFleet:
         )
 
     async def _used(self) -> dict[str, TunerReplica]:
-        """Return what the tuners at work have told of themselves, by their ids."""
+        """Return the latest reports of the running tuners, by their ids."""
         replicas = _REPLICAS.validate_json((await self._operator("GET", "/v1/replicas")).body)
         return {one.replica.id: one.replica for one in replicas if one.told_s < TOLD_S}
 
@@ -306,7 +307,7 @@ class SimulatedFleet:
     async def _insist(
         self, asking: AgentConnection, method: str, path: str, body: str = ""
     ) -> HttpAnswer:
-        """Ask until the tuner answers: as an operator of many devices it may be asked to wait."""
+        """Repeat a request until the tuner answers; it may ask an operator of many devices to wait."""
         backoff = Backoff(self._rng)
         for _ in range(20):
             try:
@@ -321,7 +322,7 @@ class SimulatedFleet:
 
 
 def _core(first: Mapping[str, TunerReplica], last: Mapping[str, TunerReplica]) -> float | None:
-    """Return how many cores the tuners used between what they told; None where that is not known."""
+    """Return the cores that the tuners used between two reports; None if unknown."""
     used = [
         (last[name].cpu_s - one.cpu_s) / (last[name].seen_at - one.seen_at).total_seconds()
         for name, one in first.items()
@@ -331,7 +332,7 @@ def _core(first: Mapping[str, TunerReplica], last: Mapping[str, TunerReplica]) -
 
 
 def chosen(agents: int, count: int, skip: int) -> Sequence[str]:
-    """Return so many devices of a fleet, one here and one there; with another `skip` others."""
+    """Return this many devices spread over a fleet; another `skip` gives others."""
     step = max(1, agents // max(1, count))
     return [f"{OF_FLEET}{n}" for n in range(skip % step, agents, step)][:count]
 

@@ -1,4 +1,4 @@
-"""A simulated agent says what a real one says, whatever it is answered."""
+"""A simulated agent sends the same messages as a real one, after any answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.wire import Assignment, HoldOrder, Idle, Message, Problem, Receipt, R
 
 @dataclass
 class Script:
-    """Answers in the place of a tuner, and remembers what was asked."""
+    """Answers in place of a tuner, and records the requests."""
 
     orders: list[Message]
     refuse: dict[str, HttpAnswer] = field(default_factory=dict)

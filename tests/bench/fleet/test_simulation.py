@@ -1,4 +1,4 @@
-"""`python -m tests.bench fleet`: a tuner of its own, agents over the real wire, figures at the end."""
+"""`python -m tests.bench fleet`: a separate tuner, agents over real connections, figures at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Made-up surfaces: devices and workloads by formulas of their own, to judge tuners by what nobody fitted.
+"""Made-up surfaces: devices and workloads by independent formulas, to which no tuner was fitted.
 
-Written from general knowledge of hardware and not from the optimiser's laws, with the shapes that these
-leave out: queues that collapse, sockets, tiles, throttling, switches, knobs with meaningless names.
-Nothing here is measured; what a tuner gains on them says whether its judgement is general.
+The formulas follow general knowledge of hardware, not the optimiser's laws, and have shapes that these
+lack: queues that collapse, sockets, tiles, throttling, switches, knobs with meaningless names. Nothing
+here is measured; a tuner's gain on them shows whether its decisions generalise.
 """

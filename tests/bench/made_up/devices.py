@@ -10,15 +10,15 @@ from tests.bench.made_up.formula import Silicon, SurfaceFormula, ladder, number
 from tuner.core import Setting, Value
 
 WARPS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160, 192)
-"""Batch sizes, also those that fill no tile."""
+"""Batch sizes, including some that fill no tile."""
 
 
 def tiles(rng: Random) -> SurfaceFormula:
     """Return a kernel whose batch is padded to tiles and run in waves over the processors.
 
-    A batch just past a wave takes a whole wave more; one that is no multiple of eight leaves the fast
-    path; from some size on the library takes another algorithm. Latency is of a batch, or of a pass over
-    all the data.
+    A batch just above a wave takes a whole further wave; one that is not a multiple of eight leaves the
+    fast path; from some size on the library uses another algorithm. The latency is that of a batch, or
+    of a pass over all data.
     """
     tile, processors = rng.choice((8, 16, 32)), rng.choice((46, 60, 80, 108, 132))
     blocks = rng.randint(processors // 6, processors)
@@ -51,13 +51,13 @@ def tiles(rng: Random) -> SurfaceFormula:
 
 
 MODES = {"quiet": (1.35, 0.01), "balanced": (1.0, 0.03), "full": (0.8, 0.08)}
-"""Fan: thermal resistance and power of its own, as shares."""
+"""Fan mode: its thermal resistance, and its own power, as shares."""
 
 
 def throttling(rng: Random) -> SurfaceFormula:
-    """Return a device that heats up: above its temperature the firmware swings between two clocks.
+    """Return a device that heats up: above a temperature the firmware alternates between two clocks.
 
-    What is asked for beyond what can be cooled is slower than the last clock that can, and leaks more.
+    A clock beyond the cooling is slower than the highest sustained one, and leaks more.
     """
     clocks = ladder(rng.uniform(300, 700), rng.uniform(1500, 2600), rng.randint(14, 28), 5)
     chip = Silicon.drawn(rng, 100.0)
@@ -77,7 +77,7 @@ def throttling(rng: Random) -> SurfaceFormula:
         return power, celsius
 
     def settled(clock: float, cooling: float) -> tuple[float, float]:
-        """Return the clock in the mean and the power, throttled or not."""
+        """Return the mean clock and the power, throttled or not."""
         power, celsius = drawn(clock, cooling)
         if celsius <= hottest:
             return clock, power
@@ -106,8 +106,8 @@ def throttling(rng: Random) -> SurfaceFormula:
 def roofline(rng: Random) -> SurfaceFormula:
     """Return a kernel bound by compute or memory on a device with clocks and a power limit.
 
-    It runs at the lower of the clock asked for and the highest one whose power the limit allows; which
-    of both roofs is the lower changes with either clock.
+    It runs at the lower of the requested clock and the highest one within the power limit; which of
+    both roofs is lower depends on either clock.
     """
     clocks = ladder(rng.uniform(200, 600), rng.uniform(1300, 2000), rng.randint(8, 14), 15)
     memories = ladder(rng.uniform(800, 2000), rng.uniform(4000, 9000), rng.randint(2, 4), 50)
@@ -119,7 +119,7 @@ def roofline(rng: Random) -> SurfaceFormula:
     apart, host = rng.choice((4.0, 8.0, 40.0)), rng.uniform(0.0, 0.15)
 
     def times(clock: float, memory: float) -> tuple[float, float, float]:
-        """Return the whole time, and the shares of it that cores and memory are busy."""
+        """Return the total time, and the shares of it in which cores and memory are busy."""
         cores, bus = balance / clock, 1.0 / (memory * (0.85 + 0.15 * clock))
         both = (cores**apart + bus**apart) ** (1.0 / apart)
         return both + host, cores / (both + host), bus / (both + host)
@@ -153,7 +153,7 @@ def roofline(rng: Random) -> SurfaceFormula:
 def fine_ladder(rng: Random) -> SurfaceFormula:
     """Return a device of a newer generation: a clock in many small steps, and a wide flat optimum.
 
-    Its boost clocks lie past what voltage is good for; the highest ones are never reached under load.
+    Its boost clocks are beyond the efficient voltages; the highest ones are never reached under load.
     """
     rungs = rng.randint(60, 120)
     clocks = ladder(rng.uniform(200, 400), rng.uniform(1900, 3000), rungs, 5)

@@ -1,4 +1,4 @@
-"""Made-up surfaces on which nothing is to be saved: negative controls."""
+"""Made-up surfaces without a possible saving: negative controls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.made_up.kinds import KINDS, MOST_DRAWS, problem_of
 from tuner.core import TuningError
 
 WIDEST = 1.25
-"""What saves nothing at this slack saves nothing at any tighter one."""
+"""A surface without a saving at this slack has none at any tighter one."""
 SOURCES = (
     "queue",
     "tiles",
@@ -26,10 +26,9 @@ SOURCES = (
 
 
 def flat(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
-    """Return so many surfaces without a saving, dealt to the kinds in turn.
+    """Return this many surfaces without a saving, from the kinds in turn.
 
-    By turns the vendor's defaults are as good as anything, or the baseline is what an earlier study
-    ended with.
+    Alternately the vendor's defaults are optimal, or the baseline is the result of an earlier study.
     """
     turns = [(SOURCES[i % len(SOURCES)], i // len(SOURCES)) for i in range(surfaces)]
     problems = [_problem(seed, source, turn) for source, turn in turns]
@@ -50,7 +49,7 @@ def _problem(seed: int, source: str, turn: int) -> SurfaceProblem:
 def _tuned(
     draw: Callable[[Random], SurfaceFormula], rng: Random, source: str, turn: int
 ) -> SurfaceProblem:
-    """Return a surface whose baseline is the best of those that its limit leaves."""
+    """Return a surface whose baseline is the best setting within its limit."""
     formula = draw(rng)
     for _ in range(MOST_DRAWS):
         problem = problem_of(KINDS[source], draw, formula, rng, source, turn)

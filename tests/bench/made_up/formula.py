@@ -10,15 +10,15 @@ from random import Random
 from tuner.core import Setting, Value
 
 Truth = Callable[[Setting], Mapping[str, float]]
-"""Setting to its true `energy_j`, `latency_ms`, `power_w` and, where there is one, `accuracy`."""
+"""A setting's true `energy_j`, `latency_ms`, `power_w` and, for some surfaces, `accuracy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurfaceFormula:
-    """The knobs' ladders, the vendor's defaults, and what every setting truly shows.
+    """The knobs' ladders, the vendor's defaults, and the true metrics of every setting.
 
-    `breaks` are those of the knobs that a host knows.
-    `least_accuracy` is the share of the baseline's accuracy that has to be kept, None without one.
+    `breaks` are the knobs' breaks as a host reports them. `least_accuracy` is the share of the
+    baseline's accuracy that must be kept; None without such a limit.
     """
 
     ladders: Mapping[str, tuple[Value, ...]]
@@ -33,8 +33,9 @@ class SurfaceFormula:
 class Silicon:
     """A chip's voltages and power. Clocks are shares of the highest.
 
-    Up to `knee` the voltage rests at `low`, then it rises to 1 bent by `bend`, in the regulator's steps.
-    `static_w` flows at any load, `leak_w` with the square of the voltage, `switch_w` with the clock too.
+    Up to `knee` the voltage is `low`; above, it rises to 1 with the exponent `bend`, in the regulator's
+    steps. `static_w` is constant, `leak_w` grows with the square of the voltage, `switch_w` also with
+    the clock.
     """
 
     knee: float
@@ -46,7 +47,7 @@ class Silicon:
 
     @classmethod
     def drawn(cls, rng: Random, watts: float) -> Silicon:
-        """Return a chip that draws about so many watts at its highest clock and full load."""
+        """Return a chip that draws about this many watts at its highest clock and full load."""
         static, leak = rng.uniform(0.08, 0.35), rng.uniform(0.05, 0.2)
         return cls(
             knee=rng.uniform(0.35, 0.7),
@@ -64,17 +65,17 @@ class Silicon:
         return round(exact * 160) / 160
 
     def watts(self, clock: float, activity: float) -> float:
-        """Return the power at a clock, with a share of the cycles that do something."""
+        """Return the power at a clock, with this share of busy cycles."""
         volts2 = self.volts(clock) ** 2
         return self.static_w + self.leak_w * volts2 + self.switch_w * activity * volts2 * clock
 
 
 def ladder(least: float, most: float, rungs: int, grain: int = 1) -> tuple[int, ...]:
-    """Return so many values from least to most, evenly spaced, as multiples of `grain`."""
+    """Return this many values from least to most, evenly spaced, as multiples of `grain`."""
     step = (most - least) / (rungs - 1)
     return tuple(sorted({grain * round((least + step * i) / grain) for i in range(rungs)}))
 
 
 def number(value: Value) -> float:
-    """Return a knob's value as a number: the ladders of these knobs have nothing else."""
+    """Return a knob's value as a number: these ladders have only numbers."""
     return float(value)

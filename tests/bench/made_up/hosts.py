@@ -10,14 +10,14 @@ from tests.bench.made_up.formula import Silicon, SurfaceFormula, ladder, number
 from tuner.core import Setting, Value
 
 WINDOW_S = 10.0
-"""An overloaded queue grows for as long as a window lasts."""
+"""The length of a window in s, for which an overloaded queue grows."""
 
 
 def queue(rng: Random) -> SurfaceFormula:
     """Return a pool of workers that answers requests arriving at a rate: M/M/c, with a cliff.
 
-    Latency is the 99th percentile of service and waiting (Erlang's C); workers without work spin for a
-    while, so fewer and slower ones save, until they are too few.
+    Latency is the 99th percentile of service and waiting (Erlang's C). Idle workers spin for a while,
+    so fewer and slower workers save energy, until they are too few.
     """
     most = rng.choice((8, 12, 16, 24, 32))
     clocks = ladder(rng.uniform(800, 1400), rng.uniform(2600, 3800), rng.randint(7, 14), 100)
@@ -55,7 +55,7 @@ def queue(rng: Random) -> SurfaceFormula:
 
 
 def _waiting_p99_s(rate: float, held_s: float, workers: int) -> float:
-    """Return the 99th percentile of an M/M/c queue's waiting; past saturation it grows all window."""
+    """Return the 99th percentile of an M/M/c queue's waits; past saturation it grows with the window."""
     offered = rate * held_s
     full = 0.985 * workers
     if offered >= full:
@@ -71,8 +71,8 @@ def _waiting_p99_s(rate: float, held_s: float, workers: int) -> float:
 def sockets(rng: Random) -> SurfaceFormula:
     """Return a parallel program on a server of several sockets, its threads packed socket by socket.
 
-    Each socket opened brings its bandwidth, wakes its uncore and makes memory remote; past the cores
-    come their second threads, which add little and contend.
+    Each further socket adds its bandwidth, wakes its uncore and makes memory remote. Beyond the cores
+    threads use second hardware threads, which add little and contend.
     """
     count, cores = rng.choice((2, 2, 4)), rng.choice((8, 12, 16, 20, 28))
     ways = rng.choice((1, 2))
@@ -127,13 +127,13 @@ SWITCHES = {
     "zero_copy": (False, (-0.08, 0.02), (-0.04, 0.01)),
     "mitigations": (True, (-0.07, -0.01), (-0.01, 0.01)),
 }
-"""Switch: its default, then the ranges of what turning it over does to log time and log power."""
+"""Switch: its default, then the ranges of the effect of switching it on log time and log power."""
 UNDONE = ("turbo", "smt", "prefetch", "numa_balancing", "mitigations")
-"""Turned off they lose time or win it: the sign of time is drawn, mostly as the range says."""
+"""Switched off they cost time or save it: the sign is drawn, mostly that of the range."""
 
 
 def switches(rng: Random) -> SurfaceFormula:
-    """Return a service with five to seven switches, most of no effect, some only together."""
+    """Return a service with five to seven switches: most without effect, some with one only together."""
     names = rng.sample(list(SWITCHES), rng.randint(5, 7))
     effects = {n: _effects(rng, n) for n in names}
     pair = rng.sample(names, 2)
@@ -163,7 +163,7 @@ def switches(rng: Random) -> SurfaceFormula:
 
 
 def _effects(rng: Random, name: str) -> tuple[float, float]:
-    """Return what turning a switch over does to log time and log power; little in one case of three."""
+    """Return the effect of switching on log time and log power; small in one case of three."""
     _, times, powers = SWITCHES[name]
     weight = 0.1 if rng.random() < 0.33 else 1.0
     time = rng.uniform(*times)

@@ -1,4 +1,4 @@
-"""Which kinds of made-up surfaces there are, and one of them by its seed."""
+"""The kinds of made-up surfaces, and each surface by its seed."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tuner.core import Constraint, Knob, Part, Role, Space, TuningError, setting
 
 ACCURACY = "accuracy"
 ACCURACY_NOISE = 0.1
-"""The noise of an accuracy beside that of a time: a tenth, as of some ten thousand samples."""
+"""The noise of an accuracy relative to that of a time: a tenth, as with some ten thousand samples."""
 TIGHT = 1.1
-"""At this slack every surface has something worth saving, and so at any wider one."""
+"""At this slack every surface has a worthwhile saving, and so at any wider one."""
 MOST_DRAWS = 200
 NAMES = (
     "gpu_clock_mhz", "threads", "batch_size", "power_limit_w", "memory_clock_mhz", "max_num_seqs",
 )  # fmt: skip
-"""Names that mean something, for knobs that are something else."""
+"""Meaningful names, for knobs with another meaning."""
 
 Rename = Callable[[Sequence[str], Random], Mapping[str, str]]
 
 
 def kept(names: Sequence[str], rng: Random) -> Mapping[str, str]:
-    """Return the names as they are."""
+    """Return the names unchanged."""
     return {name: name for name in names}
 
 
 def nameless(names: Sequence[str], rng: Random) -> Mapping[str, str]:
-    """Return names that tell nothing."""
+    """Return meaningless names."""
     return {name: f"x{number}" for number, name in enumerate(names, 1)}
 
 
 def misnamed(names: Sequence[str], rng: Random) -> Mapping[str, str]:
-    """Return for each knob the name of a knob that does something else."""
+    """Return for each knob the name of a knob with another effect."""
     true = roles_of(names)
     for _ in range(MOST_DRAWS):
         names_given = dict(zip(names, rng.sample(NAMES, len(names)), strict=True))
@@ -54,7 +54,7 @@ def misnamed(names: Sequence[str], rng: Random) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceKind:
-    """Formulas to draw from, by turns; what their knobs are called; by what standard errors are off."""
+    """Formulas to draw from in turn, the names of their knobs, and the factor of wrong standard errors."""
 
     formulas: tuple[Callable[[Random], SurfaceFormula], ...]
     rename: Rename = kept
@@ -78,11 +78,11 @@ KINDS: Mapping[str, SurfaceKind] = {
     "told_too_sure": SurfaceKind(NUMERIC, told=0.3),
     "told_too_unsure": SurfaceKind(NUMERIC, told=2.0),
 }
-"""Kind, reported as a source of its own, to what it is drawn from."""
+"""The kinds by name; each is reported as a separate source."""
 
 
 def made_up(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
-    """Return so many surfaces, dealt to the kinds in turn. More of them keep the first as they are."""
+    """Return this many surfaces, from the kinds in turn. A larger number keeps the first ones."""
     kinds = list(KINDS)
     turns = [(kinds[i % len(kinds)], i // len(kinds)) for i in range(surfaces)]
     problems = [_problem(seed, kind, turn) for kind, turn in turns]
@@ -90,7 +90,7 @@ def made_up(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
 
 
 def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:
-    """Return a surface of a kind that has something to save. Raises TuningError where none has."""
+    """Return a surface of a kind with a possible saving. Raises TuningError: none has one."""
     kind = KINDS[name]
     rng = Random(f"{seed}/{name}/{turn}")
     draw = kind.formulas[turn % len(kind.formulas)]
@@ -112,7 +112,7 @@ def problem_of(
     name: str,
     turn: int,
 ) -> SurfaceProblem:
-    """Return the surface of a formula that a kind drew."""
+    """Return the surface of a formula drawn by a kind."""
     made = _tabled(
         formula, kind.rename(list(formula.ladders), rng), f"{name}-{turn}", draw.__name__
     )
@@ -133,13 +133,13 @@ SLOWING = frozenset(
         *(Role.BOOST, Role.POWER_LIMIT),
     }
 )
-"""What is of the device: nothing is ever faster for lowering it."""
+"""Roles of the device: lowering such a knob never makes anything faster."""
 
 
 def _tabled(
     formula: SurfaceFormula, called: Mapping[str, str], name: str, workload: str
 ) -> Surface:
-    """Return the table of a formula: every setting's true metrics, under the names the tuner sees."""
+    """Return the table of a formula: every setting's true metrics, under the names that the tuner sees."""
     roles = roles_of(called.values())
     knobs = tuple(
         Knob(

@@ -13,10 +13,10 @@ CEILINGS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 
 
 def serving(rng: Random) -> SurfaceFormula:
-    """Return a language model served under a ceiling on requests under way.
+    """Return a language model served under a ceiling on concurrent requests.
 
-    Latency is between two tokens and grows with the ceiling while energy per token falls, up to the
-    callers there are; past the memory for their contexts requests are put out and done again.
+    The latency between two tokens grows with the ceiling and the energy per token falls, up to the
+    number of callers. Beyond the memory for contexts requests are evicted and computed again.
     """
     ways = rng.choice(((1, 2), (2, 4), (1, 2, 4), (2, 4, 8), (4, 8)))
     ceilings = CEILINGS[rng.randint(0, 2) : rng.randint(8, len(CEILINGS))]
@@ -67,22 +67,23 @@ TYPES = {
     "int8": (0.28, 0.8, 0.002, 0.04),
     "int4": (0.24, 0.78, 0.01, 0.12),
 }
-"""Type: its time and power beside float32's, and from what to what share of the accuracy it may cost."""
+"""Type: its time and power relative to float32's, and the range of the accuracy that it may cost."""
 BACKENDS = {
     "eager": (1.0, 1.0, 0.0),
     "compiled": (0.8, 0.25, 0.0),
     "onnx": (0.88, 0.4, 0.001),
     "engine": (0.66, 0.15, 0.004),
 }
-"""Backend: its time in kernels and in launches beside the eager one's, and what accuracy it may cost."""
+"""Backend: its time in kernels and launches relative to the eager one's, and the accuracy that it may
+cost."""
 SCHEDULERS = ("fifo", "shortest", "priority", "fair")
 
 
 def runtime(rng: Random) -> SurfaceFormula:
     """Return an inference runtime: type, backend, graphs, scheduler and batch, and an accuracy to keep.
 
-    Types below two bytes may cost too much accuracy; some backends lack a type and convert; graphs
-    pay where launches cost, and not with a backend that has none.
+    Types below two bytes may cost too much accuracy; some backends lack a type and convert; graphs pay
+    if launches are expensive, but not with a backend without launches.
     """
     types = ("float32", *rng.sample(list(TYPES)[1:], rng.randint(2, 4)))
     backends = ("eager", *rng.sample(list(BACKENDS)[1:], rng.randint(1, 3)))

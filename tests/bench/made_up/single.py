@@ -1,4 +1,4 @@
-"""Made-up devices with one knob alone: a power cap or a clock under a served model."""
+"""Made-up devices with a single knob: a power cap or a clock under a served model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tuner.core import Setting
 
 GRAIN_MHZ = 15
 IDLEST = 0.05
-"""The share of its highest clock below which no firmware goes."""
+"""The lowest clock of a firmware, as a share of the highest."""
 
 
 def _served(rng: Random, watts: float) -> tuple[Silicon, tuple[float, float, float], float]:
-    """Return a chip, what a token takes of cores, memory and host, and the power of its memory."""
+    """Return a chip, the seconds per token of cores, memory and host, and the power of its memory."""
     chip = Silicon.drawn(rng, watts * rng.uniform(0.75, 0.95))
-    # Decoding reads the weights and hardly uses the cores; a prefill is the reverse.
+    # Decoding reads the weights and hardly uses the cores; a prefill does the reverse.
     cores = math.exp(rng.uniform(-1.6, 0.9))
     host = rng.uniform(0.0, 0.12) * (1.0 + cores)
     return chip, (cores, 1.0, host), watts * rng.uniform(0.08, 0.3)
@@ -26,7 +26,7 @@ def _served(rng: Random, watts: float) -> tuple[Silicon, tuple[float, float, flo
 def _shown(
     chip: Silicon, parts: tuple[float, float, float], memory_w: float, clock: float, apart: float
 ) -> tuple[float, float]:
-    """Return the time of a token and the power meanwhile at a share of the highest clock."""
+    """Return the time of a token, and the power meanwhile, at a share of the highest clock."""
     cores, bus = parts[0] / clock, parts[1] * (0.92 + 0.08 / clock)
     both = (cores**apart + bus**apart) ** (1.0 / apart)
     time = both + parts[2]
@@ -35,11 +35,11 @@ def _shown(
 
 
 def power_cap(rng: Random) -> SurfaceFormula:
-    """Return a card under a power cap alone, in steps of 5 to 20 W, serving a language model.
+    """Return a card with only a power cap, in steps of 5 to 20 W, serving a language model.
 
-    The firmware runs the highest clock whose power fits the cap: above what the workload draws a cap
-    does nothing; below, latency first stays nearly flat, then rises steeply as what always flows takes
-    the most of the cap.
+    The firmware runs the highest clock whose power fits the cap. A cap above the workload's power has
+    no effect. Below, latency is first nearly flat, then rises steeply as the constant power takes most
+    of the cap.
     """
     watts = rng.uniform(150.0, 600.0)
     caps = ladder(watts * rng.uniform(0.25, 0.55), watts, rng.randint(8, 40), 5)
@@ -49,7 +49,7 @@ def power_cap(rng: Random) -> SurfaceFormula:
 
     def truth(setting: Setting) -> Mapping[str, float]:
         cap = number(setting["power_limit_w"])
-        # Firmware swings between the two steps around the cap: in the mean between them.
+        # The firmware alternates between the two steps around the cap; the mean lies between them.
         low, high = IDLEST, 1.0
         if _shown(chip, parts, memory_w, high, apart)[1] > cap:
             for _ in range(40):
@@ -68,7 +68,7 @@ def power_cap(rng: Random) -> SurfaceFormula:
 
 
 def one_clock(rng: Random) -> SurfaceFormula:
-    """Return a card under a clock alone, serving a language model."""
+    """Return a card with only a clock, serving a language model."""
     watts = rng.uniform(20.0, 600.0)
     clocks = ladder(rng.uniform(210, 700), rng.uniform(1300, 2900), rng.randint(8, 40), GRAIN_MHZ)
     chip, parts, memory_w = _served(rng, watts)

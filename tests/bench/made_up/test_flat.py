@@ -1,4 +1,4 @@
-"""Made-up surfaces on which nothing is to be saved."""
+"""Made-up surfaces without a possible saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up surfaces: the same by their seed, worth tuning, and as hostile as their kind says."""
+"""Made-up surfaces: equal for equal seeds, worth tuning, and with the difficulties of their kind."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_few_are_drawn_from_each_source() -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_nothing_is_deployed_that_is_far_beyond_its_limits(kind: str) -> None:
-    """A small second track. Far: five times a window's noise, which no luck explains."""
+    """A small second track. Far means five times a window's noise, which is not chance."""
     (problem,) = [p for p in made_up(0, len(KINDS)) if p.source == kind]
     terms = ContestTerms(
         tuners=("ours", "ours-strict"), budgets=(3, 6), slacks=(1.1,), noise=0.02, seeds=1

@@ -1,4 +1,4 @@
-"""Others' tuners and simple ones, rebuilt as policies, so that the comparison is of judgement."""
+"""Tuners of others and simple ones, rebuilt as policies, so that only their decisions are compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RIVALS: Mapping[str, str] = {
     "fedgpo-fixed": "tests.bench.rivals.rounds:FixedRounds",
     "fedgpo-random": "tests.bench.rivals.rounds:RandomRounds",
 }
-"""Name to `module:Class`: what a bench knows beside the product's own."""
+"""The rivals by name, as `module:Class`; benches compare them with the product's policies."""
 
 
 def load_tuner(name: str) -> Policy:

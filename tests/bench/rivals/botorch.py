@@ -1,4 +1,4 @@
-"""Plain BoTorch: what a user of BoTorch would write in an afternoon, to measure ours against.
+"""Plain BoTorch, as a user of BoTorch would write it in an afternoon, for comparison with ours.
 
 Described in `tests.bench.rivals.plain`: no physics, no safety, no proof.
 """
@@ -19,7 +19,7 @@ class BotorchPlain:
         sofar = observed(past)
         if not isinstance(sofar, Observed):
             return sofar
-        if not sofar.seen:  # a metric nobody has measured yet: no model has anything to go by
+        if not sofar.seen:  # a metric without measurements: there is no data for its model
             first = sofar.some_untried(1, past.study.seed)[0]
             return Try(first, "nothing to compare with was measured yet; the first left")
         return Try(*choose(sofar, past.study.seed))

@@ -1,9 +1,9 @@
-"""Hill climbing: what an operator with patience does by hand.
+"""Hill climbing, as a patient operator would do it by hand.
 
-Coordinate descent from the default over the ladders of the knobs' values, the stride doubled while it
-helps and halved while it does not; a step counts only where the observed means keep every limit. Our
-own choice: the first stride is an eighth of a knob's ladder, downwards is tried first, and from a
-local optimum the nearest untried setting is next.
+Coordinate descent from the default over the ladders of the knobs' values. The stride doubles while it
+helps and halves while it does not; a step counts only if the observed means keep every limit. Our own
+choice: the first stride is an eighth of a knob's ladder, downwards is tried first, and from a local
+optimum the nearest untried setting is next.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tests.bench.rivals.observed import Observed, ObservedSetting, observed
 from tuner.core import Knob, Past, Setting, Suggestion, Try, setting_key
 
 FIRST_STRIDE = 8
-"""The first stride is the length of the ladder through this."""
+"""The first stride is the length of the ladder divided by this."""
 
 
 class Hillclimb:
-    """Climbs knob by knob and keeps what is observed to be better."""
+    """Climbs knob by knob, and keeps settings that are observed to be better."""
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next step of the climb, or the best feasible setting at the end."""
@@ -31,7 +31,7 @@ class Hillclimb:
 
 
 class _Climb:
-    """The climb from the default, walked anew along what was observed up to the first unknown."""
+    """The climb from the default, repeated along the observed settings up to the first unknown one."""
 
     def __init__(self, sofar: Observed) -> None:
         self._space, self._sofar = sofar.space, sofar
@@ -39,7 +39,7 @@ class _Climb:
         self._at = sofar.space.default
 
     def step(self) -> Setting | None:
-        """Return the first setting the climb needs that is untried, None at a local optimum."""
+        """Return the next untried setting of the climb, None at a local optimum."""
         knobs = [k for k in self._space.knobs if len(k.values) > 1]
         strides = {k.name: max(1, len(k.values) // FIRST_STRIDE) for k in knobs}
         moved = True
@@ -53,17 +53,17 @@ class _Climb:
                         return needed
                     if self._at is not before:
                         moved = True
-                        break  # the way back leads to where the climb came from
+                        break  # backwards is where the climb came from
             strides = dict.fromkeys(strides, 1)
         return None
 
     def nearest(self) -> Setting:
-        """Return the untried setting fewest rungs away."""
+        """Return the untried setting with the fewest rungs to the present one."""
         nearest, _ = self._sofar.nearest(self._at, {k.name: 1 for k in self._space.knobs})
         return nearest
 
     def _walk(self, knob: Knob, way: int, stride: int) -> Setting | None:
-        """Walk along one knob while it helps; return what must be measured to go on."""
+        """Walk along one knob while it helps; return the next setting to measure, if any."""
         while stride >= 1:
             there = self._there(knob, way * stride)
             if there is not None and self._sofar.untried(there):
@@ -75,7 +75,7 @@ class _Climb:
         return None
 
     def _there(self, knob: Knob, rungs: int) -> Setting | None:
-        """Return the setting so many rungs along a knob, None where the space has none."""
+        """Return the setting this many rungs along a knob, None if the space has none."""
         at = knob.index(self._at[knob.name]) + rungs
         if not 0 <= at < len(knob.values):
             return None
@@ -83,7 +83,7 @@ class _Climb:
         return there if not self._listed or setting_key(there) in self._listed else None
 
     def _better(self, there: Setting) -> bool:
-        """Return whether a setting keeps the limits and beats where the climb stands."""
+        """Return whether a setting keeps the limits and beats the present one."""
         new, old = self._seen(there), self._seen(self._at)
         if new is None or not new.feasible:
             return False

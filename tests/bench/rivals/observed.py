@@ -1,4 +1,4 @@
-"""The past as observed means without their errors.
+"""The past as observed means, without their errors.
 
 The rivals choose by it; they differ only in the next setting.
 """
@@ -34,8 +34,8 @@ LEAST_RATIO = 1e-9
 class ObservedSetting:
     """One setting with its observed means.
 
-    `loss` is the objective, with its sign changed where more is better. `breaches` has for each
-    limit the logarithm of the ratio to it: at or below 0 where the limit is kept.
+    `loss` is the objective, with its sign changed if more is better. `breaches` has for each
+    limit the logarithm of the ratio to it: at or below 0 if the limit is kept.
     """
 
     setting: Setting
@@ -112,7 +112,7 @@ def observed(past: Past) -> Observed | Wait | Done:
     """Return the observed past while a setting can be chosen, else the answer.
 
     Done once the trials are spent or every setting was tried: with the setting of the best observed
-    mean among those whose means keep the limits, or the baseline where there is none.
+    mean among those whose means keep the limits, or the baseline if there are none.
     """
     study, limits = past.study, past.limits
     if limits is None:
@@ -166,7 +166,7 @@ def _numbered(space: Space, number: int) -> Setting:
 def _observation(
     candidate: Candidate, objective: Objective, limits: tuple[Limit, ...]
 ) -> ObservedSetting | None:
-    """Return a candidate's means, None where one is missing."""
+    """Return a candidate's means, None if one is missing."""
     means = {name: estimate.mean for name, estimate in candidate.estimates.items()}
     score = objective.score(means)
     if score is None or any(limit.metric not in means for limit in limits):

@@ -1,12 +1,12 @@
 """Optuna's samplers as policies: TPE and Gaussian processes, both with constraints.
 
-Optuna (Akiba et al., KDD 2019) is a library and keeps its own memory; here its study is built anew,
-in memory, from the trials at every suggestion, so that the same past gives the same suggestion. Each
-knob is an integer, the place of its value on the ladder; objective and limits go in as logarithms
-where they are positive. A sampled point that the space does not have, or that was tried, stands for
-the nearest untried setting, every ladder counting as equally long; where that is further than a rung
-of the longest ladder away, Optuna is asked again, twice at most. The first trials are random, fewer
-than Optuna's ten, since a study here has few: our own choice.
+Optuna (Akiba et al., KDD 2019) is a library with its own state. Here its study is rebuilt in memory
+from the trials at every suggestion, so that the same past gives the same suggestion. Each knob is an
+integer, the index of its value on the ladder; objective and limits are logarithms if they are positive.
+A sampled point that is not in the space, or was tried, is replaced by the nearest untried setting, with
+all ladders scaled to equal length. If that is more than a rung of the longest ladder away, Optuna
+samples again, at most twice. The first trials are random, fewer than Optuna's ten because a study here
+is short: our own choice.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import optuna
 
 ASKED = 3
-"""How often a point is sampled before the nearest setting is taken."""
+"""The number of sampled points before the nearest setting is taken."""
 TINY = 1e-9
 
 
 class _Sampled:
-    """Asks one of Optuna's samplers.
+    """A policy by one of Optuna's samplers.
 
-    `startup` is how many trials there are, the baseline among them, before it uses its model.
+    `startup` is the number of trials, the baseline included, before the sampler uses its model.
     """
 
     sampler: ClassVar[str]
@@ -63,7 +63,7 @@ class OptunaGp(_Sampled):
 
 
 def _ask(sofar: Observed, sampler: optuna.samplers.BaseSampler) -> Suggestion:
-    """Rebuild the study from the trials and ask it for the next setting."""
+    """Rebuild the study from the trials, and return its next setting."""
     optuna = _optuna()
     knobs = [k for k in sofar.space.knobs if len(k.values) > 1]
     distributions = {
@@ -96,12 +96,12 @@ def _places(knobs: list[Knob], setting: Setting) -> dict[str, int]:
 
 
 def _value(observation: ObservedSetting) -> float:
-    """Return the loss on a logarithmic scale, as it is where it is not positive."""
+    """Return the logarithm of the loss; the loss itself if it is not positive."""
     return math.log(observation.loss) if observation.loss > 0.0 else observation.loss
 
 
 def _optuna() -> ModuleType:
-    """Return Optuna, silent on stderr. Raises InvalidInput where it is not installed."""
+    """Return Optuna, silent on stderr. Raises InvalidInput: it is not installed."""
     try:
         import optuna
     except ModuleNotFoundError as error:

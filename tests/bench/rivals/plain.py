@@ -1,10 +1,10 @@
-"""BoTorch as its documentation shows it: the rival that has nothing of ours.
+"""BoTorch as in its documentation: a rival without any part of ours.
 
 After the baseline two quasi-random settings, then the untried setting with the greatest
 `LogConstrainedExpectedImprovement` (Ament et al., NeurIPS 2023) under one `SingleTaskGP` per metric
-with inferred noise. Knobs are logarithms where they are positive, scaled to the unit cube. The best
-value to improve on is the least posterior mean among what was observed to keep the limits, the
-baseline's where nothing was.
+with inferred noise. Knobs are logarithms if they are positive, scaled to the unit cube. The incumbent
+is the least posterior mean among the settings observed to keep the limits, or the baseline's if there
+are none.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tuner.core import Knob, Setting, Space, Value
 STARTS = 2
 """Quasi-random settings before the model is asked."""
 SPREAD = 8
-"""Of so many Sobol points the one farthest from what was seen is a start."""
+"""A start is the one of this many Sobol points that is farthest from the observed settings."""
 
 
 def choose(sofar: Observed, seed: int) -> tuple[Setting, str]:
-    """Return the next setting to try and why. Pure: torch's own random state is left as it was.
+    """Return the next setting to try, and the reason. Pure: torch's random state is not changed.
 
-    Of a space too large to enumerate, one of a sample that is drawn anew for every trial.
+    In a space too large to enumerate it is chosen from a sample, drawn anew for every trial.
     """
     known = [o.setting for o in sofar.seen.values()]
     settings = [*known, *sofar.some_untried(MOST_ROWS, seed + sofar.spent)]
@@ -63,7 +63,7 @@ def choose(sofar: Observed, seed: int) -> tuple[Setting, str]:
 
 
 def _quasi_random(points: Tensor, seen: list[int], untried: list[int], seed: int) -> int:
-    """Return the farthest from what was seen among the rows nearest to a few Sobol points."""
+    """Return the row farthest from the observed ones, among the rows nearest to a few Sobol points."""
     cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, points.shape[1])
     targets = draw_sobol_samples(cube, n=SPREAD, q=1, seed=seed + len(seen))[:, 0]
     nearest = torch.cdist(targets, points[untried]).argmin(dim=1)
@@ -102,13 +102,13 @@ def _log_gain(points: Tensor, seen: list[int], sofar: Observed, untried: list[in
 
 def _fitted(points: Tensor, values: Tensor) -> SingleTaskGP:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BotorchWarning)  # of constant data and hard fits
+        warnings.simplefilter("ignore", BotorchWarning)  # warnings of constant data and hard fits
         model = SingleTaskGP(points, values.unsqueeze(-1))
         likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
         try:
             fit_gpytorch_mll(likelihood)
         except ModelFittingError:
-            model.eval()  # its starting values, then
+            model.eval()  # it then keeps its starting values
     return model
 
 

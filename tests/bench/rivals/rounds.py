@@ -1,4 +1,4 @@
-"""What the learners are measured against: always the same setting, any setting, and plain BO."""
+"""The rivals of the learners: always the same setting, random settings, and plain BO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.bench.rivals.observed import Observed, ObservedSetting
 from tuner.core import Past, SettingKey, Try, setting_key
 
 SEARCHED_ROUNDS = 30
-"""So many rounds plain BO searches; then it stays with the best."""
+"""The number of rounds in which plain BO searches; then it keeps the best setting."""
 
 
 class FixedRounds(RoundPolicy):
@@ -29,7 +29,7 @@ class FixedRounds(RoundPolicy):
 
 
 class RandomRounds(RoundPolicy):
-    """Runs every round at any setting."""
+    """Runs every round at a random setting."""
 
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
@@ -41,9 +41,9 @@ class RandomRounds(RoundPolicy):
 
 
 class SearchedRounds(RoundPolicy):
-    """Searches the setting of the most progress for what it spends by plain BO, then stays with it.
+    """Searches the setting with the most progress per cost by plain BO, then keeps it.
 
-    As if rounds did not depend on what came before and the federation's state did not matter.
+    It ignores the federation's state, and that a round depends on the rounds before.
     """
 
     spends: ClassVar[tuple[str, ...]] = SPENT

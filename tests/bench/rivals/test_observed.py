@@ -1,4 +1,4 @@
-"""What a tuner sees that believes its means."""
+"""The past as a tuner sees it that trusts the means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rival is what its name says: it finds what it should, where it should."""
+"""Each rival implements its method: it finds the optimum in the cases where it should."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def valley(at: Setting) -> tuple[float, float]:
 
 
 def walked(count: int) -> list[Setting]:
-    """Return what hill climbing tries in the valley."""
+    """Return the settings that hill climbing tries in the valley."""
     at = asked(count, space=LONG)
     trials = baseline(at, window(*valley(LONG.default), relative=0.0))
     while True:

@@ -1,1 +1,1 @@
-"""Speculation judged: on measured sweeps of others."""
+"""Judgements of the speculation policy."""

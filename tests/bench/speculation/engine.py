@@ -1,7 +1,7 @@
 """Adaptive speculation on the reference engine: profiled by the policy, then judged in turns.
 
-Su et al. 2023 (arXiv 2310.18813) compare with no speculation and with each fixed length, at every batch and
-under a load that changes; so does this. Everything is measured here; nothing is simulated.
+Like Su et al. 2023 (arXiv 2310.18813) this compares with no speculation and with each fixed length, at
+every batch and under a changing load. Everything is measured here; nothing is simulated.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from tuner.profiling.turns import QuietTimer, TimedBatches
 BATCHES = (1, 2, 4, 8, 16, 32)
 ADAPTIVE = "adaptive"
 TEXT_STEP, PROFILED = 37, 6
-"""Texts apart of two rounds, and where the policy's windows begin: it is judged on other texts."""
+"""The distance of two rounds in texts, and the first text of the policy's windows: it is judged on
+others."""
 Arm = tuple[int, int, int | str]
-"""A text, requests that decode, and a length; or the plan."""
+"""A text, a number of decoding requests, and a length or the plan."""
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowTerms:
-    """How long windows are, how many rounds, and the share of the cores that others may use."""
+    """The length of windows, the number of rounds, and the share of the cores that others may use."""
 
     seconds: float
     rounds: int
@@ -55,7 +56,7 @@ class WindowTerms:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledTable:
-    """The plan that the policy made, and how many points of the grid of one draft it measured."""
+    """The policy's plan, and the number of measured points of the grid of one draft."""
 
     plan: Plan
     points: int
@@ -68,7 +69,7 @@ class ProfiledTable:
 class BatchRates:
     """Tokens per second at a number of requests, of each length and of the plan, round by round.
 
-    In a round all write the same text.
+    In a round all of them generate from the same text.
     """
 
     batch: int
@@ -82,19 +83,19 @@ class BatchRates:
         return max(self.fixed, key=lambda length: statistics.fmean(self.fixed[length]))
 
     def rate(self, length: int | None) -> tuple[float, float]:
-        """Return the mean of a fixed length, or of the plan, with its standard error over the texts."""
+        """Return the mean rate of a fixed length or the plan, with its standard error over the texts."""
         rates = self.adaptive if length is None else self.fixed[length]
         return statistics.fmean(rates), statistics.stdev(rates) / math.sqrt(len(rates))
 
     def ratio(self, length: int) -> tuple[float, float]:
-        """Return the plan over a fixed length on the same texts, with its standard error."""
+        """Return the ratio of the plan to a fixed length on the same texts, with its standard error."""
         logs = [math.log(a / b) for a, b in zip(self.adaptive, self.fixed[length], strict=True)]
         ratio = math.exp(statistics.fmean(logs))
         return ratio, ratio * statistics.stdev(logs) / math.sqrt(len(logs))
 
 
 class EngineBench:
-    """Windows of the engine at given loads and settings, those in which others computed thrown away."""
+    """Windows of the engine at given loads and settings; windows with foreign load are discarded."""
 
     def __init__(self, timer: TextTimer, terms: WindowTerms, report: Report) -> None:
         self._timer, self._terms, self._report = timer, terms, report
@@ -105,11 +106,11 @@ class EngineBench:
 
     @property
     def disturbed(self) -> tuple[int, int, float]:
-        """Windows thrown away, windows kept in spite of others, and the most they used of the cores."""
+        """The discarded windows, those kept despite foreign load, and its largest share of the cores."""
         return self._timed.rejected, self._timed.disturbed, self._timed.worst
 
     def profile(self, draft: str) -> ProfiledTable:
-        """Let the policy ask for windows of one draft until it has its plan."""
+        """Measure the policy's windows of one draft until it has its plan."""
         knobs = [
             replace(k, values=(draft,), default=draft) if k.name == DRAFT else k
             for k in self._timer.engine.space.knobs
@@ -128,7 +129,7 @@ class EngineBench:
             trials.append(self._asked(len(trials) + 1, answer))
 
     def rates(self, batch: int, plan: Plan, draft: str) -> BatchRates:
-        """Return what each fixed length and the plan do at a load, in rounds of all of them in turn."""
+        """Return the rates of each fixed length and the plan at a load, in rounds of all in turn."""
         self._plan, self._draft = plan, draft
         arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
         seen: dict[int | str, list[float]] = {arm: [] for arm in arms}
@@ -145,7 +146,7 @@ class EngineBench:
         )
 
     def tokens(self, batch: int, seconds: float) -> int:
-        """Return how many tokens plain decoding writes in so many seconds at a number of requests."""
+        """Return the number of tokens that plain decoding writes in this time at a number of requests."""
         if batch not in self._plain:
             self._timer.engine.apply({LENGTH: 0})
             self._plain[batch] = self._timer.work(batch, 48 * batch, 0).tokens_per_s
@@ -189,7 +190,7 @@ class EngineBench:
 
 
 def estimates(windows: Sequence[EngineWindow], length: int) -> dict[str, Estimate]:
-    """Return what windows of one setting show, under the names that an agent gives them."""
+    """Return the estimates from windows of one setting, with the agent's names of metrics."""
     rates = [w.tokens_per_s for w in windows]
     stderr = statistics.stdev(rates) / math.sqrt(len(rates))
     shown = {
@@ -213,10 +214,9 @@ def estimates(windows: Sequence[EngineWindow], length: int) -> dict[str, Estimat
 
 
 def segments(moments_s: Sequence[float], count: int, most: int) -> list[int]:
-    """Return how many requests decode in each of `count` equal stretches of a trace of arrivals.
+    """Return the number of decoding requests in each of `count` equal parts of a trace of arrivals.
 
-    The trace's own ups and downs, stretched over all batches: its quietest stretch has one request, its
-    busiest `most`, on a logarithmic scale.
+    The ranks of the parts by arrivals are mapped to 1 … `most` requests, on a logarithmic scale.
     """
     first, last = min(moments_s), max(moments_s)
     width = (last - first) / count or 1.0
@@ -232,7 +232,7 @@ def segments(moments_s: Sequence[float], count: int, most: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class MovingRates:
-    """Tokens per second over the whole of a moving load, of each fixed length and of the plan."""
+    """Tokens per second over a whole moving load, of each fixed length and of the plan."""
 
     loads: tuple[int, ...]
     fixed: Mapping[int, float]
@@ -247,7 +247,7 @@ def moving(
     loads: Sequence[int],
     seconds: float,
 ) -> MovingRates:
-    """Return what each choice does with the same texts under the same moving load, stretch by stretch."""
+    """Return the rate of each choice with the same texts under the same moving load, stretch by stretch."""
     arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
     spent: dict[int | str, float] = dict.fromkeys(arms, 0.0)
     written = 0
@@ -275,10 +275,10 @@ class Collapse:
 def collapse(
     timer: TextTimer, plan: Plan, requests: int, seconds: float, look_s: float = 0.25
 ) -> Collapse:
-    """Let acceptance collapse in mid-run, and return what the engine does about it.
+    """Let acceptance collapse during a run, and return the engine's reaction.
 
-    Source text gives way to random bytes, and the plan drafts by what followed before (`ngram`): a model
-    distilled from the target goes on being right whatever it is that the target writes.
+    Random bytes replace the source text, and the plan drafts by n-grams of the text: a model distilled
+    from the target would still predict the target on any text.
     """
     rows = tuple(replace(row, setting={**row.setting, DRAFT: NGRAM}) for row in plan.rows)
     plan = replace(plan, rows=rows)
@@ -306,7 +306,7 @@ def collapse(
 
 @dataclass(frozen=True, slots=True)
 class DraftRates:
-    """What one draft was predicted to do at a number of requests and a length, and what it did."""
+    """The predicted and the measured rate of one draft at a number of requests and a length."""
 
     batch: int
     length: int
@@ -319,7 +319,7 @@ class DraftRates:
 def drafts(
     bench: EngineBench, timer: TextTimer, batch: int, length: int, rounds: int, seconds: float
 ) -> list[DraftRates]:
-    """Return each draft's rates at a load, the prediction from its parts' times and its acceptance.
+    """Return each draft's rates at a load; the prediction is from its parts' times and its acceptance.
 
     Yan et al. 2024 (arXiv 2402.01528): tokens of a step over K · t_draft + t_verify. The parts are of other
     windows than the measured rate.
@@ -344,7 +344,7 @@ def drafts(
 
 
 def misranked(rates: Sequence[DraftRates]) -> int:
-    """Return how many pairs of drafts differ beyond noise and were predicted the other way round."""
+    """Return the number of pairs of drafts that differ beyond noise, opposite to the prediction."""
     return sum(
         (one.predicted - other.predicted) * (one.measured - other.measured) < 0.0
         and abs(one.measured - other.measured) > 2.0 * math.hypot(one.stderr, other.stderr)
@@ -353,7 +353,7 @@ def misranked(rates: Sequence[DraftRates]) -> int:
 
 
 def open_timer(report: Callable[[str], None]) -> TextTimer:
-    """Return the engine, trained first where need be; `report` is told how far that is.
+    """Return the engine, trained first if necessary; `report` gets the progress.
 
     Raises:
         InvalidInput: a trained model cannot be read.

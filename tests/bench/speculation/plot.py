@@ -1,4 +1,4 @@
-"""Tokens per second against the length, a line for each number of requests, and what the plan chose."""
+"""Tokens per second over the length, a line for each number of requests, and the plan's choice."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SpeculationResult:
     foreign_worst: float
 
     def summary(self) -> dict[str, object]:
-        """Return all of it, with what is asked of it: ratios to off, to the best and to the single best."""
+        """Return all results, with the judged ratios: to off, to the best and to the single best length."""
         rows = [
             {
                 "batch": b.batch,
@@ -128,7 +128,7 @@ def judge(
 
 
 def long_trace(path: Path) -> tuple[float, ...]:
-    """Return the seconds at which a trace's requests arrived. Raises InvalidInput: it is none, or short."""
+    """Return the seconds at which a trace's requests arrived. Raises InvalidInput: no trace, or short."""
     moments = read_arrivals(path)
     if len(moments) < STRETCHES:
         raise InvalidInput(

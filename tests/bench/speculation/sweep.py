@@ -1,7 +1,7 @@
 """Replay a measured sweep of speculative decoding: the production policy, the table in place of an engine.
 
-A sweep is a CSV file with a row for each combination of a length and what else says how a draft
-proposes, such as a tree's branches: any number of columns, one of which is the tokens per second.
+A sweep is a CSV file with a row for each combination of a length and other parameters of a draft, such
+as a tree's branches: any number of columns, one of them with the tokens per second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tuner.core import (
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 RELATIVE_STDERR = 0.01
-"""The standard error that a table of single runs is taken to have: ours, it tells none."""
+"""The assumed standard error of a table of single runs, which has none: our own choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Sweep:
 
     @property
     def best(self) -> float:
-        """The most tokens per second of any setting."""
+        """The highest tokens per second of any setting."""
         return max(self.throughput_per_s.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a study that started at a setting found: the share measured, and what it is short of."""
+    """The result of a study started at a setting: the measured share, and the shortfall from the best."""
 
     baseline: Setting
     held: Setting
@@ -76,7 +76,7 @@ def load_sweep(path: Path, length: str, draft: Sequence[str], throughput: str) -
     """Read a sweep: the column of the length, those that describe the draft, and tokens per second.
 
     Raises:
-        ConfigError: it cannot be read, lacks a column, or has a value that is no number.
+        ConfigError: it cannot be read, lacks a column, or has a value that is not a number.
     """
     names, throughputs = (length, *draft), dict[SettingKey, float]()
     try:
@@ -103,10 +103,10 @@ def load_sweep(path: Path, length: str, draft: Sequence[str], throughput: str) -
 
 
 def replay_sweep(sweep: Sweep, baseline: Setting) -> SweepResult:
-    """Run one study of the speculation policy from a setting, and see what it would hold.
+    """Run one study of the speculation policy from a setting, and return the setting that it would hold.
 
     Raises:
-        TuningError: the policy left the table, or came to no end.
+        TuningError: the policy left the table, or did not end.
     """
     study, policy = _study(sweep, baseline), load_policy("speculation")
     trials = [_trial(sweep, number, baseline, Phase.BASELINE) for number in (1, 2)]

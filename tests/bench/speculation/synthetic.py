@@ -33,20 +33,20 @@ COLLAPSE_STEPS = 4000
 
 
 class JudgedDecoder(Protocol):
-    """What can be profiled and judged; a setting has a `length` from 0 to 8."""
+    """A decoder that can be profiled and judged; a setting has a `length` from 0 to 8."""
 
     def throughput(self, batch: int, setting: Setting) -> float:
-        """Return the true tokens per second of so many requests."""
+        """Return the true tokens per second of this many requests."""
 
     def window(self, batch: int, setting: Setting) -> Measurement:
-        """Return what a measured window shows, noise and all."""
+        """Return a measured window, with noise."""
 
 
 MakeDecoder = Callable[[random.Random], JudgedDecoder]
 
 
 def knee(tokens: int) -> MakeDecoder:
-    """Return decoders whose pass is bound by memory up to so many tokens, and by computing beyond."""
+    """Return decoders whose pass is bound by memory up to this many tokens, and by compute beyond."""
 
     def made(rng: random.Random) -> Decoder:
         slope = rng.uniform(0.0005, 0.003)
@@ -62,7 +62,7 @@ def knee(tokens: int) -> MakeDecoder:
 
 
 def tiles(rng: random.Random) -> Decoder:
-    """Return a decoder whose pass takes as long as the whole tiles that its tokens fill."""
+    """Return a decoder whose pass takes the time of the tiles that its tokens fill, rounded up."""
     tile, slope = rng.choice([16, 32, 64]), rng.uniform(0.15, 0.5)
 
     def verify_s(batch: int, length: int) -> float:
@@ -82,7 +82,7 @@ def slow_draft(rng: random.Random) -> Decoder:
 
 
 def untold(rng: random.Random) -> Decoder:
-    """Return a decoder whose windows tell throughput alone, neither acceptance nor timings."""
+    """Return a decoder whose windows show only throughput, neither acceptance nor timings."""
     machine = knee(128)(rng)
     assert isinstance(machine, Decoder)
     return replace(machine, detailed=False)
@@ -98,7 +98,7 @@ DECODERS: Mapping[str, MakeDecoder] = {
 
 @dataclass(frozen=True, slots=True)
 class DecoderResult:
-    """What a table came to on one kind of decoder, over its seeds: ratios of true rates.
+    """The results of tables on one kind of decoder, over its seeds: ratios of true rates.
 
     `over_plain_least` is the worst load of the worst seed, `over_oracle` the mean over loads of the worst
     seed, `over_oracle_mean` that of all, `over_oracle_least` the worst load of the worst seed.
@@ -115,7 +115,7 @@ class DecoderResult:
 
 
 def judged(name: str, make: MakeDecoder, seeds: Sequence[int]) -> DecoderResult:
-    """Return what the policy's tables come to on decoders of one kind."""
+    """Return the results of the policy's tables on decoders of one kind."""
     plain, oracle, points, most = [], [], [], 0
     for seed in seeds:
         machine = make(random.Random(seed))
@@ -149,20 +149,20 @@ def profiled(machine: JudgedDecoder) -> tuple[list[Trial], Plan]:
 
 
 def setting_at(plan: Plan, batch: int) -> Setting:
-    """Return a table's setting for so many requests."""
+    """Return a table's setting for this many requests."""
     return plan.rows[plan.row({DECODING.name: float(batch)})].setting
 
 
 @dataclass(frozen=True, slots=True)
 class CollapseResult:
-    """Tokens after acceptance collapsed, over plain decoding's in the same time: the worst of all loads."""
+    """Tokens after a collapse of acceptance, over plain decoding's in the same time: the worst load."""
 
     over_plain_least: float
     over_plain_without_fallback: float
 
 
 def collapsed(seeds: Sequence[int]) -> CollapseResult:
-    """Let acceptance collapse under tables that are followed with the fall-back, step by step."""
+    """Let acceptance collapse under tables that are followed with the fallback, step by step."""
     kept, lost = [], []
     for seed in seeds:
         machine = knee(128)(random.Random(seed))
@@ -178,7 +178,7 @@ def collapsed(seeds: Sequence[int]) -> CollapseResult:
 
 
 def _with_fallback(machine: Decoder, batch: int, planned: int) -> float:
-    """Return the tokens per second of steps whose length the fall-back chooses."""
+    """Return the tokens per second of steps whose length the fallback chooses."""
     fallback, tokens, seconds = SpeculationFallback(), 0.0, 0.0
     proposer = machine.drafts["small"]
     for _ in range(COLLAPSE_STEPS):
@@ -199,7 +199,7 @@ def _accepted(rng: random.Random, shares: Sequence[float]) -> int:
 
 
 def synthetic(decoder: str, seeds: int, report: Callable[[str], None]) -> dict[str, object]:
-    """Return what the tables come to on the decoders here, or on the one that is named, as JSON has it.
+    """Return the results of the tables on the decoders here, or on the named one, as JSON.
 
     Raises:
         InvalidInput: no such decoder.

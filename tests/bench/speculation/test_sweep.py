@@ -1,4 +1,4 @@
-"""Sweeps replayed: a made-up one whose shape is known, and the measured one where it is at hand."""
+"""Replayed sweeps: a made-up one of known shape, and the measured one if it is available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEPTHS, BRANCHES, THRESHOLDS = range(3, 9), (2, 3, 4), (0.01, 0.02, 0.03, 0.05, 
 
 
 def tokens_per_s(depth: int, branch: int, threshold: float) -> float:
-    """Return a shape like a tree's: more branches accept more and take longer to verify."""
+    """Return a rate like a tree's: more branches accept more and take longer to verify."""
     rate = 0.6 + 0.05 * branch - 1.5 * threshold
     accepted = math.fsum(rate**i for i in range(1, depth + 1))
     nodes = depth * branch * math.sqrt(0.1 / threshold)

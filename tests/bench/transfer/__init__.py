@@ -1,1 +1,1 @@
-"""How a fleet of like devices comes to hold a setting that others proved."""
+"""How a fleet of identical devices takes over a setting that others proved."""

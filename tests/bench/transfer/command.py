@@ -1,4 +1,4 @@
-"""`python -m tests.bench transfer`: how a fleet of like devices comes to hold."""
+"""`python -m tests.bench transfer`: how a fleet of identical devices reaches its holds."""
 
 from __future__ import annotations
 

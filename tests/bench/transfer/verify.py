@@ -1,7 +1,7 @@
-"""A hundred like devices one after the other: real actuators over fake drivers, the production loop.
+"""A hundred identical devices one after the other: real actuators over fake drivers, the production loop.
 
-Each device has an actuator, a journal and a file that is its hardware. A trial is applied through the
-actuator; a window shows the true values at what the file then says.
+Each device has an actuator, a journal and a file as its hardware. A trial is applied through the
+actuator; a window shows the true values at the setting in the file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NOISE, PARTS, WINDOW_S, MOST_STEPS = 0.01, 10, 10.0, 400
 
 @dataclass(frozen=True, slots=True)
 class Silicon100:
-    """The numbers of one device: seconds of compute at the top clock and of memory, watts, voltage."""
+    """The constants of one device: seconds of compute at the top clock and of memory, watts, voltage."""
 
     compute_s: float = 0.010
     memory_s: float = 0.012
@@ -86,7 +86,7 @@ class Silicon100:
 
 
 def like(rng: Random) -> Silicon100:
-    """Return a device of the board: some percent from the others."""
+    """Return a device of the board that differs by some percent from the others."""
     usual = Silicon100()
     return Silicon100(
         compute_s=usual.compute_s * math.exp(rng.gauss(0.0, 0.015)),
@@ -101,8 +101,8 @@ ODD = {
     "labels": Silicon100(compute_s=0.030, memory_s=0.002, switch_w=180.0),
     "physics, the same baseline": Silicon100(compute_s=0.021, memory_s=0.001),
 }
-"""A board with a memory fault and a worn cooler, another board under this one's name, and one whose
-baseline is as the others'."""
+"""A board with a memory fault and a worn cooler, another board with the same name, and one with only
+its baseline like the others'."""
 
 
 @dataclass
@@ -130,13 +130,13 @@ class SimulatedGpu:
 
     @property
     def true(self) -> dict[str, float]:
-        """What the device shows at what its hardware is set to."""
+        """The true metrics at the setting of its hardware."""
         values = fake.load(self.hardware)["devices"][GPU]["values"]
         return self.silicon.shows(values[CLOCK] or TOP, values[POWER_LIMIT])
 
     @property
     def broken(self) -> bool:
-        """Whether what it is set to truly breaks the limit."""
+        """Whether the setting of its hardware truly breaks the limit."""
         most = LIMIT.bound * self.silicon.shows(TOP, 400)["latency_ms"]
         return self.true["latency_ms"] > most
 
@@ -159,7 +159,7 @@ class SimulatedGpu:
         return Outcome(state=TrialState.COMPLETED, measurement=measured)
 
     def described(self, time: Time) -> Device:
-        """Return its description: all are of one board, workload and versions by their labels."""
+        """Return its description: all devices report the same board, workload and versions."""
         metrics = tuple(Metric(m, Origin.SIMULATED) for m in ("energy_j", "latency_ms", "power_w"))
         return Device(
             id=self.name, kind="nvidia", board="A100 (fake)", driver="1", agent=self.name,
@@ -170,7 +170,7 @@ class SimulatedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """How a device came to hold: its windows, of which `above` the limit, and whether it searched."""
+    """A device's way to its hold: its windows, the number `above` the limit, and whether it searched."""
 
     name: str
     windows: int
@@ -182,7 +182,7 @@ class Held:
 
 
 def verified(count: int = 100, seed: int = 1) -> dict[str, Any]:
-    """Return how a fleet of `count` devices comes to hold, one after the other."""
+    """Return the results of a fleet of `count` devices that reach their holds one after the other."""
     rng, time, store = Random(seed), Time(), memory_store()
     loop = Loop(store, load_policy, time.now, monotonic=time.monotonic)
     odd = dict(zip((count // 2, count * 3 // 4, count), ODD, strict=True))
@@ -254,7 +254,7 @@ def _ended(loop: Loop, gpu: SimulatedGpu, name: str, setting: Setting) -> Held:
 
 
 def _figures(held: list[Held], cold: dict[str, Held], count: int) -> dict[str, Any]:
-    """Return windows to HOLDING of the like devices, and how each odd one ended."""
+    """Return the windows to the hold of the identical devices, and the end of each odd one."""
     usual = [h for h in held if not h.name.startswith("odd")]
     windows = sorted(h.windows for h in held[:count])
     odd = [h for h in held if h.name.startswith("odd")]

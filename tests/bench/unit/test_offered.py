@@ -1,4 +1,4 @@
-"""The distribution offers by entry points what it has."""
+"""The entry points of the distribution match its contents."""
 
 from __future__ import annotations
 

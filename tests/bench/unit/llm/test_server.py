@@ -1,4 +1,4 @@
-"""A simulated LLM server: what it takes by its table, batching, the cache's limit, the clock's change."""
+"""A simulated LLM server: times by its table, batching, the cache's limit, changes of the clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.errors import raised
 from tuner.core import ConfigError, OutOfRange, UnknownKnob
 
 QUIET = 0.06
-"""What speed and power deviate by at most in these tests, as a share: 4 deviations of an epoch."""
+"""The largest deviation of speed and power in these tests, as a share: 4 deviations of an epoch."""
 
 
 def server(
@@ -67,7 +67,7 @@ def test_a_server_without_requests_draws_what_idles() -> None:
 
 
 def test_power_and_time_fall_and_rise_with_the_clock_as_was_reported_of_decoding() -> None:
-    """Decode on an H200: up to 32 % less energy at hardly less throughput (arXiv 2605.11999)."""
+    """Decoding on an H200: up to 32 % less energy at nearly the same throughput (arXiv 2605.11999)."""
     low, top = H100_8B.at(720), H100_8B.at(1980)
     per_step = [p.decode[0] * p.decode_w[0] for p in (low, top)]
     assert 0.65 < per_step[0] / per_step[1] < 0.85

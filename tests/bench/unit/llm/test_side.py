@@ -1,4 +1,4 @@
-"""A simulated LLM server as the agent meets it: opened by its name, measured, followed by signals."""
+"""A simulated LLM server as an agent sees it: opened by its name, measured, followed by signals."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def side(request: pytest.FixtureRequest) -> Side:
 
 
 class TestActuator(SettableContract):
-    """It keeps to what every actuator keeps to."""
+    """It keeps the contract of every actuator."""
 
 
 class TestMeter(MeterContract):
-    """It keeps to what every meter keeps to."""
+    """It keeps the contract of every meter."""
 
     @pytest.fixture
     def later(self, side: Side) -> Later:

@@ -1,4 +1,4 @@
-"""What the names of a foreign table tell of its knobs."""
+"""The roles of a foreign table's knobs, from their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a foreign table's columns mean, as far as their names tell."""
+"""The quantities of a foreign table's columns, from their names."""
 
 from __future__ import annotations
 

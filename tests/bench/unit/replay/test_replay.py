@@ -1,4 +1,4 @@
-"""Measured tables replayed: reading them, refusing bad ones, and the device made of one."""
+"""Replayed tables: valid and refused files, and the device of a table."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class TestReading:
         }
 
     def test_resources_at_their_most_then_the_lower_median_batch(self, side: Side) -> None:
-        # At 150 W there are batches 8, 16, 32 and 64: the lower median is 16.
+        # The batches at 150 W are 8, 16, 32 and 64: the lower median is 16.
         assert side.space.default == AVERAGED
 
     def test_the_roles_file_says_what_is_a_resource_and_in_which_order(self, table: Path) -> None:
@@ -247,7 +247,7 @@ class TestRefusing:
 
 
 def measured_surfaces() -> Path | None:
-    """Where the measured surfaces lie: the environment says so, or beside the checkout."""
+    """The folder of the measured surfaces: from the environment, else beside the checkout."""
     beside = Path(__file__).parents[5].parent / "shared" / "data" / "surfaces"
     folder = Path(os.environ.get("JOULETUNE_SURFACES", beside))
     return folder if folder.is_dir() else None

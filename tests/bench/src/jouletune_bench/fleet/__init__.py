@@ -1,1 +1,1 @@
-"""A made-up federation of phones: what they take, what they have, and a real task to train."""
+"""A made-up federation of phones: their costs, their data, and a real task to train."""

@@ -1,4 +1,4 @@
-"""Read what the devices of a federation take: `devices.toml` beside this file."""
+"""Read the powers and speeds of the devices of a federation: `devices.toml` beside this file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """A bandwidth in Mbit/s that is normal from round to round, and never below the least."""
+    """A bandwidth in Mbit/s, normally distributed over rounds, and never below the least."""
 
     mean: float
     sd: float
@@ -50,7 +50,7 @@ class Radio:
 
 @dataclass(frozen=True, slots=True)
 class TrainingWork:
-    """The model that is trained: its size, the work of one sample, and how well devices do it."""
+    """The trained model: its size, the work of one sample, and the devices' efficiency at it."""
 
     model_bytes: float
     flops_per_sample: float
@@ -60,7 +60,7 @@ class TrainingWork:
 
 @dataclass(frozen=True, slots=True)
 class OtherApps:
-    """Other apps: how often there is one beside the training, and the share of a device it takes."""
+    """Other apps: the probability of one beside the training, and its share of a device."""
 
     chance: float
     least: float
@@ -69,7 +69,7 @@ class OtherApps:
 
 @dataclass(frozen=True, slots=True)
 class FleetDevices:
-    """All that a federation's energy is worked out from."""
+    """All data from which a federation's energy is computed."""
 
     classes: tuple[DeviceClass, ...]
     radios: tuple[Radio, ...]
@@ -82,7 +82,7 @@ class FleetDevices:
         return energy_j / JOULES_PER_KWH * self.intensity_g_per_kwh
 
     def scaled(self, *, radio: float = 1.0, idle: float = 1.0) -> FleetDevices:
-        """Return the same devices with other radio and idle power: for a look at what depends on them."""
+        """Return the same devices with other radio and idle power, to study their influence."""
         radios = tuple(
             replace(
                 r,

@@ -1,7 +1,7 @@
-"""What a client takes in a round: computing, sending and receiving, and waiting for the slowest.
+"""The energy of a client in a round: computing, sending and receiving, and waiting for the slowest.
 
 Green FL (arXiv 2303.14604) counts computing and communication by device class; here every part is power
-times time. All numbers are modelled: where clients measure their own joules, those take their place.
+times time. All numbers are modelled; joules that clients measure replace them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClientCost:
 
     @property
     def seconds(self) -> float:
-        """From the round's start until its update has arrived."""
+        """The seconds from the round's start to the arrival of its update."""
         return self.compute_s + self.communication_s
 
 
@@ -47,10 +47,10 @@ def client_cost(
     epochs: float,
     load: float,
 ) -> ClientCost:
-    """Return the cost of a client that trains some epochs of its samples, beside some load.
+    """Return the cost of a client that trains some epochs on its samples, beside some load.
 
-    Other apps leave the training `1 - load` of the processor's time, and pay for their own part of its
-    power; small batches use the processor less well.
+    Other apps leave the training `1 - load` of the processor's time, and their share of its power does
+    not count; small batches use the processor less efficiently.
     """
     speed = 1e9 * kind.gflops * work.sustained * batch / (batch + work.half_batch)
     busy_s = samples * epochs * work.flops_per_sample / speed

@@ -1,4 +1,4 @@
-"""The clients of a federation: their class, their network, their data, and how each round finds them."""
+"""The clients of a federation: their class, network and data, and their conditions in each round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FleetClient:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How a round finds a client: the share of processor and memory in use, and its bandwidth."""
+    """The conditions of a client in a round: the used shares of processor and memory, and its bandwidth."""
 
     load: float
     memory: float
@@ -37,7 +37,7 @@ def population(
     """Return clients with their shares of some samples.
 
     Each label is spread over the clients by a Dirichlet(α) draw (Hsu et al., arXiv 1909.06335); None
-    deals all samples out evenly. A client without any gets one of the largest one's.
+    deals all samples out evenly. A client without samples gets one from the client with the most.
     """
     rng = np.random.default_rng([seed, 1])
     owned = (
@@ -52,7 +52,7 @@ def population(
 
 
 def conditions(devices: FleetDevices, client: FleetClient, number: int, seed: int) -> Conditions:
-    """Return how a round finds a client: the same for the same seed, client and round."""
+    """Return the conditions of a client in a round: equal for equal seed, client and round."""
     rng = np.random.default_rng([seed, 2, client.number, number])
     apps = devices.interference
     load = memory = 0.0
@@ -67,7 +67,7 @@ def _bandwidth(of: Bandwidth, rng: np.random.Generator) -> float:
 
 
 def _spread(shares: Sequence[float], clients: int, rng: np.random.Generator) -> list[int]:
-    """Return which share each client belongs to: as near to the shares as whole clients come."""
+    """Return the index of each client's share; the numbers of clients are nearest to the shares."""
     ends = np.cumsum(shares) / sum(shares) * clients
     places = np.searchsorted(ends, np.arange(clients) + 0.5)
     return [int(place) for place in rng.permutation(places)]

@@ -1,4 +1,4 @@
-"""A federation in training: one round after the other, each at its own setting."""
+"""A federation in training: one round after the other, each with its own setting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.core import Context, Setting, Space
 
 PARTICIPANTS: tuple[int, ...] = (10, 20, 50)
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
-"""Steps between two averagings, where that is a knob."""
+"""Steps between two averagings, if that is a knob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class LocalTraining:
 
 @dataclass
 class FederatedTraining:
-    """A training by federated averaging over clients that differ; pure by its seed and its settings.
+    """A training by federated averaging over different clients; deterministic by its seed and settings.
 
     `participants` are the counts that a round may have, by default those that fit the clients.
     """
@@ -92,7 +92,7 @@ class FederatedTraining:
         return federation_space(kinds, self.clients, self.intervals, self.participants)
 
     def state(self) -> Context:
-        """Return what the coming round begins from: each class's clients in the mean."""
+        """Return the state before the next round: the mean of each class's clients."""
         state: dict[str, float] = {"round": float(self.round + 1), "accuracy": self.accuracy}
         for kind in self.devices.classes:
             own = [client for client in self.fleet if client.kind.name == kind.name]
@@ -132,14 +132,14 @@ class FederatedTraining:
         )
 
     def own_gain(self, client: FleetClient, weights: Weights) -> float:
-        """Return by how much a client's training raised the accuracy on its own samples."""
+        """Return the gain in accuracy on a client's own samples by its training."""
         before, after = (self.task.own_accuracy(w, client.samples) for w in (self.weights, weights))
         return after - before
 
     def _updates(
         self, chosen: Sequence[FleetClient], setting: Setting
     ) -> list[tuple[Weights, int]]:
-        """Return each client's weights after its training, with its samples; alike clients at once."""
+        """Return each client's trained weights, with its samples; equal clients train together."""
         trainings = [LocalTraining.of(setting, client.kind.name) for client in chosen]
         updates: dict[int, Weights] = {}
         for same in dict.fromkeys(trainings):
@@ -155,7 +155,7 @@ class FederatedTraining:
     def cost(
         self, client: FleetClient, training: LocalTraining, number: int
     ) -> tuple[ClientCost, Conditions]:
-        """Return what a client takes in a round, and how that round finds it."""
+        """Return a client's cost in a round, and its conditions."""
         now = conditions(self.devices, client, number, self.seed)
         cost = client_cost(
             client.kind,
@@ -169,7 +169,7 @@ class FederatedTraining:
         return cost, now
 
     def held(self, client: FleetClient) -> float:
-        """Return the share of all labels that a client has samples of."""
+        """Return the share of all labels for which a client has samples."""
         return self._held[client.number] / self.task.classes
 
     def _conditions(self, client: FleetClient) -> Conditions:
@@ -179,7 +179,7 @@ class FederatedTraining:
 def round_metrics(
     costs: Sequence[tuple[FleetClient, ClientCost]], devices: FleetDevices
 ) -> dict[str, float]:
-    """Return what a round took of its participants: joules by part and by class, seconds, carbon."""
+    """Return the costs of a round: joules by part and by class, seconds, carbon."""
     round_s = max(cost.seconds for _, cost in costs)
     waiting = [waiting_j(client.kind, cost, round_s) for client, cost in costs]
     by_class: dict[str, float] = defaultdict(float)

@@ -1,7 +1,7 @@
 """A real task to train by federated averaging: handwritten digits, or a larger one made by a recipe.
 
 The model is a network of one hidden layer in numpy, small enough that a hundred clients train in a
-fraction of a second; the training is real, what it would take on a phone is modelled.
+fraction of a second; the training is real, its cost on a phone is modelled.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RATE = 0.1
 TESTED = 0.2
 MADE_SAMPLES, MADE_FEATURES, MADE_CLASSES, MADE_CENTRES = 12_000, 32, 10, 3
 MADE_SPREAD, MADE_WRONG = 1.2, 0.05
-"""Of the made task: how far samples lie from their centre, and the share of wrong labels."""
+"""Of the made task: the standard deviation of samples about their centre, and the share of wrong labels."""
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """Samples to train with, and others to test with."""
+    """Samples for training, and others for testing."""
 
     name: str
     features: Array
@@ -38,22 +38,22 @@ class TrainingTask:
 
     @property
     def classes(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
         return int(self.labels.max()) + 1
 
     def accuracy(self, weights: Weights) -> float:
-        """Return the share of the test's samples that are predicted right."""
+        """Return the share of correctly predicted test samples."""
         predicted = _forward(weights, self.test_features)[1].argmax(axis=1)
         return float((predicted == self.test_labels).mean())
 
     def own_accuracy(self, weights: Weights, samples: NDArray[np.int64]) -> float:
-        """Return the share of some training samples that are predicted right."""
+        """Return the share of correctly predicted training samples among these."""
         predicted = _forward(weights, self.features[samples])[1].argmax(axis=1)
         return float((predicted == self.labels[samples]).mean())
 
 
 def digits(seed: int) -> TrainingTask:
-    """Return scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, a fifth of them to test with."""
+    """Return scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, a fifth of them for testing."""
     from sklearn.datasets import load_digits  # an extra's
 
     pixels, labels = load_digits(return_X_y=True)
@@ -80,7 +80,7 @@ TASKS: Mapping[str, Callable[[int], TrainingTask]] = {"digits": digits, "made": 
 
 
 def fresh_weights(task: TrainingTask, seed: int) -> Weights:
-    """Return the weights that a training starts from."""
+    """Return the initial weights of a training."""
     rng = np.random.default_rng([seed, 4])
     inputs = task.features.shape[1]
     return (
@@ -170,7 +170,7 @@ def _forward(weights: Weights, features: Array) -> tuple[Array, Array]:
 def _plan(
     samples: NDArray[np.int64], batch: int, epochs: int, seed: Sequence[int], steps: int
 ) -> NDArray[np.int64]:
-    """Return the samples of each step in a row, -1 where a batch has fewer."""
+    """Return the samples of each step, one row per step; -1 fills smaller batches."""
     rng = np.random.default_rng(list(seed))
     per = -(-len(samples) // batch)
     batch = min(batch, len(samples))
@@ -182,7 +182,7 @@ def _plan(
 
 
 def _steps(weights: Sequence[Array], features: Array, targets: Array, rates: Array) -> None:
-    """Change the weights of some clients by one step each; samples have rates of their own."""
+    """Change the weights of some clients by one step each; each sample has its own rate."""
     first, first_bias, second, second_bias = weights
     hidden = np.maximum(0.0, features @ first + first_bias)
     shares = hidden @ second + second_bias

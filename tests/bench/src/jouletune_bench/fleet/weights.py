@@ -9,10 +9,10 @@ from jouletune_bench.fleet.task import Weights
 
 
 def arrays_of(weights: Weights) -> ArrayRecord:
-    """Return weights as they are sent."""
+    """Return weights in the form of a message."""
     return ArrayRecord([np.ascontiguousarray(layer) for layer in weights])
 
 
 def weights_of(arrays: ArrayRecord) -> Weights:
-    """Return what was sent as weights."""
+    """Return the weights in a message."""
     return tuple(arrays.to_numpy_ndarrays())

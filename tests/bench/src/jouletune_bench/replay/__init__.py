@@ -1,4 +1,4 @@
-"""A measured table replayed as a device: only what was measured can be set, nothing is interpolated."""
+"""A measured table replayed as a device: only measured settings can be set, nothing is interpolated."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def open_replay(
 
 
 def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
-    """Return the table of `FILE.csv[#SURFACE]` as a function: a setting to its metrics.
+    """Return the table of `FILE.csv[#SURFACE]` as a function from a setting to its metrics.
 
-    Raises InvalidInput here for a file or surface that is not there, UnknownKnob or OutOfRange there.
+    Raises InvalidInput for a missing file or surface; the function raises UnknownKnob or OutOfRange.
     """
     return load_surface(rest).row
 
 
 def examine(root: Path) -> tuple[Symptom, ...]:
-    """Return what a host shows of replayed tables: nothing, for they are files."""
+    """Return the replayed tables of a host: always empty, because they are files."""
     return ()
 
 
@@ -96,7 +96,7 @@ class ReplayedDevice:
         return self._seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of the device's time pass at once."""
+        """Advance the device's time at once."""
         self._seconds += max(0.0, seconds)
 
     def start(self) -> ReplayedWindow:
@@ -105,7 +105,7 @@ class ReplayedDevice:
 
 
 class ReplayedWindow:
-    """A window over one configuration: the table's row, once any time has passed."""
+    """A window over one configuration: the table's row, once some time has passed."""
 
     def __init__(self, device: ReplayedDevice, draw: float) -> None:
         """Start at the setting in force; `draw` fixes the window's noise."""
@@ -116,7 +116,7 @@ class ReplayedWindow:
         self._shown: Reading | None = None
 
     def read(self) -> Reading:
-        """Return the row, nothing before any time has passed or once the setting was changed."""
+        """Return the row; empty before any time has passed, and after a change of the setting."""
         if self._shown is not None:
             return self._shown
         if self._device.monotonic() <= self._start or self._device.read() != self._setting:

@@ -1,8 +1,8 @@
-"""What a knob of a foreign table does and what its metrics mean, as far as a column's name tells.
+"""The roles of a foreign table's knobs and the quantities of its metrics, from the columns' names.
 
 The names are those that drivers, tools and servers use (NVML, sysfs, rocm-smi, jetson_clocks, RAPL,
-OpenMP, MPI, vLLM, Triton), and what published tables call them. Our own choice where they disagree.
-Who offers a knob himself says what it does; only tables that others wrote have to be guessed at.
+OpenMP, MPI, vLLM, Triton), and those of published tables; if they disagree the choice is ours. Devices
+declare the roles of their knobs; only in foreign tables they must be guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.core import (
 )
 
 START = r"(^|[._])"
-"""Where a word of a name begins."""
+"""The start of a word in a name."""
 
 END = r"(_(level|idx|index|limit|cap|max|target|set))?(_?[kmg]?hz|_mts)?$"
 CLOCK = rf"((clock(_speed)?|clk|freq|frequency)s?{END}|{START}[kmg]?hz$|_[kmg]?hz$|{START}f(max)?$)"
@@ -78,10 +78,9 @@ def quantity_named(metric: str) -> Quantity:
 
 
 def roles_of(names: Iterable[str]) -> Mapping[str, Role]:
-    """Return what the knobs of one table do; UNKNOWN where nothing tells.
+    """Return the roles of one table's knobs; UNKNOWN if a name shows none.
 
-    A CPU is the host of a GPU where any of the names speaks of one, or where the core has a clock of
-    its own.
+    A CPU is a GPU's host if any name contains `gpu`, or if the table also has a core clock.
     """
     roles = {name: _role(name.lower()) for name in names}
     hosted = {Role.CORE_CLOCK, Role.CPU_CLOCK} <= {*roles.values()}

@@ -1,11 +1,10 @@
-"""Measured configuration surfaces from a CSV file: one row is one configuration really measured.
+"""Measured configuration surfaces from a CSV file: one row is one measured configuration.
 
 Columns: `surface`, `device`, `workload`, knobs with the unit in their name, and any of `energy_j`
-(per item), `latency_s`, `power_w`. `surfaces.toml` beside the file may say, under the file's name
-without ending, which columns are resources (the baseline has each at its maximum, in that order) and
-which are batch sizes (then the lower median of what remains), and which column is the `objective` to
-be made least and which is `constrained`. A column that does not vary, or holds no numbers at all, is
-no knob.
+(per item), `latency_s`, `power_w`. `surfaces.toml` beside the file may list, under the file's name
+without its suffix, the columns that are resources (the baseline has each at its maximum, in that
+order), those that are batch sizes (then the lower median of the rest), the minimised `objective` and
+the `constrained` column. A column that does not vary, or has no numbers, is not a knob.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ METRICS = {
     "latency_s": ("latency_ms", 1000.0),
     "power_w": ("power_w", 1.0),
 }
-"""Column to the metric it is, and what to multiply it by."""
+"""The metric of each column, and the factor to its unit."""
 ROLES_FILE = "surfaces.toml"
 WORKLOAD_KNOBS = ("batch_size", "threads")
 
@@ -49,9 +48,9 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which columns are resources and which are batch sizes, for the baseline; what a study is for.
+    """The columns of resources and batch sizes, for the baseline, and those of a study's goals.
 
-    `objective` and `constrained` are columns, too: the one to be made least, the one with a limit.
+    `objective` is the minimised column, `constrained` the one with a limit.
     """
 
     resources: tuple[str, ...]
@@ -60,7 +59,7 @@ class Roles:
     constrained: str
 
     def metric(self, column: str) -> tuple[str, float] | None:
-        """Return the metric that a column is and what to multiply it by, None for other columns."""
+        """Return a column's metric and the factor to its unit, None for other columns."""
         is_metric = column in METRICS or column in (self.objective, self.constrained)
         return _as_metric(column) if is_metric else None
 
@@ -69,7 +68,7 @@ class Roles:
 class Surface:
     """One workload on one device: its settings and the metrics of each.
 
-    `objective` and `constrained` name the metrics that a study of it makes least and limits.
+    `objective` and `constrained` are the metrics that a study minimises and limits.
     """
 
     name: str
@@ -84,18 +83,18 @@ class Surface:
 
     @property
     def quantities(self) -> Quantities:
-        """What its metrics mean, by name."""
+        """The quantities of its metrics, by name."""
         names = dict.fromkeys((*self.metrics, self.objective, self.constrained))
         return {name: quantity_named(name) for name in names}
 
     def row(self, setting: Setting) -> Mapping[str, float]:
-        """Return what was measured at a setting. Raises UnknownKnob, OutOfRange."""
+        """Return the measured metrics of a setting. Raises UnknownKnob, OutOfRange."""
         self.space.check(setting)
         return self.values[setting_key(setting)]
 
 
 def load_surface(spec: str) -> Surface:
-    """Read `FILE.csv[#SURFACE]`; the surface may be left out where the file has only one.
+    """Read `FILE.csv[#SURFACE]`; the surface is optional if the file has only one.
 
     Raises:
         InvalidInput: no such file or surface, a column is missing, or a cell is no usable number.
@@ -155,12 +154,12 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _as_metric(column: str) -> tuple[str, float]:
-    """Return what a column of measurements is called as a metric, and what to multiply it by."""
+    """Return the metric's name of a column of measurements, and the factor to its unit."""
     return METRICS.get(column, (column, 1.0))
 
 
 def _section(path: Path) -> dict[str, object]:
-    """Return what `surfaces.toml` says about a table, nothing where there is no such file."""
+    """Return the section of a table in `surfaces.toml`; empty without such a file."""
     file = path.with_name(ROLES_FILE)
     try:
         section = loads(file.read_text(encoding="utf-8-sig")).get(path.stem, {})
@@ -318,7 +317,7 @@ def _mend(row: Row) -> str:
 
 
 def _numeric(rows: Sequence[Row], column: str) -> bool:
-    """Return whether any cell of a column is a number, if only `nan`; else it is a remark."""
+    """Return whether any cell of a column is a number, `nan` included; else it is a remark."""
     for row in rows:
         try:
             float(row[column])
