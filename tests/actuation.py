@@ -1,4 +1,4 @@
-"""The actuator's surroundings without processes: drivers asked directly, a clock one can turn."""
+"""The actuator's surroundings without processes: direct calls of drivers, and a clock to advance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_GROUP = -1
 
 
 class DirectHand(DriverProcess):
-    """Asks the fake devices in a file in this very process; `puts` is what was written."""
+    """Calls the fake devices in a file from this process; `puts` records the writes."""
 
     def __init__(self, hardware: Path) -> None:
         super().__init__(lambda: (), 1.0)
@@ -41,9 +41,9 @@ async def actuator_of(
     now: Callable[[], float],
     found: Sequence[Mapping[str, Any]] = (),
 ) -> ActuatorService:
-    """Return an actuator as its composition root makes it, each device with a hand of its own.
+    """Return an actuator as its composition root makes it, with a separate hand for each device.
 
-    Devices that were `found` already are not looked for again.
+    Devices that were already `found` are not searched for again.
     """
     made = ActuatorService(config, hand, originals, boot, now, NO_GROUP)
     if found:
@@ -53,7 +53,7 @@ async def actuator_of(
 
 
 class Found(DriverProcess):
-    """Tells of devices that were found already."""
+    """Reports devices that were already found."""
 
     def __init__(self, about: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(lambda: (), 1.0)
@@ -64,7 +64,7 @@ class Found(DriverProcess):
 
 
 class Once(list[int]):
-    """Not yet stopped when first asked, stopped from then on."""
+    """Not stopped at the first query, stopped from then on."""
 
     asked = 0
 
@@ -107,7 +107,7 @@ class Direct:
 
 
 def listening(path: Path) -> socket.socket:
-    """Return a socket bound and listening, to be handed to a process or a thread."""
+    """Return a bound, listening socket to pass to a process or a thread."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     path.unlink(missing_ok=True)
     listener.bind(str(path))
@@ -117,6 +117,6 @@ def listening(path: Path) -> socket.socket:
 
 
 def answers(path: Path) -> bool:
-    """Return whether somebody listens there: a socket is bound a moment before."""
+    """Return whether a process listens there: a socket is bound a moment before."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         return line.connect_ex(str(path)) == 0

@@ -1,6 +1,6 @@
 """A pytest plugin that hides what a fresh machine lacks: `pytest -p tests.bare --hide gcc,libfuse`.
 
-What is asked for by name is not there: programs on the path, PostgreSQL's folder, libfuse and /dev/fuse.
+The named things are hidden: programs on the path, PostgreSQL's folder, libfuse and /dev/fuse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROGRAMS = {
     "npm": ("npm",),
     "shellcheck": ("shellcheck",),
 }
-"""What may be missing, and the programs by which it is found."""
+"""The things that may be hidden, and the programs by which each is found."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

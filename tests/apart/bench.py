@@ -1,7 +1,7 @@
-"""What like devices gain by trying a setting each: four against one, in virtual time.
+"""The gain of identical devices that each try a setting: four against one, in virtual time.
 
 `python -m tests.apart.bench --output FILE`: a made-up surface of each kind and three simulated boards' true
-values, ten seeds each. Nothing is waited for; the policies and the loop are the production ones.
+values, ten seeds each. Nothing waits in real time; the policies and the loop are those of production.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BOARDS = ("simulated:tx2", "simulated:orin", "simulated:a100")
 SLACK = 1.2
 TOGETHER = (1, 4)
 DRAWN = 1
-"""The seed of the surfaces: not those that the search beside running trials was chosen on (0)."""
+"""The seed of the surfaces; the search beside running trials was developed on those of seed 0."""
 
 
 def made_up_surface(problem: SurfaceProblem) -> TrueSurface:
-    """Return a made-up surface as it is played here."""
+    """Return a made-up surface with the noise of this bench."""
     return TrueSurface(
         name=problem.surface.name,
         space=problem.surface.space,
@@ -43,7 +43,7 @@ def made_up_surface(problem: SurfaceProblem) -> TrueSurface:
 
 
 def board(spec: str) -> TrueSurface:
-    """Return a simulated board as it is played here: its true values, our noise."""
+    """Return a simulated board with its true values and the noise of this bench."""
     target = Target((open_device(spec, seed=0, state_dir=None),))
     truth = known_truth(spec)
     assert truth is not None
@@ -59,13 +59,13 @@ def board(spec: str) -> TrueSurface:
 
 
 def surfaces() -> Iterator[TrueSurface]:
-    """Yield what is tuned."""
+    """Yield the surfaces to tune."""
     yield from map(made_up_surface, made_up(DRAWN, len(KINDS)))
     yield from map(board, BOARDS)
 
 
 def main() -> None:
-    """Run all studies, and write what became of each."""
+    """Run all studies, and write their results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--output", type=Path, required=True)
     options.add_argument("--seeds", type=int, default=10)

@@ -1,7 +1,7 @@
-"""A study on like devices in virtual time: the production loop and policies over known true values.
+"""A study on identical devices in virtual time: the production loop and policies over known true values.
 
-A window takes about its length, by a tenth more or less; nobody waits for a suggestion. Every device has
-levels of its own, some per cent from the true values, and every window noise of its own.
+A window takes its length ± 10 %, and a suggestion takes no time. The levels of each device differ by
+some per cent from the true values, and each window has independent noise.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from tuner.wire import Assignment, HoldOrder, Poll, TrialReport
 
 WINDOW_S = 10.0
 PARTS = 10
-"""A window's standard error is that of so many parts of it."""
+"""The number of parts of a window from which its standard error is estimated."""
 MOST_WINDOWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TrueSurface:
-    """What is tuned: a space, its true values, what is to be made least, and what has to be kept."""
+    """A tuning problem: a space, its true values, its objective and its constraints."""
 
     name: str
     space: Space
@@ -63,7 +63,7 @@ class TrueSurface:
     constraints: tuple[Constraint, ...]
     quantities: Quantities = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)
-    """By metric, how noisy a window is beside the rest; 1 where it says nothing."""
+    """By metric, the noise of a window relative to the usual one; by default 1."""
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -77,19 +77,20 @@ class TrueSurface:
         return all(limit.holds(shown[limit.metric]) for limit in self.limits)
 
     def saving(self, setting: Setting) -> float:
-        """Return which share of the baseline's objective a setting truly saves."""
+        """Return the true saving of a setting, as a share of the baseline's objective."""
         own, base = (self.truth(s)[self.objective.metric] for s in (setting, self.space.default))
         return self.objective.sign * (1.0 - own / base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApartRun:
-    """What became of a study; times in windows.
+    """The result of a study; times in windows.
 
-    `saving` is what the held setting truly saves. `found` says from when on a setting had been measured
-    that saves more than those before and truly keeps the limits; `tuned` when the last trial ended before
-    confirming, `held` when the plan was held. `tried` trials were made while tuning, `above` of them
-    truly above a limit; `held_above` says whether what is held is.
+    `saving` is the true saving of the held setting. `found` has pairs (time, saving): at each time a
+    setting had been measured that truly keeps the limits and saves more than those before. `tuned` is
+    the end of the last trial before confirming, `held` the time of the hold. `tried` is the number of
+    tuning trials, `above` the number of those truly above a limit; `held_above` is whether the held
+    setting is above one.
     """
 
     surface: str
@@ -104,7 +105,7 @@ class ApartRun:
     held_above: bool
 
     def reached(self, saving: float) -> float | None:
-        """Return when a setting that saves so much had been measured, None for never."""
+        """Return the time at which a setting with this saving had been measured; None if never."""
         return next((at for at, found in self.found if found >= saving), None)
 
 
@@ -118,7 +119,7 @@ def run(
     noise: float = 0.02,
     levels: float = 0.02,
 ) -> ApartRun:
-    """Run a study until it holds something; `levels` is by how much devices differ, as a deviation."""
+    """Run a study until its hold; `levels` is the standard deviation of the differences between devices."""
     names = tuple(f"board-{number}" for number in range(devices))
     time, store = Time(), open_store("memory://")
     loop = Loop(store, partial(_policy, load_policy(policy)), time.now, monotonic=time.monotonic)
@@ -218,11 +219,11 @@ class _Board:
         }
 
     def takes_s(self) -> float:
-        """Return how long the next window takes."""
+        """Return the duration of the next window, in seconds."""
         return WINDOW_S * float(self._rng.uniform(0.9, 1.1))
 
     def outcome(self, setting: Setting, time: Time) -> Outcome:
-        """Return what a window shows."""
+        """Return the outcome of a window at a setting."""
         true = self._surface.truth(setting)
         estimates = {}
         for metric in self._surface.metrics:

@@ -1,7 +1,7 @@
-"""Run every attack, or those that are named: `python -m tests.attack --output FILE [NAME …]`.
+"""Run all or the named attacks: `python -m tests.attack --output FILE [NAME …]`.
 
-One JSON document: what held, with counts, and what did not. All of it stays on loopback; the number of
-requests of each attack is fixed.
+Writes one JSON document of the passed checks, with counts, and the failed ones. All traffic stays on
+loopback; each attack has a fixed number of requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
 
 
 def main() -> int:
-    """Return 0 where everything held."""
+    """Return 0 if all checks passed."""
     names = [attack.__name__ for attack in ATTACKS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attacks", nargs="*", choices=[*names, []], default=[])
@@ -54,7 +54,7 @@ def main() -> int:
             continue
         told = Scenario(attack.__name__)
         began = time.monotonic()
-        # A tuner of its own each: one attack's wrong tokens must not be another's.
+        # Each attack has its own tuner: wrong tokens of one must not count in another.
         with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as site:
             try:
                 attack(site, told)

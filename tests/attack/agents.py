@@ -23,7 +23,7 @@ WATCHED_S = 20.0
 
 
 def invented_joules(site: Site, told: Scenario) -> None:
-    """Windows of 10^15 items, and the same minute told two hundred times, of a hold that is in force."""
+    """Report windows of 10^15 items, and the same minute two hundred times, of a hold in force."""
     from tests.attack.held import held_study
 
     study, device, setting = held_study(site)
@@ -65,7 +65,7 @@ def _energies(window: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def bombs_for_an_agent(_site: Site, told: Scenario) -> None:
-    """A tuner that answers a real agent with 400 MB in gzip, without end, and with a window of NaN."""
+    """Answer a real agent with 400 MB in gzip, with an endless body, and with a window of NaN."""
     import gzip
     import tempfile
 
@@ -94,7 +94,7 @@ def bombs_for_an_agent(_site: Site, told: Scenario) -> None:
 
 
 def _watched(agent: subprocess.Popen[bytes], asked: list[str]) -> tuple[int, bool]:
-    """Return the most memory of an agent over a while in which it asks, and whether it ended."""
+    """Return an agent's peak memory while it polls for some time, and whether it ended."""
     peak, end = 0, time.monotonic() + WATCHED_S
     while time.monotonic() < end and agent.poll() is None:
         peak = max(peak, psutil.Process(agent.pid).memory_info().rss)
@@ -105,7 +105,7 @@ def _watched(agent: subprocess.Popen[bytes], asked: list[str]) -> tuple[int, boo
 
 
 def dead_journal(_site: Site, told: Scenario) -> None:
-    """The root process is dead, its journal cannot be written and its configuration is broken."""
+    """Attack a dead root process with an unwritable journal and a broken configuration."""
     import tempfile
 
     from tests.attack.journal import altered_device

@@ -1,4 +1,4 @@
-"""Groups that share watts: invented members, events without end, and a tuner whose clock is set."""
+"""Groups that share watts: invented members, endless events, and a tuner whose clock is set back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfa
 
 @dataclass
 class Member:
-    """A device that reports and obeys by the protocol; `cap_w` is what it may draw now."""
+    """A device that reports and obeys by the protocol; `cap_w` is its present cap."""
 
     site: Site
     name: str
@@ -80,7 +80,7 @@ def set_watts(site: Site, watts: float) -> None:
 
 
 def endless_events(site: Site, told: Scenario) -> None:
-    """The grid role names a group 300 times, until the year 9999; its token is revoked."""
+    """Send 300 events for a group with a grid token, up to the year 9999; then revoke the token."""
     members = [Member(site, f"gpu{n}") for n in range(2)]
     set_watts(site, 600.0)
     pass_s(members, 4.0)
@@ -113,7 +113,7 @@ def endless_events(site: Site, told: Scenario) -> None:
 
 
 def invented_members(site: Site, told: Scenario) -> None:
-    """Three invented devices with high floors, and sixty reports of power above a clock ceiling."""
+    """Register three invented devices with high floors; report power above a clock ceiling sixty times."""
     members = [Member(site, f"gpu{n}") for n in range(2)]
     set_watts(site, 600.0)
     pass_s(members, 5.0)
@@ -152,7 +152,7 @@ def invented_members(site: Site, told: Scenario) -> None:
 
 @contextmanager
 def with_a_clock() -> Iterator[tuple[Site, Callable[[float], None]] | None]:
-    """Start a tuner and return what sets its wall clock; None where there is no libfaketime."""
+    """Start a tuner and return a function that sets its wall clock; None without libfaketime."""
     found = next((path for place in LIBRARIES for path in Path("/").glob(place[1:])), None)
     if found is None or shutil.which("env") is None:
         yield None
@@ -174,7 +174,7 @@ def with_a_clock() -> Iterator[tuple[Site, Callable[[float], None]] | None]:
 
 
 def clock_set_back(_site: Site, told: Scenario) -> None:
-    """The tuner's clock is set back by an hour; a budget that is set afterwards is kept to."""
+    """Set the tuner's clock back by an hour; a budget set afterwards must be kept."""
     with with_a_clock() as opened:
         if opened is None:
             told.counts["not_run"] = "libfaketime is missing: apt-get install faketime"

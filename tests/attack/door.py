@@ -1,4 +1,4 @@
-"""Strangers at the door, a taken-over agent, and a viewer that opens everything."""
+"""Callers without a token, a compromised agent, and a viewer that opens every stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def login_flood(site: Site, told: Scenario) -> None:
-    """Two thousand wrong sign-ins from one address; then the right one, from there."""
+    """Send two thousand wrong sign-ins from one address, then the right one from there."""
     size = site.database_bytes
     with site.watched(told):
         seen = at_once(
@@ -34,7 +34,7 @@ def login_flood(site: Site, told: Scenario) -> None:
 
 
 def form_bombs(site: Site, told: Scenario) -> None:
-    """Forms of 8 MiB, of many fields, and without an announced length, before login."""
+    """Send forms of 8 MiB, with many fields, and without a declared length, before login."""
     bombs = {
         "8 MiB of a&": b"a&" * (4 * 1024 * 1024),
         "16 kB of a&": b"a&" * 8_000,
@@ -62,7 +62,7 @@ def form_bombs(site: Site, told: Scenario) -> None:
 
 
 def foreign_origins(site: Site, told: Scenario) -> None:
-    """Five thousand requests of another site's pages: counted, not stored."""
+    """Send five thousand requests with a foreign origin: they must be counted, not stored."""
     size, counted = site.database_bytes, site.refused(403)
     with site.watched(told):
         seen = at_once(
@@ -70,7 +70,7 @@ def foreign_origins(site: Site, told: Scenario) -> None:
             16,
             lambda n: site.ask("GET", "/v1/health", Origin=f"http://evil{n}.example")[0],
         )
-    time.sleep(5.5)  # a scrape is answered the same for 5 s
+    time.sleep(5.5)  # a scrape's answer is cached for 5 s
     told.counts |= {
         "answers": {str(k): v for k, v in seen.items()},
         "grown_bytes": site.database_bytes - size,
@@ -82,7 +82,7 @@ def foreign_origins(site: Site, told: Scenario) -> None:
 
 
 def wrong_tokens(site: Site, told: Scenario) -> None:
-    """Wrong tokens of every form, between them new right tokens of the same address."""
+    """Send wrong tokens of every form, and between them new valid tokens from the same address."""
     right: list[int] = []
     agents: list[int] = []
     fresh = [
@@ -111,7 +111,7 @@ def wrong_tokens(site: Site, told: Scenario) -> None:
 
 
 def unable_without_end(site: Site, told: Scenario) -> None:
-    """A taken-over agent that has a long reason each time why its device takes no orders."""
+    """Report a new, long reason each time why a compromised agent's device accepts no orders."""
     site.ask("PUT", f"/v1/devices/{site.device}", AGENT_TOKEN, site.registration)
     size = site.database_bytes
     now = applied(site.device)
@@ -159,7 +159,7 @@ def unable_without_end(site: Site, told: Scenario) -> None:
 
 
 def event_streams(site: Site, told: Scenario) -> None:
-    """A viewer that opens as many event streams as it can; others still get in."""
+    """Open as many event streams as one viewer can; others must still be served."""
     open_lines: list[http.client.HTTPConnection] = []
     statuses: list[int] = []
     with site.watched(told):

@@ -1,4 +1,4 @@
-"""A study that the attacker's agent has brought to a hold, by the protocol."""
+"""A study that the attacker's agent has run to a hold, by the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device that a killed root process left altered, and what its restoring finds."""
+"""A device left altered by a killed root process, and its restore."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ BROKEN = "no_such_key = 1"
 
 @dataclass
 class AlteredDevice:
-    """A device in a file, behind a root process that is dead."""
+    """A device in a file, behind a dead root process."""
 
     site: Site
 
     def altered(self) -> dict[str, Any]:
-        """Return the knobs that are not as they were."""
+        """Return the knobs that differ from their original values."""
         return {k: v for k, v in self.site.values.items() if v != FACTORY[k]}
 
     def restore_with_broken_configuration(self) -> tuple[int, str]:
-        """Run what the unit's ExecStopPost runs, with a key that the configuration does not know."""
+        """Run the unit's ExecStopPost command with an unknown key in the configuration."""
         self.site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', BROKEN)
         state = str(self.site.folder / "state")
         return self.site.start("restore", STATE_DIRECTORY=state).wait(60.0), self.site.log
 
 
 def altered_device(folder: Path) -> AlteredDevice:
-    """Return a device that was set through a root process which was then killed."""
+    """Return a device that was set through a root process, which was then killed."""
     site = Site(folder)
     serving = site.serve()
     with closing(open_remote(site.socket, GPU, Time())) as remote:

@@ -1,4 +1,4 @@
-"""What had no bound: watts, fleet files, series, bodies before llama-server; and odd surroundings."""
+"""Inputs that once had no bound: watts, fleet files, series, bodies for llama-server; odd surroundings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.unit.tuner.test_foreign_bodies import served
 
 VIEWS = ("/v1/budgets", "/v1/studies", "/v1/fleet", "/metrics")
 MOST_S, MOST_LARGE_S, MOST_TIMES = 3.0, 30.0, 8.0
-"""On a machine that others load. Each chunk copied the whole body: a stream took 13 to 30 times as long."""
+"""Limits on a busy machine. When each chunk copied the whole body, a stream took 13 to 30 times as long."""
 
 
 def _members(site: Site, watts: float) -> int:
-    """Report a cap with a floor of so many watts for three devices; return the last HTTP status."""
+    """Report a cap with this floor in watts for three devices; return the last HTTP status."""
     cap = {"name": "k", "floor": watts, "floor_w": watts, "default_w": watts, "default": watts}
     status = 0
     for device in ("a@edge", "b@edge", "c@edge"):
@@ -42,7 +42,7 @@ def _members(site: Site, watts: float) -> int:
 
 
 def hostile_watts(site: Site, told: Scenario) -> None:
-    """A host whose floor is 10^308 W in a group: the views answer, and other groups are divided."""
+    """Add a host with a floor of 10^308 W to a group: the views answer, and other groups are divided."""
     told.expect(_members(site, 100.0) == 200, "no member")
     made = site.ask(
         "PUT", "/v1/budgets/first", site.operator, {"select": {"id": ["*"]}, "watts": 500.0}
@@ -56,7 +56,7 @@ def hostile_watts(site: Site, told: Scenario) -> None:
 
 
 def fleet_file_bombs(site: Site, told: Scenario) -> None:
-    """A viewer's fleet file: a list of 1,200 lines under an unknown key, and lists within lists."""
+    """Send a viewer's fleet file with a list of 1,200 lines under an unknown key, and nested lists."""
     long = [f'  "{n:040d}",' for n in range(1_200)]
     files = {
         "long": ["[[group]]", 'name = "a"', 'select = { id = "*" }', "unknown = [", *long, "]"],
@@ -71,7 +71,7 @@ def fleet_file_bombs(site: Site, told: Scenario) -> None:
 
 
 def series_bombs(_site: Site, told: Scenario) -> None:
-    """Series that unpack to 862 MB, drip without end and are nested: the last one is read all the same."""
+    """Serve series that unpack to 862 MB, never end, or are deeply nested; a valid one is still read."""
     now = time.time()
     good = json.dumps([{"time": now - 3600, "value": 500.0}, {"time": now + 36000, "value": 500.0}])
     negative = good.replace("500.0", "-5.0")
@@ -109,7 +109,7 @@ def series_bombs(_site: Site, told: Scenario) -> None:
 
 
 def megabytes_before_llama(_site: Site, told: Scenario) -> None:
-    """99 MB to the proxy before llama-server, while another streams a hundred tokens from it."""
+    """Send 99 MB to the proxy in front of llama-server while another caller streams a hundred tokens."""
     from tests.llama.running import proxy_for
     from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
 
@@ -136,7 +136,7 @@ def megabytes_before_llama(_site: Site, told: Scenario) -> None:
 
 
 def _streamed_s(host: str) -> float:
-    """Return the seconds that a stream of 100 tokens takes."""
+    """Return the seconds of a stream of 100 tokens."""
     began = time.monotonic()
     _ask(host, "POST", "/completion", b'{"prompt": "x", "n_predict": 100, "stream": true}')
     return time.monotonic() - began
@@ -158,7 +158,7 @@ def _ask(host: str, method: str, path: str, body: bytes) -> None:
 
 
 def named_database(site: Site, told: Scenario) -> None:
-    """Numbers that the database cannot store: no answer to an agent names its file."""
+    """Send numbers that the database cannot store: no answer to an agent may name its file."""
     path = f"/v1/devices/{site.device}/next"
     site.ask("PUT", f"/v1/devices/{site.device}", AGENT_TOKEN, site.registration)
     applied = {
@@ -186,7 +186,7 @@ pwd.getpwuid = nobody
 
 
 def odd_surroundings(site: Site, told: Scenario) -> None:
-    """A user without a name stops all devices; a terminal of ISO 8859-1 shows the devices."""
+    """Stop all devices as a user without a name; show the devices on a terminal in ISO 8859-1."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sitecustomize.py").write_text(NAMELESS)
         tuner = ["--tuner", f"http://127.0.0.1:{site.played.tuner_port}"]
@@ -208,7 +208,7 @@ def odd_surroundings(site: Site, told: Scenario) -> None:
             command = [str(Path(sys.executable).with_name("jouletune")), *words]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             told.counts[name] = done.returncode
-            # 1: a device is offline, and so not back yet.
+            # 1: a device is offline, so its stop is not confirmed.
             told.expect(done.returncode in (0, 1), f"{name}: exit code {done.returncode}")
             crashed = "Traceback" in done.stderr or "Error" in done.stderr
             told.expect(not crashed, f"{name}: {done.stderr[-200:]}")

@@ -1,4 +1,4 @@
-"""PostgreSQL behind a pooler that lends backends by the transaction: never two leaders."""
+"""PostgreSQL behind a pooler that lends backends per transaction: never two leaders."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Pooler:
                     self._free.put(backend)
 
     def _lent(self) -> socket.socket:
-        """Return the backend that was returned last, a new one, or wait for one."""
+        """Return the last returned backend, or a new one; wait if too many are open."""
         with self._made:
             with suppress(queue.Empty):
                 return self._free.get_nowait()
@@ -89,7 +89,7 @@ class Pooler:
         return self._free.get()
 
     def _backend(self) -> socket.socket:
-        """Open a backend with the first client's start, and keep what the server greets with."""
+        """Open a backend with the first client's startup message, and keep the server's greeting."""
         made = socket.create_connection(("127.0.0.1", self._server))
         made.sendall(struct.pack("!I", len(self._start) + 4) + self._start)
         greeting, kind = b"", b""
@@ -101,7 +101,7 @@ class Pooler:
         return made
 
     def _transaction(self, client: socket.socket, backend: socket.socket, sent: bytes) -> None:
-        """Pass on until the server is idle again, outside a transaction."""
+        """Forward messages until the server is idle outside a transaction."""
         backend.sendall(sent)
         unread = b""
         while True:
@@ -132,7 +132,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
 
 @contextmanager
 def pooled(url: str, folder: Path, played: Stage) -> Iterator[tuple[str, str]]:
-    """Yield the pooler's name and the URL of a database through it: PgBouncer's where it is installed."""
+    """Yield the pooler's name and the URL of a database behind it: PgBouncer if it is installed."""
     server, program = make_url(url).port or 0, shutil.which("pgbouncer")
     if program is not None:
         port, config = reserved_port(), folder / "pgbouncer.ini"
@@ -150,7 +150,7 @@ def pooled(url: str, folder: Path, played: Stage) -> Iterator[tuple[str, str]]:
 
 
 def pooled_transactions(_site: Site, told: Scenario) -> None:
-    """Two tuners on PostgreSQL through a pooler by the transaction: refused by name, or one leader."""
+    """Run two tuners on PostgreSQL through a pooler per transaction: refused by name, or one leader."""
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
         folder.chmod(0o755)
@@ -175,7 +175,7 @@ def pooled_transactions(_site: Site, told: Scenario) -> None:
 
 
 def _until_decided(played: Stage, name: str) -> None:
-    """Wait until a tuner has ended or leads, as far as that takes less than its patience."""
+    """Wait until a tuner has ended or leads, at most for its time limit."""
     end = time.monotonic() + START_S
     while time.monotonic() < end and played.processes[name].poll() is None:
         if "event=leads" in played.log(name):

@@ -1,4 +1,4 @@
-"""What is attacked: a real tuner on SQLite with its operator, a viewer and an agent's token."""
+"""The attacked site: a real tuner on SQLite with an operator's, a viewer's and an agent's token."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Scenario:
-    """What one attack came to: what held, with its counts, and what did not."""
+    """The result of one attack: the passed checks, with counts, and the failed ones."""
 
     name: str
     counts: dict[str, Any] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
 
     def expect(self, held: bool, what: str) -> None:
-        """Note what did not hold."""
+        """Record a check if it failed."""
         if not held:
             self.broken.append(what)
 
 
 class Site:
-    """A tuner that is attacked, and whoever asks it."""
+    """An attacked tuner, and its callers."""
 
     def __init__(self, played: Stage) -> None:
         self.played = played
@@ -59,7 +59,7 @@ class Site:
 
     @property
     def database_bytes(self) -> int:
-        """Return the size of the database with its log."""
+        """Return the size of the database with its write-ahead log, in bytes."""
         return sum(p.stat().st_size for p in self.played.folder.glob("jouletune.sqlite*"))
 
     def ask(
@@ -71,7 +71,7 @@ class Site:
         raw: bytes | None = None,
         **headers: str,
     ) -> tuple[int, bytes]:
-        """Ask once; status 0 where the connection was cut."""
+        """Send one request; the status is 0 if the connection was cut."""
         line = http.client.HTTPConnection("127.0.0.1", self.played.tuner_port, timeout=PATIENCE_S)
         given = {"Content-Type": "application/json", **headers}
         if token:
@@ -92,7 +92,7 @@ class Site:
         return json.loads(self.ask("GET", path, self.admin)[1])
 
     def refused(self, status: int) -> float:
-        """Return how many refusals were counted and not stored."""
+        """Return the number of refusals that were counted but not stored."""
         text = self.ask("GET", "/metrics", self.admin)[1].decode()
         pattern = rf'jouletune_requests_refused_total{{status="{status}"}} (\S+)'
         match = re.search(pattern, text)
@@ -100,7 +100,7 @@ class Site:
 
     @contextmanager
     def watched(self, scenario: Scenario) -> Iterator[None]:
-        """Ask for the health all the while, and note how long that took and what memory was used."""
+        """Request the health throughout the block; record the longest answer and the peak memory."""
         over, waits = threading.Event(), []
 
         def watch() -> None:
@@ -127,12 +127,12 @@ class Site:
 
 
 HEALTH_S = 2.0
-"""On a machine that others load; 0.1 s on a quiet one."""
+"""The limit on a busy machine; on an idle one it takes 0.1 s."""
 MOST_GROWN = 300 * 1000 * 1000
 
 
 def at_once(count: int, threads: int, one: Callable[[int], object]) -> Counter[object]:
-    """Do something so often by so many threads; return how often what was returned."""
+    """Call a function `count` times in several threads; return the number of calls by result."""
     seen: Counter[object] = Counter()
     numbers, lock = iter(range(count)), threading.Lock()
 
