@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.boards.cpufreq import Cpus
 from tests.boards.kernel import Counter, Limits, Node
 from tests.boards.machine import Machine
+
+PLAIN = (int, float, str, frozenset)
+"""What of a board's state changes."""
 
 
 @dataclass
@@ -74,6 +79,16 @@ class Board:
         for cpus in self.state:
             if isinstance(cpus, Cpus):
                 cpus.loads = loads
+
+    def note(self, file: Path) -> None:
+        """Keep the state of the files in a file."""
+        plain = [{k: v for k, v in vars(s).items() if isinstance(v, PLAIN)} for s in self.state]
+        file.write_bytes(pickle.dumps(plain))
+
+    def put(self, file: Path) -> None:
+        """Have the state of the files as it was kept by a board of the same name."""
+        for one, then in zip(self.state, pickle.loads(file.read_bytes()), strict=True):
+            vars(one).update(then)
 
     def _begin_anew(self, state: Iterable[object]) -> None:
         for one in state:

@@ -20,11 +20,14 @@ Hook = Callable[[str, str], int]
 
 
 class InlineBoard:
-    """A board and its files, quicker than one that is mounted; nobody else sees it."""
+    """A board and its files, quicker than one that is mounted; nobody else sees it.
 
-    def __init__(self, name: str, root: Path) -> None:
+    `link` is a symbolic link to its root by which it is asked for.
+    """
+
+    def __init__(self, name: str, root: Path, link: Path | None = None) -> None:
+        self.name, self.root, self._link = name, root, link or root
         self.board: Board = board(name)
-        self.root = root
         self._folders: dict[str, str] = {}
         for path, target in self.board.links.items():
             self._place(path).symlink_to(target)
@@ -34,6 +37,23 @@ class InlineBoard:
     def cpus(self) -> Cpus:
         """Which CPUs are online."""
         return next(one for one in self.board.state if isinstance(one, Cpus))
+
+    @property
+    def altered(self) -> dict[str, str]:
+        """The files that are not as they were found."""
+        return self.board.altered
+
+    def reset(self) -> None:
+        """Have every file as it began."""
+        self.board.reset()
+
+    def note(self, file: Path) -> None:
+        """Keep the board's state in a file."""
+        self.board.note(file)
+
+    def put(self, file: Path) -> None:
+        """Have the board as it was kept in a file."""
+        self.board.put(file)
 
     def renew(self) -> None:
         """Have the board as it began; its policies are new ones."""
@@ -82,14 +102,15 @@ class InlineBoard:
 
     def _name(self, path: Path) -> str:
         """Return the name of a file of the board; nothing of any other, or of one that is not there."""
-        root, place = str(self.root), str(path)
+        root, place = str(self._link), str(path)
         if not place.startswith(root):
             return ""
         if place[len(root) :] not in self.board.nodes:
             # By a link, which stays: looking it up each time is a quarter of the time in tests/chaos.
             folder, _, file = place.rpartition("/")
             if folder not in self._folders:
-                self._folders[folder] = os.path.realpath(folder)
+                inside = os.path.realpath(folder)[len(os.path.realpath(root)) :]
+                self._folders[folder] = root + inside
             place = f"{self._folders[folder]}/{file}"
         name = place[len(root) :]
         return name if name in self.board.nodes and path.exists() else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import httpx2
 import pytest
@@ -37,6 +39,19 @@ class MountedBoard:
         assert self.http.post(f"{self.url}/board", json=what).status_code == 200
         if what.get("reload"):
             time.sleep(CACHED_S)
+
+    def reset(self) -> None:
+        """Have every file as it began."""
+        self.do(reset=True)
+
+    def note(self, file: Path) -> None:
+        """Keep the board's state in a file, from any process."""
+        with urlopen(f"{self.url}/board", json.dumps({"note": str(file)}).encode()):
+            pass
+
+    def put(self, file: Path) -> None:
+        """Have the board as it was kept in a file."""
+        self.do(put=str(file))
 
     @property
     def told(self) -> Mapping[str, Any]:

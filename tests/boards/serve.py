@@ -208,6 +208,9 @@ class Handler(Spoken):
                 board.reset()
             if "cap" in request:
                 board.cap(request["cap"])
+            for deed in ("note", "put"):
+                if deed in request:
+                    getattr(board, deed)(Path(request[deed]))
             for deed in ("restart_counters", "reload", "resume"):
                 if request.get(deed):
                     getattr(board, deed)()

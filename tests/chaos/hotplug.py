@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import DriverProcess, KnobDriver, _answered
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES
 from agents.devices.cpu.knobs import discover as discover_cpu
@@ -25,6 +24,7 @@ from agents.devices.jetson.knobs import discover as discover_jetson
 from tests.actuation import Direct, actuator_of
 from tests.boards.inline import InlineBoard
 from tests.chaos.disks import VolatileDisk
+from tests.chaos.points import InlineDriver
 from tests.chaos.theatre import BOOT
 from tuner.errors import TuningError
 
@@ -64,28 +64,6 @@ class Happening:
                 raise Death
             return self.fault
         return 0
-
-
-class InlineDriver(DriverProcess):
-    """Asks the drivers here; a child that is ended forgets what it found, as a process does."""
-
-    def __init__(
-        self, found: Callable[[], Sequence[KnobDriver]], called: Callable[[str], None]
-    ) -> None:
-        super().__init__(lambda: (), 1.0)
-        self._found, self._called = found, called
-        self._drivers: dict[str, KnobDriver] = {}
-
-    async def close(self) -> None:
-        self._drivers = {}
-
-    async def renew(self) -> None:
-        await self.close()
-
-    async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401
-        self._called(f"driver {verb}")
-        self._drivers = self._drivers or {driver.uuid: driver for driver in self._found()}
-        return _answered(self._drivers, verb, uuid, *details)
 
 
 @dataclass

@@ -10,12 +10,12 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.actuator.driver import KnobDriver, Value
+from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered
 from agents.actuator.journal import RestoreJournal
 
 SIZE = 1 << 18
@@ -29,13 +29,14 @@ AFTERWARDS = ("accept", "recv")
 class Points:
     """A counter shared by processes; the process that reaches `at` kills the victim and itself.
 
-    With `at` 0 nobody dies, and `labels` tells what came after each boundary. `shift_s` is added to
-    the actuator's clock. A driver's child and its parent count at the same time, hence the lock: the
-    kernel drops it with the process that dies under it.
+    With `at` 0 nobody dies, `labels` tells what came after each boundary, and `note` is called with the
+    number of each boundary. `shift_s` is added to the actuator's clock. A driver's child and its parent
+    count at the same time, hence the lock: the kernel drops it with the process that dies under it.
     """
 
-    def __init__(self, at: int = 0) -> None:
+    def __init__(self, at: int = 0, note: Callable[[int], None] = lambda number: None) -> None:
         self.at = at
+        self._note, self._noting = note, False
         self._shared = mmap.mmap(-1, SIZE)
         self._set(0, 0, 0.0, 0)
 
@@ -56,6 +57,8 @@ class Points:
             self._set(count, os.getpid(), shift, length)
 
     def tick(self, label: str) -> None:
+        if self._noting:
+            return
         with self._alone():
             count, victim, shift, length = self._get()
             count += 1
@@ -63,6 +66,9 @@ class Points:
                 word = label.encode() + b"\n"
                 self._shared[HEAD.size + length : HEAD.size + length + len(word)] = word
                 length += len(word)
+                self._noting = True
+                self._note(count)
+                self._noting = False
             self._set(count, victim, shift, length)
             if count == self.at:
                 os.kill(victim, signal.SIGKILL)
@@ -155,6 +161,28 @@ class CountedDriver:
     def put(self, name: str, value: Value | None) -> None:
         self._points.tick(f"driver write {name}={value}")
         getattr(self._inner, "put", self._inner.write)(name, value)
+
+
+class InlineDriver(DriverProcess):
+    """Asks the drivers here; a child that is ended forgets what it found, as a process does."""
+
+    def __init__(
+        self, found: Callable[[], Sequence[KnobDriver]], called: Callable[[str], None]
+    ) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._found, self._called = found, called
+        self._drivers: dict[str, KnobDriver] = {}
+
+    async def close(self) -> None:
+        self._drivers = {}
+
+    async def renew(self) -> None:
+        await self.close()
+
+    async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401
+        self._called(f"driver {verb}")
+        self._drivers = self._drivers or {driver.uuid: driver for driver in self._found()}
+        return _answered(self._drivers, verb, uuid, *details)
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:

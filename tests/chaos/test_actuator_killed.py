@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,13 +10,9 @@ import pytest
 from agents.devices.fake import knobs as fake
 from tests.chaos.points import Points
 from tests.chaos.scripts import CAPS, SCRIPTS
-from tests.chaos.theatre import (
-    Theatre,
-)
+from tests.chaos.theatre import REAL, Theatre
 
 pytestmark = pytest.mark.timeout(1200)  # hundreds of processes each: minutes on a loaded machine
-NUMBER = re.compile(rb"number[^,]*,")
-"""What tells two copies of a journal from each other, but not what is in them."""
 Count = Callable[[str, int, int], None]
 
 
@@ -32,7 +27,12 @@ def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
 ) -> None:
     script, faults = SCRIPTS[name]
     theatre = Theatre(tmp_path / "t", faults)
-    steps, wrong = theatre.killed_everywhere(script, lambda: clear_faults(theatre))
+
+    def after() -> str:
+        clear_faults(theatre)
+        return theatre.put_back()
+
+    steps, wrong = theatre.killed_everywhere(script, after)
     count(f"actuator: {name}", len(steps), len(wrong))
     assert steps and not wrong
 
@@ -43,48 +43,42 @@ def test_killed_anywhere_under_a_cap_the_ceiling_is_as_it_was_asked_for(
 ) -> None:
     """Put back while it is still hot, then cool; what another program lowered stays as it set it."""
     theatre = Theatre(tmp_path / "t", knobs=fake.ALL)
-    dry = Points()
-    theatre.play(CAPS[name], dry)
-    theatre.restore()
-    wrong: list[str] = []
-    for at, label in enumerate(dry.labels, 1):
-        theatre.renew_hardware()
-        theatre.play(CAPS[name], Points(at))
+
+    def after() -> str:
         left = {} if theatre.lowered else theatre.restore()
         theatre.happens()
         left = left or theatre.restore()
-        problem = theatre.check_original() or ("" if theatre.lowered else str(left or ""))
-        if problem:
-            wrong.append(f"killed before {at} ({label}): {problem}")
-    count(f"actuator: {name}", len(dry.labels), len(wrong))
-    assert dry.labels and not wrong
+        return theatre.check_original() or ("" if theatre.lowered else str(left or ""))
+
+    steps, wrong = theatre.killed_everywhere(CAPS[name], after)
+    count(f"actuator: {name}", len(steps), len(wrong))
+    assert steps and not wrong
 
 
 def test_the_replay_killed_anywhere_is_finished_by_the_next(tmp_path: Path, count: Count) -> None:
     theatre = Theatre(tmp_path / "t")
     script, _ = SCRIPTS["two trials over a hold"]
-    dry = Points()
+    dry = Points(note=theatre.note)
     theatre.play(script, dry)
     states = {}
     for at in range(1, len(dry.labels) + 1):
-        theatre.renew_hardware()
-        theatre.play(script, Points(at))
+        theatre.return_to(at)
         if theatre.journalled:
-            hardware, files = state = theatre.snapshot()
-            alike = hardware, tuple((name, NUMBER.sub(b"", text)) for name, text in files)
-            states[alike] = state, at
+            states[str(theatre.left())] = theatre.snapshot(), at
     points, wrong = 0, []
     for state, died in states.values():
         theatre.put_on(state)
-        steps = Points()
+        steps = Points(note=theatre.note)
         theatre.replay(steps)
         for at, label in enumerate(steps.labels, 1):
             points += 1
-            theatre.put_on(state)
-            theatre.replay(Points(at))
-            left = theatre.restore()
-            problem = theatre.check_original() or str(left or "")
-            if problem:
+            theatre.return_to(at)
+            if at % REAL == 1:
+                noted = theatre.left()
+                theatre.put_on(state)
+                theatre.replay(Points(at))
+                assert theatre.left() == noted
+            if problem := theatre.put_back():
                 wrong.append(f"killed at {died}, replay before {at} ({label}): {problem}")
     count("replay", points, len(wrong))
     assert points and not wrong

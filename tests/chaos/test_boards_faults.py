@@ -16,13 +16,12 @@ from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, Value, _answered
 from agents.actuator.journal import RestoreJournal
 from tests.actuation import Direct, actuator_of
-from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.inline import InlineBoard
 from tests.chaos.boards import DRIVERS, BoardTheatre, choices
 from tests.chaos.faults import Faults
 from tests.chaos.theatre import BOOT
 from tuner.errors import TuningError
 
-__all__ = ["boards", "mount"]
 pytestmark = pytest.mark.timeout(1200)  # hundreds of scenes each
 Count = Callable[[str, int, int], None]
 PEER = Peer(1, 1, 7)
@@ -144,9 +143,18 @@ def scene(stage: Scene, *, restarted: bool) -> str:
 @pytest.mark.parametrize("kind", ["read-only", "without effect", "unreadable"])
 @pytest.mark.parametrize("name", [name for name in DRIVERS if name != "tx2"])
 def test_a_file_that_fails_leaves_nothing_altered_once_that_is_over(
-    name: str, kind: str, lasting: bool, mount: Mount, tmp_path: Path, count: Count
+    name: str, kind: str, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
-    theatre = BoardTheatre(tmp_path / "t", board=mount(name))
+    board = InlineBoard(name, tmp_path / "root", tmp_path / "t/board")
+    with board.at():
+        struck, problems = gone_through(BoardTheatre(tmp_path / "t", board=board), kind, lasting)
+    count(f"fault: {name}, {kind}, {'for good' if lasting else 'once'}", struck, len(problems))
+    assert struck >= 10
+    assert not problems
+
+
+def gone_through(theatre: BoardTheatre, kind: str, lasting: bool) -> tuple[int, list[str]]:
+    """Play a scene with a fault at each point; return how many there were, and what was wrong."""
     dry = Scene(theatre, Faults(), kind)
     assert scene(dry, restarted=False) == ""
     problems: list[str] = []
@@ -159,6 +167,4 @@ def test_a_file_that_fails_leaves_nothing_altered_once_that_is_over(
         struck += stage.faults.struck
         if problem:
             problems.append(f"{at} ({dry.faults.labels[at - 1]}): {problem}")
-    count(f"fault: {name}, {kind}, {'for good' if lasting else 'once'}", struck, len(problems))
-    assert struck >= 10
-    assert not problems
+    return struck, problems

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,19 @@ class UnitTheatre(Theatre):
         self.systemd.boot()
         for left in self.journal.iterdir():
             left.unlink()
+
+    def note(self, number: int) -> None:
+        super().note(number)
+        shutil.copytree(self.systemd.root, self.notes / str(number) / "root")
+
+    def return_to(self, number: int) -> None:
+        super().return_to(number)
+        shutil.rmtree(self.systemd.root)
+        shutil.copytree(self.notes / str(number) / "root", self.systemd.root)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {**self.systemd.state, "left": self.systemd.left}
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         driver = self.systemd.driver()

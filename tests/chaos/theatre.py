@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,9 @@ HELD = {"gpu.clock_mhz": 870, "gpu.power_limit_w": 300}
 
 CEILING_TRIED, CEILING_HELD = {fake.CEILING: 2400}, {fake.CEILING: 3000}
 CAP, LOWER = 2800, 2000
+REAL = 20
+SEAL = re.compile(rb'"sha256[^,]*,|number[^,]*,')
+"""What tells two copies of a journal from each other, but not what is in them."""
 Request = Mapping[str, Any]
 ACQUIRE: Request = {"verb": "acquire", "device": GPU, "lease_s": 5.0}
 APPLY: Request = {"verb": "apply", "device": GPU, "setting": TRIED}
@@ -83,7 +88,7 @@ class Theatre:
     def __post_init__(self) -> None:
         self.found: Sequence[Mapping[str, Any]] = ()
         self.hardware = self.folder / "hardware.json"
-        self.journal = self.folder / "journal"
+        self.journal, self.notes = self.folder / "journal", self.folder / "notes"
         self.journal.mkdir(parents=True)
         self.config = ActuatorConfig(
             socket=str(self.folder / "socket"),
@@ -108,36 +113,80 @@ class Theatre:
 
     def renew_hardware(self) -> None:
         state = fake.blank(GPU, knobs=self.knobs)
-        self.lowered = False
         state["devices"][GPU]["faults"] = self.faults
         fake.save(self.hardware, state)
         for left in self.journal.iterdir():
             left.unlink()
 
     def killed_everywhere(
-        self, played: tuple[Request, ...], heal: Callable[[], None] = lambda: None
+        self, played: tuple[Request, ...], after: Callable[[], str] | None = None
     ) -> tuple[list[str], list[str]]:
-        """Play a script and kill the actuator before every step; return the steps, and what was wrong.
+        """Play a script, and start anew from what a kill before every step leaves.
 
-        `heal` ends what broke on purpose, before the next start restores.
+        Return the steps, and what was wrong. A killed process leaves hardware and journal as they were
+        before its step, so the script is played once and both are noted at every step. Each `REAL`th
+        process is really killed, and leaves what was noted. `after` starts anew and checks.
         """
-        dry, wrong = Points(), list[str]()
+        dry, wrong = Points(note=self.note), list[str]()
         self.play(played, dry)
         self.restore()
-        for at, label in enumerate(dry.labels, 1):
+        after = after or self.put_back
+        for at in range(1, len(dry.labels) + 1, REAL):
+            self.return_to(at)
+            noted = self.left()
             self.renew_hardware()
             self.play(played, Points(at))
-            heal()
-            left = self.restore()
-            if problem := self.check_original() or str(left or ""):
-                wrong.append(f"killed before {at} ({label}): {problem}")
+            assert self.left() == noted, f"a kill before {dry.labels[at - 1]} leaves something else"
+            if problem := after():
+                wrong.append(f"really killed before {at} ({dry.labels[at - 1]}): {problem}")
+        with self.hastened():
+            for at, label in enumerate(dry.labels, 1):
+                self.return_to(at)
+                if problem := after():
+                    wrong.append(f"killed before {at} ({label}): {problem}")
         return dry.labels, wrong
+
+    @contextmanager
+    def hastened(self) -> Iterator[None]:
+        """Be quicker from here on, as no real process is needed any more."""
+        yield
+
+    def put_back(self) -> str:
+        """Do what the next start does; return what is wrong then."""
+        left = self.restore()
+        return self.check_original() or str(left or "")
+
+    def note(self, number: int) -> None:
+        """Keep what outlives a killed process, under a number."""
+        kept = self.notes / str(number)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.journal, kept / "journal")
+        if self.hardware.exists():
+            shutil.copy(self.hardware, kept)
+
+    def return_to(self, number: int) -> None:
+        """Have hardware and journal as they were noted."""
+        self.renew_hardware()
+        kept = self.notes / str(number)
+        shutil.copytree(kept / "journal", self.journal, dirs_exist_ok=True)
+        if self.hardware.exists():
+            shutil.copy(kept / self.hardware.name, self.hardware)
+
+    def left(self) -> tuple[object, ...]:
+        """Return what outlives a killed process, but for the number of each write of the journal."""
+        files = sorted((p.name, SEAL.sub(b"", p.read_bytes())) for p in self.journal.iterdir())
+        return self.values, files
 
     @property
     def values(self) -> dict[str, Any]:
         """What the hardware is set to."""
         values: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
         return values
+
+    @property
+    def lowered(self) -> bool:
+        """Whether another program has lowered the ceiling."""
+        return "lowered" in fake.load(self.hardware)
 
     def happens(self, cap: int | None = None, lower: int = 0, reload: str = "") -> None:
         """Do to the hardware what `behind` says."""
@@ -149,7 +198,7 @@ class Theatre:
             device.pop("cap", None)
         if lower:
             device["values"][fake.CEILING] = lower
-            self.lowered = True
+            state["lowered"] = True
         if reload:
             state["epoch"] = reload
             device["values"] = {knob: known["default"] for knob, known in self.knobs.items()}
