@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -24,29 +25,19 @@ MOST_DEPTH = 32
 
 def loads(text: str) -> dict[str, Any]:
     """Return the table of a TOML text. Raises ValueError: it is not TOML, or is nested too deeply."""
-    table: dict[str, Any] | None
-    try:
+    with suppress(RecursionError):
         table = tomllib.loads(text)
-    except RecursionError:
-        table = None
-    if table is None or depth_of(table, MOST_DEPTH) > MOST_DEPTH:
-        raise ValueError(f"nested more than {MOST_DEPTH} deep")
-    return table
+        if depth_of(table, MOST_DEPTH) <= MOST_DEPTH:
+            return table
+    raise ValueError(f"nested more than {MOST_DEPTH} deep")
 
 
 def depth_of(value: object, most: int) -> int:
     """Return the depth to which lists and mappings are nested, counted up to `most` + 1."""
-    level = [value]
-    for depth in range(most + 1):
-        level = [
-            child
-            for one in level
-            if isinstance(one, dict | list)
-            for child in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return depth
-    return most + 1
+    if most < 0 or not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max((depth_of(one, most - 1) for one in inner), default=-1)
 
 
 def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -192,11 +192,8 @@ class ManagedDevice:
         if self.trial_until is None or self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
         granted = await self._granted(setting)
-        try:
+        async with self._or(self._fall):
             await self.restorer.change(granted)
-        except errors.TuningError:
-            await self._fall()
-            raise
         return await self.read(peer)
 
     async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
@@ -207,11 +204,8 @@ class ManagedDevice:
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
-        try:
+        async with self._or(self._end, "another program changed the device, or it was lost"):
             await self._put_in_force()
-        except errors.TuningError:
-            await self._end("another program changed the device, or it was lost")
-            raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
         return {"level": self.level, "throttled": self.restorer.throttled}
@@ -224,11 +218,8 @@ class ManagedDevice:
         self._take(peer)
         self.trial_until = None
         self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
-        try:
+        async with self._or(self._end, "it could not be applied"):
             await self.restorer.change(self.restorer.whole(granted), held=True)
-        except errors.TuningError:
-            await self._end("it could not be applied")
-            raise
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
         """Pause the device because another program sets a knob: leave that knob, restore the others."""
@@ -254,12 +245,11 @@ class ManagedDevice:
         self, peer: Peer, group: str, revision: int, steps: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Join a budget, or replace its steps; values above the cap in force are lowered first."""
-        try:
-            at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
+        at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
+        unchanged = (errors.Conflict, errors.OutOfRange)
+        async with self._or(self._end, "its cap cannot be kept", unless=unchanged):
             await self.restorer.cap(Membership(group, revision, {}, at))
-        except (errors.StoreError, errors.ActuationError) as error:
-            await self._end(f"its cap cannot be kept: {error}")
-            raise
+            await self._put_in_force()
         return await self._rest(peer)
 
     async def leave_budget(self, peer: Peer) -> dict[str, Any]:
@@ -275,6 +265,22 @@ class ManagedDevice:
         return await self.read(peer)
 
     # Leases, and the fall to a lower level
+
+    @asynccontextmanager
+    async def _or(
+        self,
+        fall: Callable[..., Awaitable[None]],
+        *why: str,
+        unless: tuple[type[Exception], ...] = (),
+    ) -> AsyncIterator[None]:
+        """Fall to a lower level if a change fails, but not for an error of `unless`."""
+        try:
+            yield
+        except unless:
+            raise
+        except errors.TuningError:
+            await fall(*why)
+            raise
 
     def _take(self, peer: Peer) -> None:
         """Make a peer the owner. Raises Conflict during a pause, ActuationError if not yet restored."""
@@ -318,13 +324,19 @@ class ManagedDevice:
         return {**whole, **dict.fromkeys(back)}
 
     async def _end_expired(self) -> None:
-        """End an expired trial or hold, lower values above a cap, and retry a failed restore."""
+        """End an expired trial or hold, lower values above a cap, and retry a failed restore.
+
+        What a CPU that came or went, or a resume, has changed is written again.
+        """
         now = self.now()
+        record, stirred = self.restorer.record, self.restorer.stirred
         try:
-            if self.level != "original":
-                await self.restorer.clip()
+            self.restorer.keep()
+            if stirred or self.restorer.clipped(record.setting) != record.setting:
+                self.restorer.retry_at = now
+                await self._put_in_force()
         except errors.TuningError as error:
-            await self._end(f"its cap cannot be kept: {error}")
+            await self._end(f"it could not be kept in force: {error}")
         if self.trial_until is not None and now >= self.trial_until:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()
@@ -332,24 +344,14 @@ class ManagedDevice:
             await self._end("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent has ended")
-        if self.restorer.stirred:  # a CPU came or went, or the machine resumed
-            self.restorer.retry_at = now
-            try:
-                await self._put_in_force()
-            except errors.TuningError as error:
-                await self._end(f"it could not be kept in force: {error}")
-        try:
-            self.restorer.keep()
-        except errors.StoreError as error:
-            await self._end(str(error))
         if self.level == "original" and self.restorer.due:
             await self.restorer.restore()
 
     async def _put_in_force(self) -> None:
-        """Write again the values that a trial or a hold has lost, as on a CPU that came back."""
+        """Write again the values that a trial or a hold has lost, and lower those above a cap."""
         if self.level != "original":
-            setting, held = self.restorer.record.setting, self.restorer.record.held
-            await self.restorer.change(setting, held, again=False)
+            setting = self.restorer.clipped(self.restorer.record.setting)
+            await self.restorer.change(setting, self.restorer.record.held, again=False)
 
     async def _fall(self) -> None:
         """End the trial: fall back to a valid hold, else to the original.

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -147,28 +147,27 @@ class RestoreJournal:
 
         A record of another boot is removed if none of its values survives a reboot.
         """
-        left: list[str] = []
-        for name in sorted(self._recorded() - {*map(file_name, devices)}):
-            with suppress(StoreError):  # a damaged one stays
-                record = self._newest(name, _record)
-                lasts = record and any(entry.lasts for entry in record.entries.values())
-                if record and record.boot != boot and not lasts:
+        left, known = list[str](), {*map(file_name, devices)}
+        for name, record in ((n, r) for n, r in self._records() if n not in known):
+            if record and record.boot != boot and not any(e.lasts for e in record.entries.values()):
+                with suppress(StoreError):
                     self._put(name, None)
-                    continue
-            left.append(name)
+            else:
+                left.append(name)
         return left
 
     def drivers(self) -> set[str]:
         """Return the drivers named in intact records."""
-        names: set[str] = set()
-        for name in self._recorded():
-            with suppress(StoreError):
-                names |= {record.driver} if (record := self._newest(name, _record)) else set()
-        return names
+        return {record.driver for _, record in self._records() if record}
 
-    def _recorded(self) -> set[str]:
-        """Return the file names of all devices that have a record."""
-        return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
+    def _records(self) -> Iterator[tuple[str, Record | None]]:
+        """Yield the file name of each device that has a record, and the record; None if it is damaged."""
+        names = {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES}
+        for name in sorted(names - {STAY}):
+            record = None
+            with suppress(StoreError):
+                record = self._newest(name, _record)
+            yield name, record
 
     def _newest(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
         """Return the newest intact copy, parsed; None without a file. Raises StoreError."""

@@ -543,16 +543,8 @@ class Restorer:
         over = {k: m for k, m in most.items() if k in setting and not _below(setting[k] or m, m)}
         return {**setting, **over}
 
-    async def clip(self) -> None:
-        """Lower the values above the cap in force. Raises TuningError."""
-        members = self.record.budget.floor
-        last = {k: v for k, v in self.record.setting.items() if k in members}
-        if over := {k: v for k, v in self.clipped(last).items() if v != last[k]}:
-            log.info("event=lowered_to_cap device=%s cap=%r", self.uuid, over)
-            await self.change(over, self.record.held)
-
     async def cap(self, member: Membership) -> None:
-        """Keep to a budget from now on: journal it, then lower the values. `member` has no floor yet.
+        """Journal a budget to keep to from now on; the caller lowers the values. `member` has no floor yet.
 
         Raises:
             Conflict, OutOfRange: no floor, one above the original, or an old revision; nothing is changed.
@@ -581,7 +573,6 @@ class Restorer:
         )
         free = member.floor.keys() - self.record.setting.keys()
         await self.change(dict.fromkeys(free), self.record.held)
-        await self.clip()
 
     async def quit(self) -> None:
         """Leave a budget: the originals are the targets again. Raises StoreError, ActuationError."""
