@@ -1,1 +1,1 @@
-"""Engines that the benches measure and no user is served by: four models, GGUF files."""
+"""Engines for the benches, not for users: four models, GGUF files."""

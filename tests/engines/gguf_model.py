@@ -21,8 +21,8 @@ from tests.engines.text.model import TextModelConfig
 
 BYTES = 256
 NEVER_MERGED = "! !"
-"""llama.cpp refuses a byte-pair vocabulary without any merge, and `gguf` writes no empty list. This one
-makes no token of its own, so that llama.cpp falls back to the two bytes."""
+"""llama.cpp refuses a byte-pair vocabulary without any merge, and `gguf` writes no empty list. This
+merge has no token, so that llama.cpp falls back to the two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ByteVocabulary:
 
     @property
     def eos(self) -> int:
-        """The id of the token that ends one."""
+        """The id of the token that ends a text."""
         return self.bos + 1
 
     def __len__(self) -> int:
@@ -59,10 +59,10 @@ def write_gguf(
     """Write a model whose weights have Hugging Face's names, all as 32-bit floats.
 
     Rotary embeddings are expected in Hugging Face's half-rotation layout; llama.cpp's is interleaved,
-    so that the rows of q and k are permuted. The file is there whole or not at all.
+    so the rows of q and k are permuted. The file is written whole or not at all.
 
     Raises:
-        ValueError: the vocabulary has not the model's size, or a weight is missing.
+        ValueError: the vocabulary does not have the model's size, or a weight is missing.
     """
     vocabulary = vocabulary or ByteVocabulary()
     if len(vocabulary) != shape.vocab:
@@ -101,7 +101,7 @@ def _describe(writer: gguf.GGUFWriter, name: str, shape: TextModelConfig) -> Non
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, vocabulary: ByteVocabulary) -> None:
-    """Add it as GPT-2's byte-level one: the only kind in which llama.cpp keeps every byte as it is."""
+    """Add it as GPT-2's byte-level vocabulary, the only kind in which llama.cpp preserves every byte."""
     letters = byte_letters()
 
     def spelled(text: bytes) -> str:

@@ -1,6 +1,6 @@
 """An image classifier shaped like MobileNetV2 (Sandler et al. 2018, table 2), in plain torch.nn.
 
-Random weights: timing needs no trained ones.
+The weights are random: timing needs no trained ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAST = 1280
 
 
 class Inverted(nn.Module):
-    """A wide depthwise convolution between two narrow ends, with a shortcut where these are alike."""
+    """A wide depthwise convolution between two narrow ends, with a shortcut if the ends are equal."""
 
     def __init__(self, inside: int, outside: int, stride: int, expansion: int) -> None:
         super().__init__()

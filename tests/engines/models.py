@@ -1,4 +1,4 @@
-"""Four models for the reference server's workers, as published: what goes in, and where each is built."""
+"""Four published models for the reference server's workers: their inputs and their builders."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in _
 
 
 def model(name: str) -> Model:
-    """Return a model by name. Raises InvalidInput where there is none."""
+    """Return a model by name. Raises InvalidInput: there is no such model."""
     if name not in MODELS:
         raise InvalidInput(f"there is no model {name!r}", hint=f"choose one of {', '.join(MODELS)}")
     return MODELS[name]
 
 
 def models(names: str) -> list[Model]:
-    """Return the models of a list like `bert,gpt2`. Raises InvalidInput where there is no such model."""
+    """Return the models of a list like `bert,gpt2`. Raises InvalidInput: there is no such model."""
     return [model(name.strip()) for name in names.split(",")]

@@ -1,4 +1,4 @@
-"""What `make bench-packrat` runs, on a machine that is made up."""
+"""The program of `make bench-packrat`, on a made-up machine."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HEADS = 12
 
 
 class Layer(nn.Module):
-    """Self-attention and two linear maps, each with a shortcut; normalised before them or after."""
+    """Self-attention and two linear maps, each with a shortcut; normalised before or after them."""
 
     def __init__(self, width: int, *, causal: bool, norm_first: bool, gelu: str) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Which drafted tokens stand, exactly: what comes out is distributed as the target alone would write.
+"""Exact acceptance of drafted tokens: the output has the distribution of the target alone.
 
-Greedy: a token stands where it is the target's own first choice. Sampling: Leviathan et al. 2023
-(arXiv 2211.17192), algorithm 1 and appendix A.1: a token x drafted from q stands with the chance
-min(1, p(x)/q(x)), and what replaces the first that falls is drawn from the positive part of p − q.
+Greedy: a token is accepted if it is the target's first choice. Sampling: Leviathan et al. 2023
+(arXiv 2211.17192), algorithm 1 and appendix A.1: a token x drafted from q is accepted with the chance
+min(1, p(x)/q(x)); the first rejected token is replaced by a draw from the positive part of p − q.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 COLDEST = 1e-6
-"""Below this a temperature counts as this: single precision would divide by zero."""
+"""The lowest temperature; below it single precision would divide by zero."""
 TIE = 1e-4
-"""Where the target's first two logits are nearer than this, rounding may decide between them."""
+"""If the target's two largest logits are closer than this, rounding may decide between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """How many drafted tokens stand, the token that follows them, and how many choices were near ties."""
+    """The number of accepted tokens, the token that follows them, and the number of near ties."""
 
     count: int
     following: int
@@ -28,7 +28,7 @@ class Accepted:
 
 
 def greedy(logits: Tensor, drafted: Tensor) -> list[Accepted]:
-    """Return what stands of each row: logits (rows, s + 1, vocab), drafted tokens (rows, s)."""
+    """Return the accepted part of each row: logits (rows, s + 1, vocab), drafted tokens (rows, s)."""
     best = logits.topk(2, dim=-1)
     choices = best.indices[..., 0]
     near = (best.values[..., 0] - best.values[..., 1]) < TIE
@@ -46,10 +46,11 @@ def greedy(logits: Tensor, drafted: Tensor) -> list[Accepted]:
 def sampled(
     target: Tensor, drafted: Tensor, draft: Tensor | None, random: torch.Generator
 ) -> Accepted:
-    """Return what stands of one row.
+    """Return the accepted part of one row.
 
-    `target` (s + 1, vocab) are the target's chances at each place, `drafted` (s) the proposed tokens, and
-    `draft` (s, vocab) the chances they were drawn with; None where a draft proposes without chance.
+    `target` (s + 1, vocab) has the target's probabilities at each position, `drafted` (s) the proposed
+    tokens, and `draft` (s, vocab) the probabilities from which these were drawn; None for a
+    deterministic draft.
     """
     count = drafted.shape[0]
     dice = torch.rand(count, generator=random).tolist()
@@ -69,7 +70,7 @@ def sampled(
 
 
 def chances(logits: Tensor, temperature: float) -> Tensor:
-    """Return each token's chance at a temperature above 0; the lowest take the first choice alone."""
+    """Return each token's probability at a temperature above 0; the lowest take only the first choice."""
     return ((logits - logits.amax(-1, keepdim=True)) / max(temperature, COLDEST)).softmax(-1)
 
 

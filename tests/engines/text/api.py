@@ -59,7 +59,7 @@ class TextApi:
         return JSONResponse(await completion.whole())
 
     async def knobs(self, request: Request) -> Response:
-        """Say what can be set, and what is in force."""
+        """Return the knobs, and the setting in force."""
         engine = self._engine
         about = ("text", self._version, engine.space, engine.setting)
         return knobs_answer(*about, per_request=True)
@@ -70,7 +70,7 @@ class TextApi:
         return JSONResponse({"setting": dict(self._engine.setting)})
 
     async def plan(self, request: Request) -> Response:
-        """Say what plan is followed, if any, and its row of the moment."""
+        """Return the followed plan, if any, and its current row."""
         return plan_answer(*self._engine.followed)
 
     async def follow(self, request: Request) -> Response:
@@ -84,11 +84,11 @@ class TextApi:
         return await self.plan(request)
 
     async def stats(self, request: Request) -> Response:
-        """Say what was done, and what it took."""
+        """Return the totals of the engine."""
         return JSONResponse(self._stats())
 
     async def metrics(self, request: Request) -> Response:
-        """Say the same for Prometheus."""
+        """Return the totals for Prometheus."""
         return Response(exposition(self._stats()), media_type="text/plain; version=0.0.4")
 
     async def prompts(self, request: Request) -> Response:
@@ -144,7 +144,7 @@ TOLD = ("items", "failed", "arrived", "requests", "passes", "drafted", "accepted
 
 
 def exposition(stats: Mapping[str, Any]) -> str:
-    """Return figures in Prometheus' text format; accepted tokens by their place in the draft, too."""
+    """Return totals in Prometheus' text format, accepted tokens also by their position in the draft."""
     lines = []
     for name in TOLD:
         kind, suffix = ("gauge", "") if name in GAUGES else ("counter", "_total")

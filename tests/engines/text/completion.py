@@ -1,4 +1,4 @@
-"""Completions over HTTP, in the words of llama.cpp's server, so that its clients and ours can ask.
+"""Completions over HTTP in the format of llama.cpp's server, for its clients and ours.
 
 A subset of `POST /completion` (tools/server/README.md of llama.cpp): `prompt`, `n_predict`, `temperature`,
 `seed`, `stream`, `ignore_eos`; pieces carry `content`, `tokens_predicted` and `stop`.
@@ -23,7 +23,7 @@ Piece = tuple[list[int], bool]
 
 
 class CompletionRequest(BaseModel):
-    """What is asked."""
+    """The parsed body of a completion request."""
 
     prompt: str = Field(min_length=1)
     n_predict: int = Field(default=64, ge=1)
@@ -34,7 +34,7 @@ class CompletionRequest(BaseModel):
 
 
 def parsed(body: bytes) -> CompletionRequest:
-    """Return what a body asks. Raises InvalidInput."""
+    """Return the request in a body. Raises InvalidInput."""
     try:
         return CompletionRequest.model_validate_json(body)
     except ValidationError as error:
@@ -76,7 +76,7 @@ class Completion:
         return {"content": "".join(texts), "tokens_predicted": made, "stop": True}
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield the answer as server-sent events; whoever stops listening ends the request."""
+        """Yield the answer as server-sent events; the request ends if the caller stops reading."""
         try:
             async for piece in self._decoded():
                 yield b"data: " + json.dumps(piece).encode() + b"\n\n"

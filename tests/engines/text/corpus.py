@@ -1,4 +1,4 @@
-"""Text that every machine has: the source of Python's own standard library."""
+"""Text available on every machine: the source of Python's standard library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 HELD_OUT = 20
-"""Every so many files one is kept for prompts, and trained on by no model."""
+"""One in this many files is held out for prompts, and not used in training."""
 PROMPT_BYTES = 96
 
 
@@ -20,7 +20,7 @@ def files(folder: Path | None = None) -> list[Path]:
 
 
 def training_bytes(folder: Path | None = None) -> bytes:
-    """Return what models are trained on: all files but those held out."""
+    """Return the training data of the models: all files except the held-out ones."""
     return b"".join(p.read_bytes() for k, p in enumerate(files(folder)) if k % HELD_OUT)
 
 
@@ -37,7 +37,7 @@ def prompts(count: int, seed: int, folder: Path | None = None) -> list[str]:
 
 
 def noise(count: int, seed: int) -> list[str]:
-    """Return prompts of random letters, which no draft foretells the continuation of."""
+    """Return prompts of random letters, whose continuation no draft can predict."""
     rng = random.Random(seed)
     letters = [chr(code) for code in range(33, 127)]
     return ["".join(rng.choices(letters, k=PROMPT_BYTES)) for _ in range(count)]

@@ -1,8 +1,9 @@
 """Batched speculative decoding: requests join and leave between steps, drafts propose, the target decides.
 
 Leviathan et al. 2023 and Chen et al. 2023 (arXiv 2302.01318) for one sequence; the batch as in Su et al.
-2023 (arXiv 2310.18813): all sequences of a step are drafted equally far, each keeps what it accepts.
-Requests join as in Orca (Yu et al. 2022). Ours: a prompt is read in one pass of its own, between two steps.
+2023 (arXiv 2310.18813): all sequences of a step get equally many drafted tokens, and each keeps its
+accepted ones. Requests join as in Orca (Yu et al. 2022). Ours: a prompt is read in a separate pass
+between two steps.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ NGRAM = "ngram"
 
 @dataclass(frozen=True, slots=True)
 class DecodingStep:
-    """What one step did: `sequences` were drafted `length` tokens each by `draft`.
+    """The counts of one step: `draft` proposed `length` tokens for each of `sequences`.
 
-    `accepted` counts the drafted tokens that stood, sequence by sequence, before any was cut off at a
-    request's end; `tokens` were written. `near_ties` counts first choices within 1e-4 of the second.
+    `accepted` has the number of accepted tokens of each sequence, before the cut at a request's end;
+    `tokens` is the number of written ones. `near_ties` counts first choices within 1e-4 of the second.
     """
 
     sequences: int
@@ -72,12 +73,12 @@ class Decoder:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
         return self._device
 
     @property
     def context(self) -> int:
-        """How many tokens a sequence may have."""
+        """The largest number of tokens of a sequence."""
         return self._target.config.context
 
     @torch.inference_mode()
@@ -156,18 +157,18 @@ class Decoder:
         return decided
 
     def deliver(self) -> None:
-        """Hand out what was written since the last time."""
+        """Deliver the tokens written since the last call."""
         written, self._undelivered = self._undelivered, []
         for sequence, tokens, ended in written:
             sequence.deliver(tokens, ended)
 
     @property
     def ended(self) -> int:
-        """How many requests have ended since the last delivery."""
+        """The number of requests that have ended since the last delivery."""
         return sum(ended for _, _, ended in self._undelivered)
 
     def _take(self, sequence: DecodingSequence, tokens: list[int]) -> int:
-        """Give a sequence its tokens, end it where it is at its end, and return how many it took."""
+        """Append tokens to a sequence, end it if it is complete, and return the number appended."""
         taken = sequence.take(tokens)
         if len(sequence.tokens) >= self.context:
             sequence.ended = True
@@ -175,7 +176,7 @@ class Decoder:
         return len(taken)
 
     def _leave(self) -> None:
-        """Let ended sequences go; the last ones move into their slots."""
+        """Remove ended sequences; the last sequences move into their slots."""
         for sequence in [s for s in self.sequences if s.ended or s.cancelled]:
             last = self.sequences.pop()
             if last is not sequence:
@@ -189,7 +190,7 @@ class Decoder:
 def _remember(
     sequences: list[DecodingSequence], draft: str, length: int, decided: list[Accepted]
 ) -> None:
-    """Note which of its own tokens a draft has read: those that stood, but for the last drafted."""
+    """Record the tokens that a draft has read: the accepted ones, except for the last drafted."""
     for sequence, one in zip(sequences, decided, strict=True):
         if draft in sequence.seen:
             sequence.seen[draft] += min(one.count, length - 1)

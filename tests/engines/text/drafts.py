@@ -1,4 +1,4 @@
-"""What proposes tokens: a small model with a cache of its own, or the text itself."""
+"""Drafts: a small model with its own cache, or the text itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.engines.text.sequence import DecodingSequence
 
 
 class Draft(Protocol):
-    """Proposes the next tokens of sequences that lie in the first slots, in their order."""
+    """Proposes the next tokens of the sequences in the first slots, in their order."""
 
     def propose(
         self, sequences: Sequence[DecodingSequence], count: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Return tokens (rows, count), and the chances (rows, count, vocab) sampled ones were drawn with.
+        """Return tokens (rows, count), and the probabilities (rows, count, vocab) of sampled ones.
 
-        None for the chances where nothing is left to chance.
+        The probabilities are None if the draft does not sample.
         """
         ...
 
@@ -37,15 +37,15 @@ class NgramDraft:
     def propose(
         self, sequences: Sequence[DecodingSequence], count: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what followed before."""
+        """Return the tokens that followed the last occurrence."""
         return torch.tensor([lookup(s.tokens, count) for s in sequences]), None
 
     def move(self, source: int, slot: int, tokens: int) -> None:
-        """Keep nothing, so move nothing."""
+        """Do nothing: this draft has no cache."""
 
 
 class ModelDraft:
-    """A small model. What it has not read of a sequence yet, it reads before it proposes."""
+    """A small model. It reads the unread tokens of a sequence before it proposes."""
 
     def __init__(self, name: str, model: TextModel, slots: int) -> None:
         self._name = name
@@ -57,9 +57,9 @@ class ModelDraft:
     def propose(
         self, sequences: Sequence[DecodingSequence], count: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Return tokens one after the other, by the model's first choice or drawn."""
+        """Return tokens one after the other: the model's first choices, or sampled ones."""
         self._catch_up(sequences)
-        # The last two: of a sequence whose every draft stood, the last drafted one was never read.
+        # The last two: if every drafted token was accepted, the last one was never read.
         pair = torch.tensor([s.tokens[-2:] for s in sequences], device=self._device)
         places = torch.tensor([len(s.tokens) for s in sequences], device=self._device)
         logits = self._model.extend(pair, places - 2, self._cache)[:, -1]
@@ -79,7 +79,7 @@ class ModelDraft:
         return torch.stack(tokens, 1), torch.stack(drawn_with, 1) if drawn_with else None
 
     def move(self, source: int, slot: int, tokens: int) -> None:
-        """Move what is cached of a sequence."""
+        """Move the cache of a sequence."""
         self._cache.move(source, slot, tokens)
 
     def _catch_up(self, sequences: Sequence[DecodingSequence]) -> None:
@@ -92,7 +92,7 @@ class ModelDraft:
 
 
 def _chosen(logits: Tensor, sequences: Sequence[DecodingSequence]) -> tuple[Tensor, Tensor]:
-    """Return a token for each row, and the chances it was drawn with."""
+    """Return a token for each row, and the probabilities from which it was drawn."""
     weights = torch.zeros_like(logits)
     chosen = logits.argmax(-1)
     for row, sequence in enumerate(sequences):

@@ -1,4 +1,4 @@
-"""The engine: one thread that decodes, at the length that is set or that a plan has for the load."""
+"""The engine: one thread that decodes, at the set length or at a plan's length for the load."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ResultT = TypeVar("ResultT")
 
 
 def speculation_space(drafts: tuple[str, ...]) -> Space:
-    """Return the knobs of an engine: no speculation and the first draft by default."""
+    """Return the knobs of an engine; the default is no speculation and the first draft."""
     lengths = tuple(range(LONGEST + 1))
     return Space(
         (
@@ -47,11 +47,11 @@ def speculation_space(drafts: tuple[str, ...]) -> Space:
 
 
 class TextEngine:
-    """Decodes requests as they come; every step goes by the setting, or by the plan, then in force.
+    """Decodes requests as they arrive; every step follows the setting or the plan in force.
 
-    While a plan is followed, a length that has turned into a loss is left out
-    (`agents.speculation.fallback`); a setting is used as it is, so that it can be measured. A failure of
-    the decoder ends the requests at hand and is told; the thread goes on.
+    While a plan is followed, a length that has become a loss is not used
+    (`agents.speculation.fallback`); a setting is always used, so that it can be measured. A failure of
+    the decoder ends its requests with an error; the thread continues.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -72,7 +72,7 @@ class TextEngine:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; requests at hand are ended as failed."""
+        """End the thread; its requests end as failed."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -110,10 +110,10 @@ class TextEngine:
             self._setting, self._plan, self._row = wanted, None, None
 
     def follow(self, plan: Plan) -> None:
-        """Go by a plan from the next step on.
+        """Follow a plan from the next step on.
 
         Raises:
-            Conflict: it goes by another signal.
+            Conflict: the plan uses another signal.
             UnknownKnob, OutOfRange: a row does not fit.
         """
         if len(plan.rows) > 1 and plan.by != SIGNAL:
@@ -126,28 +126,28 @@ class TextEngine:
             self._plan, self._row = plan, None
 
     def unfollow(self) -> None:
-        """End the plan; what is in force stays."""
+        """End the plan; the setting in force stays."""
         with self._changed:
             self._setting, self._plan, self._row = self._in_force(), None, None
 
     @property
     def setting(self) -> Setting:
-        """What is in force; while a plan is followed, its row of the moment."""
+        """The setting in force; while a plan is followed, its current row."""
         return self._locked(self._in_force)
 
     @property
     def followed(self) -> tuple[Plan | None, int | None]:
-        """The plan in force and its row of the moment."""
+        """The plan in force and its current row."""
         return self._locked(lambda: (self._plan, self._row))
 
     @property
     def totals(self) -> EngineTotals:
-        """What was done so far."""
+        """The totals so far."""
         return self._locked(lambda: deepcopy(self._totals))
 
     @property
     def inside(self) -> tuple[int, int]:
-        """How many requests are in the engine, and how many of them decode."""
+        """The number of requests in the engine, and the number of those that decode."""
         return self._locked(
             lambda: (
                 len(self._waiting) + len(self._decoder.sequences),
@@ -157,7 +157,7 @@ class TextEngine:
 
     @property
     def slots(self) -> int:
-        """How many requests can decode at once."""
+        """The number of requests that can decode together."""
         return self._decoder.slots
 
     def _locked(self, read: Callable[[], ResultT]) -> ResultT:
@@ -190,7 +190,7 @@ class TextEngine:
                 self._fail([sequence for sequence in joining if sequence.slot < 0])
 
     def _next(self) -> list[DecodingSequence] | None:
-        """Return who joins now, once there is anything to do; None at the end."""
+        """Wait for work; return the requests that join now, None at the end."""
         with self._changed:
             while not (self._waiting or self._decoder.sequences or self._stopping):
                 self._changed.wait()
@@ -219,7 +219,7 @@ class TextEngine:
         self._decoder.deliver()
 
     def _fail(self, joining: list[DecodingSequence]) -> None:
-        """End every request at hand, undelivered; those that were joining are in no list."""
+        """End every request as failed, without delivery; those that were joining are in no list."""
         with self._changed:
             ended = [*self._decoder.sequences, *joining, *self._waiting]
             self._decoder.sequences.clear()
@@ -231,7 +231,7 @@ class TextEngine:
 
 
 def counts_of(step: DecodingStep) -> StepCounts:
-    """Return a step as the fallback counts it."""
+    """Return the counts of a step for the fallback."""
     return StepCounts(
         step.sequences,
         step.length,

@@ -1,8 +1,8 @@
-"""A Llama in plain PyTorch, with keys and values kept in slots so that requests come and go.
+"""A Llama in plain PyTorch, with keys and values in slots, so that requests can join and leave.
 
 Architecture: Touvron et al. 2023 (arXiv 2302.13971), §2.2: RMSNorm before each part, rotary embeddings
 (in Hugging Face's half-rotation layout), SwiGLU; grouped queries as in Llama 2 (arXiv 2307.09288, §2.2).
-Weights have Hugging Face's names, so that what converts Llama models converts these.
+Weights have Hugging Face's names, so that tools for Llama models can convert these.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TextModelConfig:
 class KeyValueCache:
     """Keys and values of every layer for `slots` sequences of up to `context` tokens.
 
-    The sequences that decode lie in the first slots, so that a step reads a view and copies nothing.
+    Decoding sequences are in the first slots, so that a step reads a view and copies nothing.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class _Decoder(nn.Module):
 
 @dataclass(slots=True)
 class _CachedPass:
-    """What a pass over cached sequences reads and writes: the first `rows` slots, up to `longest`."""
+    """The cache as one pass reads and writes it: the first `rows` slots, up to `longest` tokens."""
 
     cache: KeyValueCache
     first: int
@@ -137,7 +137,7 @@ class _CachedPass:
 
 
 class TextModel(nn.Module):
-    """The model. Without a cache it reads whole sequences (training); with one it goes on from it."""
+    """The model. Without a cache it reads whole sequences (training); with one it continues from it."""
 
     def __init__(self, config: TextModelConfig) -> None:
         super().__init__()
@@ -165,8 +165,8 @@ class TextModel(nn.Module):
     ) -> Tensor:
         """Return the logits (rows, n, vocab) of the next n tokens of cached sequences.
 
-        Row k lies in slot `first_slot` + k, its tokens (rows, n) at the places from `starts[k]` on; what
-        the cache has beyond them is overwritten later, and never seen.
+        Row k is in slot `first_slot` + k, its tokens (rows, n) at the positions from `starts[k]` on;
+        later positions in the cache are overwritten, and never read.
         """
         assert isinstance(self._turn, Tensor)
         places = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
@@ -185,7 +185,7 @@ class TextModel(nn.Module):
 
 
 def _rotated(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotate queries or keys (rows, heads, tokens, width) by their places (half-rotation)."""
+    """Rotate queries or keys (rows, heads, tokens, width) by their positions (half-rotation)."""
     cos, sin = turn[0].to(x.dtype), turn[1].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

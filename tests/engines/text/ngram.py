@@ -1,7 +1,7 @@
-"""A draft without a model: what followed the last time the same few tokens were written.
+"""A draft without a model: the tokens that followed the last occurrence of the text's end.
 
 Prompt lookup decoding (Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding), the longest match of up
-to `LONGEST` tokens first. Ours: where nothing matches, the last token is repeated.
+to `LONGEST` tokens first. Ours: without a match the last token is repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ LONGEST, SHORTEST = 8, 2
 
 
 def lookup(tokens: Sequence[int], count: int) -> list[int]:
-    """Return `count` tokens that may follow, by the latest place where the text's end stood before."""
+    """Return `count` proposed tokens, from the latest earlier occurrence of the text's end."""
     text = "".join(map(chr, tokens))
     drafted = ""
     while len(drafted) < count:
@@ -22,7 +22,7 @@ def lookup(tokens: Sequence[int], count: int) -> list[int]:
 
 
 def _following(text: str) -> str:
-    """Return what followed the latest earlier place of the text's end, empty where there is none."""
+    """Return the tokens after the latest earlier occurrence of the text's end; empty if there is none."""
     for length in range(min(LONGEST, len(text) - 1), SHORTEST - 1, -1):
         at = text.rfind(text[-length:], 0, len(text) - 1)
         if at >= 0:

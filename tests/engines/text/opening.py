@@ -1,4 +1,4 @@
-"""Opens the engine's models where they are trained already, and trains them where they are not."""
+"""Opens the engine's models, and trains them first if necessary."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.engines.text.recipe import TARGET, TrainingRecipe, load
 from tests.engines.text.training import Progress, trained
 
 SLOTS = 32
-"""Requests that decode at once."""
+"""The number of requests that decode together."""
 
 
 def open_decoder(recipe: TrainingRecipe, cache: Path, progress: Progress) -> Decoder:
-    """Return the target with its drafts, on the GPU where there is one.
+    """Return the target with its drafts, on the GPU if there is one.
 
     Raises:
         InvalidInput: a trained model cannot be read.
@@ -26,10 +26,10 @@ def open_decoder(recipe: TrainingRecipe, cache: Path, progress: Progress) -> Dec
 
 
 def open_models(folder: Path, drafts: Iterable[str] | None = None) -> Decoder:
-    """Return the models of a folder; where no drafts are named, whatever is there beside the target.
+    """Return the models of a folder; by default every model beside the target is a draft.
 
     Raises:
-        InvalidInput: a model cannot be read, or a draft does not go with the target.
+        InvalidInput: a model cannot be read, or a draft does not fit the target.
     """
     drafts_there = sorted(path.stem for path in folder.glob("*.pt") if path.stem != TARGET)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -39,7 +39,7 @@ def open_models(folder: Path, drafts: Iterable[str] | None = None) -> Decoder:
 
 
 def version(decoder: Decoder) -> str:
-    """Return what former measurements were made with: another word makes them void."""
+    """Return the version of the models: a different one invalidates former measurements."""
     digest = hashlib.sha256()
     for name, model in decoder.models.items():
         digest.update(f"{name} {model.config}".encode())

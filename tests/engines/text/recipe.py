@@ -1,4 +1,4 @@
-"""Which models the text engine has, how each is trained, and where they are kept."""
+"""The models of the text engine, their training, and their folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _config(layers: int, dim: int) -> TextModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """All that decides what is learnt: sizes, steps, batches and the seed.
+    """The parameters of the training: sizes, steps, batches and the seed.
 
     The target learns the corpus, each draft the target's distribution over it (Hinton et al. 2015, without
     a temperature; DistillSpec, Zhou et al. 2024, distils on what the draft itself writes instead). The
@@ -52,7 +52,7 @@ class TrainingRecipe:
 
     @property
     def key(self) -> str:
-        """A name for what comes of it: another recipe, Python or format is kept apart."""
+        """The name of its models' folder, which differs by recipe, Python version and format."""
         document = json.dumps(
             [2, asdict(self), platform.python_version(), torch.__version__], sort_keys=True
         )
@@ -60,13 +60,13 @@ class TrainingRecipe:
 
 
 def default_cache() -> Path:
-    """Return where trained models are kept: the user's cache folder (XDG base directories)."""
+    """Return the folder of trained models: the user's cache folder (XDG base directories)."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "jouletune" / "text"
 
 
 def save(model: TextModel, folder: Path, name: str) -> None:
-    """Write a model's weights and sizes; each file is there whole or not at all."""
+    """Write a model's weights and sizes; each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{name}.{os.getpid()}"
     torch.save(model.state_dict(), partial)
@@ -78,10 +78,10 @@ def load(folder: Path, name: str, device: torch.device) -> TextModel:
     """Return a trained model, ready to decode.
 
     Raises:
-        InvalidInput: it is not there, or damaged.
+        InvalidInput: it is missing or damaged.
     """
     try:
-        # Of what is no archive torch reads older formats, which fail in many ways.
+        # torch reads other files as older formats, which fail in many ways.
         if not zipfile.is_zipfile(folder / f"{name}.pt"):
             raise ValueError("its weights are damaged or not there")
         sizes = json.loads((folder / f"{name}.json").read_text())

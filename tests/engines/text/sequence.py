@@ -1,4 +1,4 @@
-"""One request that decodes: its tokens so far, how it chooses, and when it ends."""
+"""One decoding request: its tokens so far, its sampling, and its end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from tests.engines.text.tokenizer import EOS
 
 Deliver = Callable[[list[int], bool], None]
-"""Told of new tokens, and whether the request has ended with them."""
+"""Called with new tokens, and whether the request has ended with them."""
 
 
 @dataclass(eq=False, slots=True)
 class DecodingSequence:
     """A request in the engine. At temperature 0 the likeliest token is taken, else one is drawn.
 
-    `seen` says up to where each draft's cache knows the tokens.
+    `seen` is the number of tokens in each draft's cache.
     """
 
     tokens: list[int]
@@ -38,7 +38,7 @@ class DecodingSequence:
         self.random.manual_seed(self.seed)
 
     def take(self, tokens: list[int]) -> list[int]:
-        """Append new tokens up to the request's end, and return those that were."""
+        """Append new tokens up to the request's end, and return the appended ones."""
         kept: list[int] = []
         for token in tokens:
             kept.append(token)

@@ -1,7 +1,8 @@
 """The text server: `python -m tests.engines.text.serve --port 0`.
 
-Trains its models at first use, which takes minutes, and shows it. When it is ready it writes one line of
-JSON to its standard output: `{"ready": true, "url": ..., "pid": ...}`. Loopback only.
+It trains its models at first use, which takes minutes, and shows the progress. When it is ready it
+writes one line of JSON to its standard output: `{"ready": true, "url": ..., "pid": ...}`. Loopback
+only.
 
 | route | what it does |
 |---|---|
@@ -75,7 +76,7 @@ def _opened(options: argparse.Namespace) -> Decoder:
 
 
 def main() -> int:
-    """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
+    """Serve until SIGTERM, SIGINT or, with an option, the end of standard input."""
     parser = argparse.ArgumentParser(description="A small language model behind HTTP, to be tuned.")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--seed", type=int, default=0, help="of what is trained")
@@ -93,7 +94,7 @@ def main() -> int:
         with listening(options.port) as listener:
             if options.while_stdin_open:
                 end_with_stdin()
-            # A signal ends the training at once: what has been written is whole.
+            # A signal ends the training at once: the written files are complete.
             decoder = _opened(options)
             end_by_signal()
             asyncio.run(_serve(decoder, listener))

@@ -1,4 +1,4 @@
-"""Times the engine without a server: so many requests decoding at all times, at a setting or by a plan."""
+"""Times the engine without a server: a constant number of decoding requests, at a setting or by a plan."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tuner import malloc
 
 TEXTS = 512
 TOKENS = 96
-"""Of each request: with its prompt well within the context."""
+"""The tokens of each request; with its prompt they are well within the context."""
 LOOK_S = 0.002
 RANDOM = 20.0
-"""At this temperature every byte is as likely as any other: what followed before never does again."""
+"""At this temperature all bytes are equally likely, so no sequence repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
-    """A window: what the engine did, over how many seconds, and the share of the cores others took."""
+    """A window: the engine's totals, its seconds, and the share of the cores that other programs used."""
 
     totals: EngineTotals
     seconds: float
@@ -44,7 +44,7 @@ class EngineWindow:
 
 
 class TextTimer:
-    """The engine of a recipe under a closed loop of our own, trained first where need be."""
+    """The engine of a recipe under our closed loop, trained first if necessary."""
 
     def __init__(self, cache: Path, progress: Progress, stat: Path) -> None:
         malloc.keep()
@@ -66,7 +66,7 @@ class TextTimer:
             self.engine.close()
 
     def load(self, requests: int, *, random: bool = False) -> None:
-        """Keep so many requests decoding from now on: source text, or bytes drawn at random."""
+        """Keep this many requests decoding from now on: source text, or random bytes."""
         with self._lock:
             self._wanted, self._random = requests, random
             missing = max(0, requests - len(self._live))
@@ -83,7 +83,7 @@ class TextTimer:
             time.sleep(LOOK_S)
 
     def settle(self, requests: int, text: int = 0) -> None:
-        """Begin anew at a place in the texts, and wait until so many requests decode."""
+        """Restart at a place in the texts, and wait until this many requests decode."""
         self.clear()
         texts = corpus.prompts(TEXTS, 0)
         self._prompts = itertools.cycle(texts[text % TEXTS :] + texts[: text % TEXTS])
@@ -92,12 +92,12 @@ class TextTimer:
             time.sleep(LOOK_S)
 
     def work(self, requests: int, tokens: int, text: int) -> EngineWindow:
-        """Return what so many tokens from a place in the texts take: whatever is set writes the same."""
+        """Return the window of this many tokens from a place in the texts; all settings write the same."""
         self.settle(requests, text)
         return self._until(lambda done: done.tokens >= tokens)
 
     def window(self, seconds: float) -> EngineWindow:
-        """Return what is done in so many seconds from now."""
+        """Return the window of this many seconds from now."""
         end = time.perf_counter() + seconds
         return self._until(lambda done: time.perf_counter() >= end)
 

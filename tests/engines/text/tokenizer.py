@@ -1,4 +1,4 @@
-"""Text as bytes: token k is byte k, then the tokens that begin and end a text. GGUF can carry it."""
+"""Text as bytes: token k is byte k, then the tokens that begin and end a text. GGUF supports this."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def encode(text: str) -> list[int]:
 
 
 def decode(tokens: Iterable[int]) -> str:
-    """Return the text of tokens; what is no UTF-8 is replaced, and the two marks are left out."""
+    """Return the text of tokens; invalid UTF-8 is replaced, and the two marks are left out."""
     return bytes(token for token in tokens if token < BOS).decode(errors="replace")

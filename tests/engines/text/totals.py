@@ -1,4 +1,4 @@
-"""What the engine has done since its start; nothing of it ever decreases but the numbers of the moment."""
+"""The engine's totals since its start; only the current numbers may decrease."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class EngineTotals:
 
     `decoding_s` adds up over sequences the seconds they decoded, `busy_s` those in which any did. `drafts`
     counts sequences that were drafted for, step by step, `by_position[i]` those of them that accepted more
-    than i tokens; `passes` counts the tokens-giving passes sequence by sequence, drafted for or not.
-    `draft_positions` are what `draft_s` was spent on: a step that drafts s tokens has s.
+    than i tokens; `passes` counts the passes that write tokens, sequence by sequence, with drafting or
+    not. `draft_positions` counts the positions drafted in `draft_s`: a step that drafts s tokens has s.
     """
 
     tokens: int = 0
@@ -36,11 +36,11 @@ class EngineTotals:
     near_ties: int = 0
 
     def since(self, before: EngineTotals) -> EngineTotals:
-        """Return what was done since an earlier look."""
+        """Return the totals since an earlier state."""
         return self.plus(before, -1)
 
     def plus(self, other: EngineTotals, sign: int = 1) -> EngineTotals:
-        """Return both together, or the difference."""
+        """Return the sum, or the difference with `sign` -1."""
         counts = {
             field.name: getattr(self, field.name) + sign * getattr(other, field.name)
             for field in fields(self)
@@ -50,7 +50,7 @@ class EngineTotals:
         return EngineTotals(**counts, by_position=[one + sign * two for one, two in both])
 
     def add(self, step: DecodingStep) -> None:
-        """Take in a step."""
+        """Add the counts of a step."""
         self.tokens += step.tokens
         self.steps += 1
         self.passes += step.sequences

@@ -1,7 +1,7 @@
 """Trains the engine's models at first use: `python -m tests.engines.text.training`.
 
-Minutes on two cores; seeded, kept outside the repository, shown while it runs. Where the processor
-multiplies bfloat16 in hardware the passes do so; elsewhere they are of single precision and take longer.
+Minutes on two cores; seeded, kept outside the repository, shown while it runs. If the processor
+multiplies bfloat16 in hardware, passes use it; otherwise they use single precision and take longer.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ WARM_UP = 0.05
 """The share of the steps over which the learning rate grows to its full size."""
 
 Progress = Callable[[str, int, int, float], None]
-"""Told of a model, its step, how many there are, and the loss in bits a byte."""
+"""Called with a model, its step, the number of steps, and the loss in bits per byte."""
 
 
 def trained(
     recipe: TrainingRecipe, cache: Path, progress: Progress, text: bytes | None = None
 ) -> Path:
-    """Return the folder of a recipe's models, trained now where they are not there yet.
+    """Return the folder of a recipe's models; train the missing ones now.
 
-    One process trains at a time, the others wait for it. What was trained before an end is kept.
+    One process trains at a time, the others wait for it. Models that were trained before an interrupt
+    are kept.
     """
     folder = cache / recipe.key
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def _fit(
     name: str,
     progress: Progress,
 ) -> None:
-    """Train in place: AdamW, a cosine from the full rate to a tenth of it, gradients of norm 1."""
+    """Train in place: AdamW, a cosine from the full rate to a tenth of it, gradients clipped to norm 1."""
     optimiser = torch.optim.AdamW(
         model.parameters(), recipe.rate, betas=(0.9, 0.95), weight_decay=0.1
     )
@@ -143,7 +144,7 @@ class ShownProgress:
         self._began = self._shown = time.monotonic()
 
     def __call__(self, name: str, step: int, steps: int, bits: float) -> None:
-        """Take note of a step."""
+        """Show a step if it is time."""
         now = time.monotonic()
         if now - self._shown < self._every_s and step < steps:
             return
@@ -156,7 +157,7 @@ class ShownProgress:
 
 
 def main() -> int:
-    """Train what is not there yet, and print the folder."""
+    """Train the missing models, and print the folder."""
     parser = argparse.ArgumentParser(description="Train the text engine's models.")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where they are kept")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,8 +1,8 @@
 """Tunes inference engines: `python -m tests.engines.tuned.bench --python PYTHON --output FILE.json`.
 
 Each engine's program is a command of docs/examples/engines. The setting that `jouletune run` chooses is
-then run in turns with the engine's defaults and with its vendor's advice. What was measured before and is
-not named stays in the file, so that each engine can have its own quiet minutes.
+then run in turns with the engine's defaults and with its vendor's advice. Results of other engines stay
+in the file, so that each engine can be measured while the machine is idle.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ TASKS = {
 
 
 def inputs_of(name: str, python: str, folder: Path) -> list[str]:
-    """Return the model's words. Raises Unbuildable where llama-server cannot be built."""
+    """Return the words of the command for the model. Raises Unbuildable: llama-server cannot be built."""
     if name == "ctranslate2":
         return [str(folder / "decoder")]
     if name != "llama.cpp":
@@ -112,7 +112,7 @@ def inputs_of(name: str, python: str, folder: Path) -> list[str]:
 
 
 def tuned(name: str, python: str, folder: Path, share: float) -> dict[str, Any]:
-    """Tune one engine, and run what was chosen beside its defaults and its vendor's advice."""
+    """Tune one engine, and compare the chosen setting with its defaults and its vendor's advice."""
     task = TASKS[name]
     inputs = inputs_of(name, python, folder)
     result = studied(
@@ -140,7 +140,7 @@ def _template(task: EngineTask, inputs: Sequence[str]) -> list[str]:
 
 
 def _options(task: EngineTask, share: float) -> list[str]:
-    """Return the options of a study: least CPU time, no longer runs than by default."""
+    """Return the options of a study: minimise CPU time, with runs no longer than by default."""
     limits = ["--objective", "cpu_time_ms", "--constraint", LATENCY, "--foreign-share", str(share)]
     return [*limits, "--runs", "3", "--trials", str(task.trials)]
 
@@ -174,7 +174,7 @@ def _run(command: Sequence[str]) -> tuple[float, float]:
 
 
 def worse(result: Mapping[str, Any]) -> bool:
-    """Return whether what was chosen is worse than the defaults beyond two standard errors."""
+    """Return whether the chosen setting is worse than the defaults by more than two standard errors."""
     chosen = result["arms"]["chosen"]
     return bool(chosen["saving_percent"] < -2.0 * chosen["saving_stderr_percent"])
 

@@ -37,7 +37,7 @@ from tuner.cli.run.llm import LlmRequest, write_files
 from tuner.core import MeasurementError, Setting, Value
 
 KNOBS = ("threads=2,1", "ubatch_size=512,64", "cpu_quota=200,100")
-"""The first value is llama-server's own on two cores; the quota is in percent of one core."""
+"""The first value is llama-server's default on two cores; the quota is in percent of one core."""
 TARGET = TextModelConfig(
     vocab=258, dim=512, layers=12, heads=8, kv_heads=4, hidden=1536, context=1024
 )
@@ -45,7 +45,7 @@ TARGET = TextModelConfig(
 DRAFT = replace(TARGET, layers=1)
 LOAD = "callers=2,prompt=32-128,output=32"
 LIMITS = (1.1, 1.3)
-"""The most of the baseline's median time per token: one study each."""
+"""The limits on the median time per token, relative to the baseline: one study each."""
 METRIC, LATENCY = "cpu_time_ms", "tpot_p50_ms"
 SHOWN = (METRIC, LATENCY, "ttft_p50_ms", "throughput_per_s")
 WINDOW_S, TRIALS, ROUNDS = 6.0, 8, 6
@@ -63,7 +63,7 @@ class Bench:
     side: Side
 
     def measured(self, setting: Setting) -> dict[str, float]:
-        """Return the means of a window at a setting; infinite where no answer comes within a minute."""
+        """Return the means of a window at a setting; infinite if there is no answer within a minute."""
         self.side.actuator.apply(setting)
         first = self.side.meter.start()
         time.sleep(WARM_S)
@@ -103,7 +103,7 @@ def one_after_the_other(bench: Bench, most: float) -> tuple[dict[str, Value], in
 
 
 def jointly(bench: Bench, folder: Path, most: float, share: float) -> dict[str, Any]:
-    """Return what `jouletune run --llm` reports, and its seconds from the command on."""
+    """Return the report of `jouletune run --llm`, and its seconds from the start of the command."""
     limit = f"{LATENCY} <= {most}x baseline"
     words = ["run", "--llm", bench.proxy.url, "--device", "cpu", "--generate-load", LOAD]
     words += ["--allow-restart", "--objective", METRIC, "--constraint", limit]
@@ -145,14 +145,14 @@ def in_turns(bench: Bench, arms: Mapping[str, Setting]) -> dict[str, Any]:
 
 
 def killed(bench: Bench, setting: Setting) -> dict[str, Any]:
-    """Kill the server under load; return how often it was restarted, and whether its setting is kept."""
+    """Kill the server under load; return the number of restarts, and whether its setting is kept."""
     bench.side.actuator.apply(setting)
     before = bench.proxy.stats()
     window = bench.side.meter.start()
     time.sleep(KILL_S)
     kill(bench.proxy.stats()["pids"][-1])
     time.sleep(WINDOW_S)
-    with suppress(MeasurementError):  # its counters began anew: this window is no measurement
+    with suppress(MeasurementError):  # its counters restarted: this window is no measurement
         window.stop()
     after = bench.proxy.stats()
     words = command_line(after["pids"][-1])
@@ -165,7 +165,7 @@ def killed(bench: Bench, setting: Setting) -> dict[str, Any]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Bench]:
-    """Start the proxy over a real llama-server. Raises Unbuildable where it cannot be built."""
+    """Start the proxy over a real llama-server. Raises Unbuildable: it cannot be built."""
     for name, shape in (("target", TARGET), ("draft", DRAFT)):
         write_gguf(folder / f"{name}.gguf", name, shape, weights(TARGET))
     quota = str(TOP / "docs/examples/engines/cpu_quota.py")

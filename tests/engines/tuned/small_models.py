@@ -1,6 +1,6 @@
 """Small models with seeded random weights: a convolutional network as ONNX, a decoder for CTranslate2.
 
-Run by the Python that has the engines: `python small_models.py FOLDER`.
+Run it with the Python that has the engines: `python small_models.py FOLDER`.
 """
 
 import sys

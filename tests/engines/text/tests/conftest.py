@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def text_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of tiny trained models, made once."""
+    """A folder of tiny trained models, trained once."""
     from tests.engines.text.tests.running import make
 
     return make(tmp_path_factory.mktemp("models"))

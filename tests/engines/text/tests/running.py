@@ -1,8 +1,8 @@
 """The text server as a process with two tiny trained models, and a client of it.
 
-The target has learnt two kinds of text: the alphabet over and over, which its draft has learnt as well, and
-random capitals, which the draft has never seen. So what the draft proposes stands in the one and falls in
-the other.
+The target has learnt two kinds of text: the repeated alphabet, which its draft has learnt, too, and
+random capitals, which the draft has never seen. So the draft's proposals are accepted in the one and
+rejected in the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.engines.text.training import trained
 COMMAND = [sys.executable, "-m", "tests.engines.text.serve"]
 DRAFT = "small"
 KNOWN, UNKNOWN = string.ascii_lowercase, "QZXJKVWPMB"
-"""Prompts that the draft knows the continuation of, and does not."""
+"""Prompts with a continuation that the draft knows, and one that it does not."""
 PLAN = {
     "rows": [
         {"below": 1.5, "setting": {"speculation_length": 6, "draft": DRAFT}, "at": 1.0},
@@ -39,7 +39,7 @@ PLAN = {
 
 
 def make(folder: Path) -> Path:
-    """Train both models, in seconds; the folder is the server's `--models`."""
+    """Train both models in seconds; the folder is for the server's `--models`."""
     alphabet = 400 * KNOWN.encode()
     capitals = "".join(random.Random(0).choices(string.ascii_uppercase, k=10_000)).encode()
     target = _recipe(_config(4, 128), 120)
@@ -97,7 +97,7 @@ class RunningText:
 
     @contextmanager
     def loaded(self, callers: int, prompt: str) -> Iterator[list[str]]:
-        """Have so many callers ask one completion after another; give what went wrong."""
+        """Run this many callers, each with one completion after another; yield their errors."""
         wrong: list[str] = []
         stop = threading.Event()
 

@@ -31,7 +31,7 @@ def advance(run: Decoder, length: int, draft: str) -> DecodingStep:
 
 
 class Request:
-    """A sequence, and what was delivered of it."""
+    """A sequence, and its delivered tokens."""
 
     def __init__(self, prompt: str, most: int, temperature: float = 0.0, seed: int = 0) -> None:
         self.tokens: list[int] = []

@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 class Asked:
-    """A request, awaited."""
+    """A request whose end can be awaited."""
 
     def __init__(self, most: int = 30, prompt: str = "def f") -> None:
         self.tokens: list[int] = []

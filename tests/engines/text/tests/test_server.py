@@ -30,7 +30,7 @@ def running(text_models: Path) -> Iterator[RunningText]:
 
 @pytest.fixture
 def server(running: RunningText) -> RunningText:
-    """The shared server, at its default."""
+    """The shared server, at its default setting."""
     assert running.put(speculation_length=0, draft=DRAFT).status_code == 200
     return running
 
@@ -71,7 +71,7 @@ def test_the_table_is_set_live_read_back_and_followed(server: RunningText) -> No
 
 
 def drafted_share(server: RunningText, seconds: float = 0.5) -> float:
-    """Return the share of the sequence-steps of a while that were drafted for."""
+    """Return the share of sequence-steps with drafting within some time."""
     before = server.get("/stats")
     time.sleep(seconds)
     after = server.get("/stats")

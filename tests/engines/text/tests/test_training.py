@@ -19,7 +19,7 @@ RECIPE = TrainingRecipe(
 
 
 class Told:
-    """What was told of a training; it breaks off at a model where asked."""
+    """The recorded progress of a training; on request it aborts at a model."""
 
     def __init__(self, breaks_at: str = "") -> None:
         self.bits: dict[str, list[float]] = {}

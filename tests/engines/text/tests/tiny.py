@@ -1,4 +1,4 @@
-"""Tiny models with random weights: what they write means nothing, but they always write it again."""
+"""Tiny models with random weights: their text is meaningless, but always the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.engines.text.tokenizer import VOCAB
 
 
 def tiny(layers: int, dim: int, seed: int, vocab: int = VOCAB, context: int = 128) -> TextModel:
-    """Return a model; its weights are large, so that its choices are clear."""
+    """Return a model with large weights, so that its choices are clear."""
     torch.manual_seed(seed)
     config = TextModelConfig(vocab, dim, layers, dim // 16, dim // 32, 2 * dim, context)
     model = TextModel(config).eval().requires_grad_(False)
