@@ -1,8 +1,8 @@
 """A workload of instances, threads and batches that sleeps instead of computing, as a process.
 
-It speaks the workload contract as the reference server does. Threads that sleep in turns stand for its
-instances, so its timing is known and hardly depends on how busy the machine is: what Packrat should
-find out can be told beforehand.
+It speaks the workload contract as the reference server does. Its instances are threads that sleep, so
+its timing is known and hardly depends on the machine's load, and Packrat's correct result is known
+beforehand.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SPACE = knob_space(CORES)
 
 
 def seconds(instances: int, threads: int, items: int) -> float:
-    """Return how long a batch takes: threads help little, others on the cores hinder a little."""
+    """Return the seconds of a batch: threads help little, other instances slow it a little."""
     slower = 1.0 + 0.1 * (instances - 1) * threads / CORES
     return 0.030 * (0.4 + 0.6 / math.sqrt(threads)) * (1.0 + 0.25 * (items - 1)) * slower
 
 
 class Batching(ThreadingHTTPServer):
-    """The server, what it is set to, and its totals."""
+    """The server, its setting, and its totals."""
 
     daemon_threads = True
 
@@ -46,7 +46,7 @@ class Batching(ThreadingHTTPServer):
             threading.Thread(target=self._instance, args=(number,), daemon=True).start()
 
     def serve(self) -> None:
-        """Have one item done by whichever instance takes it."""
+        """Let any instance process one item."""
         done = threading.Event()
         self._move(1)
         self.waiting.put(done)
@@ -88,12 +88,12 @@ class Batching(ThreadingHTTPServer):
                     done.set()
 
     def _taken(self) -> list[threading.Event]:
-        """Return what is waiting: no more than a batch, nor than this instance's part of it."""
+        """Return waiting items: at most a batch, and at most this instance's share of it."""
         try:
             batch = [self.waiting.get(timeout=0.01)]
         except queue.Empty:
             return []
-        time.sleep(0.004)  # as a dynamic batcher waits for more
+        time.sleep(0.004)  # like a dynamic batcher that waits for more
         while len(batch) < self.setting["batch_size"]:
             try:
                 batch.append(self.waiting.get_nowait())

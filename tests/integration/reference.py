@@ -36,7 +36,7 @@ class Running:
         return self.client.put("/knobs", json=knobs)
 
     def workers(self) -> list[int]:
-        """The processes that serve, or are to."""
+        """The worker processes that serve or are starting."""
         stats = self.get("/stats")
         return [p for p in stats["pids"] if p not in (self.process.pid, *stats["spare_pids"])]
 

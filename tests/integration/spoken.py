@@ -16,7 +16,7 @@ class Spoken(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Say nothing."""
+        """Log nothing."""
 
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -31,7 +31,7 @@ class Spoken(BaseHTTPRequestHandler):
 
 
 def serve(server: ThreadingHTTPServer) -> None:
-    """Tell the port on standard output, and serve until killed."""
+    """Print the port to standard output, and serve until killed."""
     sys.stdout.write(f"{server.server_address[1]}\n")
     sys.stdout.flush()
     server.serve_forever()

@@ -1,4 +1,4 @@
-"""Real processes on a stage: a tuner, an agent, a toy workload, and a wire that can be cut."""
+"""Real processes for tests: a tuner, an agent, a toy workload, and a wire that can be cut."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Stage:
     folder: Path
     tuner_port: int = field(default_factory=reserved_port)
     agent_port: int | None = None
-    """Where the agent finds the tuner: its own port, or a wire's."""
+    """The port at which the agent reaches the tuner: the tuner's own, or a wire's."""
     agent_token_file: Path | None = None
-    """What the agent enrols with: the tuner's own token, or another."""
+    """The file of the token with which the agent enrols: the tuner's own, or another."""
     toml: str = "lease_s = 3.0\n"
     agent_toml: str = ""
-    """More of agent.toml, before the device that the agent is started with."""
+    """Further lines of agent.toml, before the agent's device."""
     tuner: list[str] = field(default_factory=lambda: JOULETUNE)
-    """What the tuner's process runs: the program as it is, or with something of it changed."""
+    """The command of the tuner's process: the program, or a modified one."""
     tls: ssl.SSLContext | None = None
-    """What the tuner's certificate is checked by, where it has one."""
+    """The context that checks the tuner's certificate, if it has one."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ class Stage:
         return int(process.stdout.readline())
 
     def start_agent(self, device: str, workload: str = "") -> None:
-        """Start an agent whose host has a /proc of its own, in which nobody else is ever busy."""
+        """Start an agent with a fake /proc, in which no other process is busy."""
         root = self.folder / "root"
         (root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
         (root / "proc/stat").write_text("cpu  1 0 1 100 0 0 0 0 0 0\ncpu0 1 0 1 100 0 0 0 0 0 0\n")
@@ -112,7 +112,7 @@ class Stage:
             process.stdout.close()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to all processes of one that was started."""
+        """Send a signal to the process group of a started process."""
         os.killpg(self.processes[name].pid, number)
 
     def log(self, name: str) -> str:
@@ -131,7 +131,7 @@ class Stage:
         return answer.json()
 
     def device(self) -> str:
-        """Return the id of the one device, once it is registered."""
+        """Return the id of the only device, once it is registered."""
         until(lambda: bool(self.call("GET", "/devices")), lambda: f"no device: {self.log('agent')}")
         return str(self.call("GET", "/devices")[0]["device"]["id"])
 
@@ -171,10 +171,9 @@ def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
 class Wire:
     """A TCP wire to a port, which can be cut: connections break and new ones are refused.
 
-    To several ports, it balances: each new connection goes to the next of them that takes it.
-
-    Hushed, the connections there are stay open and say nothing any more, not even that one end has
-    closed; new ones are as ever.
+    With several ports it balances: each new connection goes to the next port that accepts it. When
+    hushed, existing connections stay open but pass nothing, not even the close of one end; new ones
+    work as usual.
     """
 
     def __init__(self, *targets: int) -> None:

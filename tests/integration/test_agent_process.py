@@ -1,4 +1,4 @@
-"""The agent as a process of its own, against a stub tuner over real HTTP."""
+"""The agent as a separate process, against a stub tuner over real HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORIGINAL: Setting = {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400, "batch_siz
 
 
 class WaitingTuner(StubTuner):
-    """A long poll really waits, until there is an order, as a real tuner's does."""
+    """A stub whose long polls wait until there is an order, like a real tuner's."""
 
     def await_orders(self, wait_s: float) -> None:
         until = time.monotonic() + wait_s
@@ -64,7 +64,7 @@ class Site:
         return (self.folder / "agent.log").read_text()
 
     def setting(self) -> Setting:
-        """What the simulated device is set to, as its own file says."""
+        """The setting of the simulated device, from its file."""
         files = list((self.folder / "s" / "devices").glob("*/*.json"))
         return dict(json.loads(files[0].read_text())) if files else {}
 
@@ -103,7 +103,7 @@ class Site:
                 self.send_response(answer.status_code)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(answer.content)))
-                with suppress(ConnectionError):  # whoever asked may have been killed since
+                with suppress(ConnectionError):  # the caller may have been killed since
                     self.end_headers()
                     self.wfile.write(answer.content)
 
@@ -160,7 +160,7 @@ def trial(window_s: float = 10.0) -> Assignment:
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    """Where the toy workload is started and killed."""
+    """The stage on which the toy workload is started and killed."""
     with stage(tmp_path) as playing:
         yield playing
 
@@ -262,7 +262,7 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
 def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     site: Site, played: Stage
 ) -> None:
-    """The agent's process may write no byte any more to any file."""
+    """The agent's process can no longer write to any file."""
     toy = played.start_toy()
     site.tuner.orders = [hold_of_toy()]
     agent = psutil.Process(site.start(f"cpu=http://127.0.0.1:{toy}").pid)
@@ -274,7 +274,7 @@ def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     site.wait(lambda: [m for m in site.told("/holds/report") if m["ended"] == "enough"])
     assert list((site.folder / "s" / "journal").glob("*.journal")) == []
     agent.rlimit(psutil.RLIMIT_FSIZE, room)
-    site.tuner.orders = [Idle(why="nothing to do")]  # a poll ends, and the agent looks around again
+    site.tuner.orders = [Idle(why="nothing to do")]  # a poll ends, and the agent continues its loop
     (kept,) = (site.folder / "s" / "holds").glob("*.json")
     site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough")
 

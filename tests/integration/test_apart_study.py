@@ -1,4 +1,4 @@
-"""Like devices that try a setting each, with real processes: a tuner and an agent that are killed."""
+"""Identical devices that each try a setting, with real processes: a tuner and an agent that are killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def played(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def hosts(played: Stage) -> Iterator[dict[str, Stage]]:
-    """Agents of hosts of their own, each with a simulated GPU."""
+    """Agents of separate hosts, each with a simulated GPU."""
     by_name = {}
     for name in HOSTS:
         (played.folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""Studies that ask first, with real processes and real kills: nothing is held without a yes."""
+"""Studies that need approval, with real processes and real kills: nothing is held without it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def level(played: Stage) -> str:
 
 
 def registered(played: Stage) -> int:
-    """Return how often the agent has introduced its device: once each time it was started."""
+    """Return the number of the agent's registrations: one per start."""
     return (played.folder / "agent.log").read_text().count("event=registered")
 
 

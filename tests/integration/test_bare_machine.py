@@ -20,7 +20,7 @@ NEEDING = (
     "tests/integration/test_prometheus.py",
     "tests/unit/deploy/test_units.py",
 )
-"""Tests that look for something which a package of Debian gives."""
+"""Tests that need something from a Debian package."""
 
 
 def pytest_without_everything(*options: str) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def pytest_without_everything(*options: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.slow
 def test_every_test_is_collected_where_everything_is_missing() -> None:
-    """Without libfuse https://github.com/mxmlnkn/mfusepy raises OSError as it is imported."""
+    """Without libfuse the import of https://github.com/mxmlnkn/mfusepy raises OSError."""
     done = pytest_without_everything("--collect-only", "-q", "-m", "")
     assert done.returncode == 0, done.stdout[-3000:]
 

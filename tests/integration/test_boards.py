@@ -53,7 +53,7 @@ def actuator(folder: Path, text: str, environ: Mapping[str, str]) -> Iterator[No
 
 
 def killed(folder: Path, spec: str, root: Path, environ: Mapping[str, str]) -> str:
-    """Set every knob of a target to its middle value in a process that is then killed."""
+    """Set every knob of a target to its middle value in a process, which is then killed."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED, spec, str(folder / "agent"), str(root)],
         env=environ,

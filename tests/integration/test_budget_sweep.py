@@ -30,7 +30,7 @@ QUICK = [
     "measuring.Terms = partial(measuring.Terms, window_s=1.0); "
     "from tuner.cli.app import main; sys.exit(main())",
 ]
-"""A tuner whose fronts are measured in windows of a second rather than ten."""
+"""A tuner that measures fronts in windows of one second instead of ten."""
 LONGEST_S = 240.0
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -58,7 +58,7 @@ def racks(
 
 
 def group(racks: Racks) -> dict[str, dict[str, Any]]:
-    """Return the members by device, none while the tuner is away."""
+    """Return the members by device; empty while the tuner is down."""
     with suppress(httpx2.HTTPError, AssertionError):
         view: Any = racks.ask("GET", "/v1/budgets/rack")
         return {m["device"]: m for m in view["members"]}

@@ -1,4 +1,4 @@
-"""A study with a canary at a real tuner that is killed again and again; its two devices are played here."""
+"""A study with a canary at a real tuner that is killed repeatedly; its two devices are simulated here."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ DRAFT: dict[str, Any] = {
 
 @dataclass
 class Fleet:
-    """Two devices that save by slower clocks, asking a tuner as their agents would."""
+    """Two devices that save energy at lower clocks, and poll a tuner as their agents would."""
 
     played: Stage
     moment: datetime = START
     held: dict[str, HoldOrder] = field(default_factory=dict)
     ever: set[str] = field(default_factory=set)
-    """Which of them were ever told to hold something."""
+    """The devices that ever got an order to hold."""
 
     def tell(self, method: str, path: str, message: Message) -> Any:  # noqa: ANN401
         return self.played.call(method, path, message.model_dump(mode="json"))
@@ -86,7 +86,7 @@ class Fleet:
         self.tell("POST", "/trials/report", report)
 
     def show(self, energy_j: float) -> None:
-        """Tell one window of what the canary holds, a minute after the one before."""
+        """Report one window of the canary's hold, a minute after the one before."""
         order = self.held[CANARY]
         self.moment += timedelta(minutes=1)
         report = HoldReport(
@@ -126,7 +126,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def begun(fleet: Fleet) -> tuple[str, float]:
-    """Play a study until its canary holds; return the study and the joules held there."""
+    """Play a study until its canary holds; return the study, and the joules at the held setting."""
     study = str(fleet.played.call("POST", "/studies", DRAFT)["id"])
     at = fleet.until_held().plan.rows[0].setting
     assert at != setting(), "there is something to hold"

@@ -1,4 +1,4 @@
-"""docs/client.md, word by word, against a real tuner with a real agent."""
+"""The code of docs/client.md, run against a real tuner with a real agent."""
 
 from __future__ import annotations
 

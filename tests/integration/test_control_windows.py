@@ -22,7 +22,7 @@ BRISK = [
     "import sys; from tuner.study import assignments; assignments.OBSERVE_S = 0.4; "
     "from tuner.cli.app import main; sys.exit(main())",
 ]
-"""A tuner that has holds observed more than twice a second rather than once a minute."""
+"""A tuner that has holds measured more than twice a second instead of once a minute."""
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def batch_size(toy: int) -> int:
 
 
 def assert_whole(trials: list[dict[str, Any]]) -> None:
-    """No trial lost or doubled: consecutive numbers, every one ended."""
+    """Check that no trial is lost or doubled: numbers are consecutive, and all have ended."""
     assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
     assert {t["state"] for t in trials} <= {"completed", "contaminated", "inconclusive"}
 
@@ -67,7 +67,7 @@ def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None
 
 
 def report(played: Stage, study: str) -> str:
-    """Return a study's report, without its periods: these end now."""
+    """Return a study's report without its periods, which end at the present."""
     told = played.call("GET", f"/studies/{study}/report")
     del told["bill"]["periods"]
     return json.dumps(told, sort_keys=True)
@@ -109,7 +109,7 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
 
 
 def assert_light(played: Stage) -> None:
-    """An agent that holds, with no trial, takes under 1 % of a core and under 80 MB."""
+    """Check that a holding agent without trials takes under 1 % of a core and under 80 MB."""
     agent = psutil.Process(played.processes["agent"].pid)
     time.sleep(3.0)  # its first window of the hold
     before = sum(agent.cpu_times()[:2])
@@ -187,7 +187,7 @@ def test_a_cut_wire_loses_nothing(played: Stage) -> None:
         wire.mend()
         played.await_phase(study, "holding")
         assert_whole(played.trials(study))
-        # An assignment lost with the wire and asked for after its lease is given out once more.
+        # An assignment lost with the wire is given out once more after its lease.
         assert all(t["attempt"] <= 2 for t in played.trials(study))
     finally:
         wire.close()

@@ -1,4 +1,4 @@
-"""A speculation study on an engine by its file alone: in the end its own table follows the load."""
+"""A speculation study on an engine with only its file: at the end its own table follows the load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes import until
 from tests.unit.agents.workloads.http.test_engines import start
 
 STEP_MS, CROWD_MS = 4.0, 1.2
-"""Alone, three drafted tokens nearly double the tokens per second; for 32 requests they cost a quarter."""
+"""At one request three drafted tokens nearly double the tokens per second; at 32 they cost a quarter."""
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""How agents get in, with real processes."""
+"""The enrolment of agents, with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A federation with a real tuner: every round once, whoever is killed."""
+"""A federation with a real tuner: every round counts once, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spec(of: FederatedTraining) -> FederationSpec:
 
 
 def rounds(tuner: FederatedTuner, of: FederatedTraining, count: int) -> list[Setting]:
-    """Train some rounds as a strategy does; return their settings."""
+    """Train some rounds like a strategy; return their settings."""
     settings = []
     for _ in range(count):
         state = of.state()
@@ -93,7 +93,7 @@ def test_a_server_that_was_killed_within_a_round_is_given_it_again(scene: Stage)
     of = training()
     tuner = connected(scene, of)
     rounds(tuner, of, 3)
-    lost = tuner.begin(of.state())  # nobody ever reports it
+    lost = tuner.begin(of.state())  # it is never reported
     again = connected(scene, of)
     assert again.study == tuner.study
     assert rounds(again, of, 2)[0] == lost

@@ -1,4 +1,4 @@
-"""A plan with a row for the inference alone and one beside a fine-tuning job: real processes."""
+"""A plan with one row for the inference alone and one beside a fine-tuning job, with real processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ per = "requests_total"
 LIMIT = "latency_p99_ms <= 45"
 RATE_PER_S = 400.0
 ALONE_MS, BESIDE_TIMES = 20.0, 1.6
-"""What a request takes at the highest clock, and how many times as long beside the job."""
+"""The ms of a request at the highest clock, and its factor beside the job."""
 EDGES_MS = tuple(range(5, 105, 5))
 JOB = """
 import json, time
@@ -112,7 +112,7 @@ class Handler(Spoken):
 
     def do_PUT(self) -> None:
         wanted = int(json.loads(self.body()))
-        self.server.metrics()  # what came until now took as long as before
+        self.server.metrics()  # the requests until now had the former duration
         self.server.clock = wanted
         self.answer(200, {})
 

@@ -1,4 +1,4 @@
-"""A study whose plan follows the load, on a made-up server under M/D/1 that the world sends load to."""
+"""A study whose plan follows the load, on a made-up M/D/1 server with a varying external load."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DAY = [30.0] * 25 + [60.0] * 25 + [15.0] * 20 + [45.0] * 20 + [30.0] * 10 + [60.
 
 @dataclass
 class Served:
-    """A server whose load moves, an agent that does as it is told, and the tuner."""
+    """A server with a moving load, an obedient agent, and the tuner."""
 
     store: Store = field(default_factory=memory_store)
     time: Time = field(default_factory=Time)
     hold: HoldOrder | None = None
     wanted: list[tuple[float, Setting]] = field(default_factory=list)
-    """The load and the setting of every look at what is held."""
+    """The load and the setting at every read of the hold."""
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
@@ -57,13 +57,13 @@ class Served:
         self.store.studies.add(fresh, "test", "created")
 
     def restarted(self) -> Loop:
-        """Return the loop as another process would have it."""
+        """Return a new loop, like that of another process."""
         policies = {"polythrottle": Polythrottle()}
         now, monotonic = self.time.now, self.time.monotonic
         return Loop(self.store, policies.__getitem__, now, monotonic=monotonic)
 
     def turn(self, load: float) -> None:
-        """Let the agent ask once, and do what it is told."""
+        """Let the agent poll once, and obey the order."""
         self.time.sleep(60.0)
         held = self.hold
         setting = SPACE.default if held is None else _row(held.plan, load)
@@ -123,7 +123,7 @@ class Served:
         return self.hold.plan
 
     def confirmed(self, setting: Setting, load: float) -> bool:
-        """Return whether a setting was measured in a confirming window at such a load or a higher one."""
+        """Return whether a setting was measured in a confirming window at this load or a higher one."""
         own = [t for t in self.store.trials.list("s1") if t.phase is Phase.CONFIRMING]
         return any(t.tries(setting) and load <= t.ran_at[BY] * 1.26 for t in own)
 

@@ -23,13 +23,13 @@ from tests.processes import until
 from tuner.core import Event
 
 FOLLOWERS, A_TOKEN = 200, 25
-"""How many follow, and how many of them by one token: the tuner lets a token have 32."""
+"""The number of followers, and of those with one token: the tuner permits 32 per token."""
 EVENTS = 1_000
 TEXT = "x" * 2_000
 EACH_BYTES = 300_000
-"""What a follower may take of the tuner: a write buffer, a page of the log. All events are 2 MB."""
+"""The bytes of the tuner per follower: a write buffer, and a page of the log. All events are 2 MB."""
 KERNEL_BYTES = 600_000
-"""What the kernel may keep for a follower: twice what is asked of it, and how it counts its packets."""
+"""The bytes of the kernel per follower: twice the requested buffer, and its accounting of packets."""
 IMPATIENT = """
 import sys
 from dataclasses import replace
@@ -39,7 +39,7 @@ within = HttpLimits.within
 HttpLimits.within = lambda files, body: replace(within(files, body), body_s=5.0)
 sys.exit(main())
 """
-"""A tuner that waits for 5 s, not a minute, for an answer to be taken."""
+"""A tuner that waits 5 s instead of a minute for an answer to be read."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def played(tmp_path: Path) -> Iterator[Stage]:
 
 
 def follow(played: Stage, token: str) -> socket.socket:
-    """Ask for the stream from its beginning, with hardly any room for what comes."""
+    """Request the stream from its beginning, with a tiny receive buffer."""
     follower = socket.socket()
     follower.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     follower.connect(("127.0.0.1", played.tuner_port))
@@ -61,7 +61,7 @@ def follow(played: Stage, token: str) -> socket.socket:
 
 
 def read(played: Stage, token: str, after: int, last: int) -> list[str]:
-    """Follow from an event until the last; return their texts."""
+    """Follow from an event to the last one; return their texts."""
     texts: list[str] = []
     url = f"http://127.0.0.1:{played.tuner_port}/v1/events/stream"
     headers = {"Authorization": f"Bearer {token}", "Last-Event-ID": str(after)}
@@ -89,7 +89,7 @@ def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
         return len([c for c in tuner.net_connections() if c.status == psutil.CONN_ESTABLISHED])
 
     def kernel_bytes() -> int:
-        """Return what the kernel keeps for all TCP connections of this machine."""
+        """Return the bytes that the kernel buffers for all TCP connections of this machine."""
         (line,) = re.findall(r"^TCP: .* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.M)
         return int(line) * resource.getpagesize()
 
@@ -97,7 +97,7 @@ def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
         played.call("POST", "/tokens", {"name": f"viewer-{n}", "role": "viewer"})["token"]
         for n in range(FOLLOWERS // A_TOKEN)
     ]
-    for viewer in viewers:  # the first look-up of each takes memory of its own, for Argon2
+    for viewer in viewers:  # the first check of each token takes extra memory, for Argon2
         url = f"http://127.0.0.1:{played.tuner_port}/v1/studies"
         assert httpx2.get(url, headers={"Authorization": f"Bearer {viewer}"}).status_code == 200
     before, kernel_before = tuner.memory_info().rss, kernel_bytes()

@@ -1,4 +1,4 @@
-"""Hosts whose files, and GPUs whose answers, are wrong: a few of the cases of `make fuzz`."""
+"""Hosts with wrong files and GPUs with wrong answers: a few cases of `make fuzz`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A service on a GPU that one of its knobs restarts, tuned through the actuator: it stays the workload's.
+"""A GPU service that one of its knobs restarts, tuned through the actuator; it stays the workload.
 
-Its processes are no children of the agent, and have other numbers after each start, as those of every
+Its processes are not children of the agent, and have new ids after each start, like those of every
 systemd unit and container (NVIDIA/nvidia-docker issue 1483, Syllo/nvtop issue 149).
 """
 

@@ -1,4 +1,4 @@
-"""A tuner under attack by callers it does not know: it answers, stays small, and its log, too."""
+"""A tuner under attack by unknown callers: it answers, and its memory and its log stay small."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.stage import Stage, stage
 from tests.processes import proc
 
 FILES = 512
-"""How many files the tuner may open; the attacker has more connections."""
+"""The tuner's limit of open files; the attacker has more connections."""
 ATTACKERS = 700
 MIB = 1024 * 1024
 
@@ -30,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @contextmanager
 def few_files() -> Iterator[None]:
-    """Let children open few files: what they may is inherited."""
+    """Lower the limit of open files, which children inherit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
     try:

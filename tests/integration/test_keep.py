@@ -32,7 +32,7 @@ def services(tmp_path: Path) -> Iterator[Stage]:
 
 
 def run(services: Stage, folder: Path, *arguments: str) -> tuple[int, str, str]:
-    """Run a study and have the services keep what it finds."""
+    """Run a study, and let the services keep its result."""
     where = ("--tuner", f"http://127.0.0.1:{services.tuner_port}")
     token = ("--token-file", str(services.token_file))
     done = subprocess.run(
@@ -98,7 +98,7 @@ def test_services_that_cannot_keep_it_are_told_before_anything_is_tried(
 def test_where_the_services_refuse_in_the_end_nothing_is_left_altered(
     services: Stage, tmp_path: Path
 ) -> None:
-    """The token may look, so that the check before the run passes, and change nothing."""
+    """The token may read, so that the check before the run passes, but not change anything."""
     made = services.call("POST", "/tokens", {"name": "vera", "role": "viewer"})
     viewer = tmp_path / "viewer"
     viewer.write_text(made["token"])

@@ -1,7 +1,8 @@
-"""A live server under an open load that goes 0.1 → 0.8 → 0.1 of what it can bear, three times over.
+"""A live server under an open load of 0.1 → 0.8 → 0.1 of its capacity, three times over.
 
-Prints what each way of running it showed: `pytest -m long -s tests/integration/test_live_plan.py`.
-The best fixed configuration and the followed plan take turns, so that both meet the same machine.
+It prints the results of each way to run the server: `pytest -m long -s
+tests/integration/test_live_plan.py`. The best fixed configuration and the followed plan alternate, so
+that both meet the same machine.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ SHARES = (0.1, 0.8, 0.1)
 ROUNDS = 3
 PHASE_S = 8.0
 GRACE_S = 10.0
-"""How long a phase waits for its last answers; what is not answered by then has failed."""
+"""The seconds for which a phase waits for its last answers; unanswered requests have failed."""
 CALLERS = 400
-"""As many requests may be under way: the queue of any setting that bears the load is shorter."""
+"""The largest number of concurrent requests; the queue of any setting that sustains the load is shorter."""
 FAT: Setting = {"instances": 1, "threads": CORES, "batch_size": 1}
 
 pytestmark = [
@@ -54,7 +55,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Phase:
-    """A share of the load: latencies from when each request was due, and what failed."""
+    """One phase of the load: latencies from the due time of each request, and failures."""
 
     share: float
     latencies_s: tuple[float, ...]
@@ -62,7 +63,7 @@ class Phase:
 
 
 class Shown:
-    """What one way of running the server showed, and how long its changes of instances took."""
+    """The results of one way to run the server, and the seconds of its changes of instances."""
 
     def __init__(self, phases: Sequence[Phase] = (), switches_s: Sequence[float] = ()) -> None:
         self.phases = phases
@@ -73,7 +74,7 @@ class Shown:
 
     @property
     def failures(self) -> Counter[str]:
-        """What the server did not answer well: what nobody was free to send is none of it."""
+        """The requests that the server failed; those that no caller was free to send do not count."""
         failures: Counter[str] = Counter()
         for phase in self.phases:
             failures.update(phase.failures)
@@ -92,7 +93,7 @@ class Shown:
         return quantile_estimate(self.latencies_ms(share), 0.99).mean
 
     def each_p99_ms(self, share: float) -> list[float]:
-        """Return it phase by phase."""
+        """Return the p99 latency of each phase, in ms."""
         latencies = [p.latencies_s for p in self.phases if p.share == share]
         return [1000.0 * quantile_estimate(values_s, 0.99).mean for values_s in latencies]
 
@@ -159,7 +160,7 @@ class Live:
         return len(tally.latencies_s) / max(tally.completed_at_s)
 
     def shown(self, capacity: float, shares: Sequence[float] = SHARES) -> Shown:
-        """Go once through the shares of the load."""
+        """Run once through the phases of the load."""
         phases: list[Phase] = []
         with switches(self.client) as spans_s:
             for share in shares:
@@ -169,7 +170,7 @@ class Live:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow the plan that is held within the block."""
+        """Follow the held plan within the block."""
         stop = threading.Event()
         thread = threading.Thread(target=self.runner.run, args=(stop,))
         thread.start()
@@ -186,7 +187,7 @@ class Live:
 
 @contextmanager
 def switches(client: httpx2.Client) -> Iterator[list[float]]:
-    """Collect how long each change of instances within the block took, as the server tells it."""
+    """Collect the seconds of each change of instances within the block, as reported by the server."""
     seconds: list[float] = []
     stop = threading.Event()
 
@@ -216,12 +217,12 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 def fixed_best(live: Live) -> tuple[float, Setting]:
-    """Return the items per second that the best fixed configuration bears, and which it is."""
+    """Return the items per second that the best fixed configuration sustains, and that configuration."""
     candidates: list[Setting] = [
         {"instances": CORES, "threads": 1, "batch_size": size} for size in (1, 2, 4, 8)
     ]
     rates = [live.items_per_s(setting, 64) for setting in candidates]
-    # Capacities within a tenth count as the same; then the smaller batch, which waits less, is better.
+    # Capacities within a tenth count as equal; then the smaller batch, which waits less, is better.
     best = next(k for k, rate in enumerate(rates) if rate >= 0.9 * max(rates))
     print(f"\nitems/s by batch size: {', '.join(f'{rate:.0f}' for rate in rates)}")
     return rates[best], candidates[best]
@@ -233,14 +234,14 @@ def share(gain: float) -> float:
 
 def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     capacity, best = fixed_best(live)
-    # What the low row saves is all cores but one.
+    # The low row saves all cores but one.
     low = {**best, "instances": 1}
     bears = live.items_per_s(low, 64) / capacity
     rows = (Row(1.5, low, share(1.0 - 1.0 / CORES)), Row(math.inf, best, share(1.0 - bears)))
     live.holder.take(order(plan=Plan(rows, REQUESTS.name)))
     fixed, followed = Shown(), Shown()
     with live.following():
-        # What a change takes is learnt from the first ones; they do not count.
+        # The time of a change is learnt from the first ones, which do not count.
         learning = live.shown(capacity)
         for _ in range(ROUNDS):
             with live.holder.set_aside():
@@ -264,8 +265,8 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     assert len(followed.switches_s) >= 2
     if fixed.unsent == 0:
         assert followed.unsent == 0
-    # Where the best fixed one does not keep the limit, the machine is too busy to judge by it; and
-    # somebody else's moment in one phase says nothing.
+    # If the best fixed configuration breaks the limit, the machine is too busy to judge; so is a single
+    # phase that another program disturbed.
     for low_or_high in set(SHARES):
         most_ms = max(limit_ms, 1.5 * median(fixed.each_p99_ms(low_or_high)))
         assert median(followed.each_p99_ms(low_or_high)) <= most_ms

@@ -1,4 +1,4 @@
-"""Many agents at one tuner, over networks as they are: gone for long, all back at once, clocks astray."""
+"""Many agents at one tuner over realistic networks: long outages, simultaneous returns, wrong clocks."""
 
 from __future__ import annotations
 

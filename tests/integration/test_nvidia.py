@@ -156,12 +156,12 @@ def test_a_setter_that_hangs_costs_its_deadline_and_nothing_else(bench: Bench) -
 
 
 UNKIND = {"reach_mhz": 1305.0, "enforced_w": 300.0}
-"""A board that does not reach what it lists, under a cap set out of band."""
+"""A board that does not reach its listed clocks, under a cap set out of band."""
 
 
 @pytest.mark.slow
 def test_a_study_of_an_unkind_board_goes_on_without_the_knob_that_it_refuses(bench: Bench) -> None:
-    # Laptops tell the range of a limit that they do not let anybody set (nvitop 86).
+    # Laptops report the range of a limit that cannot be set (nvitop 86).
     for name, value in UNKIND.items():
         bench.nvml.set(name, value)
     bench.nvml.refuse("nvmlDeviceSetPowerManagementLimit", 3)
@@ -187,8 +187,8 @@ def test_a_study_of_an_unkind_board_goes_on_without_the_knob_that_it_refuses(ben
     assert Phase.HOLDING in phases
     (refused,) = [t for t in trials if t.state is TrialState.FAILED]
     assert "Not Supported" in refused.reason
-    assert study.space.knob("gpu.power_limit_w").values == (300.0,)  # the enforced, not the asked
+    assert study.space.knob("gpu.power_limit_w").values == (300.0,)  # not the requested limit
     ladder = study.space.knob("gpu.clock_mhz").values
-    assert (ladder[-2], ladder[-1]) == (1305, 1410)  # what the baseline reached, and no lock at all
+    assert (ladder[-2], ladder[-1]) == (1305, 1410)  # reached at the baseline, no lock
     limits = {t.shown["enforced_limit_w"].mean for t in trials if "enforced_limit_w" in t.shown}
     assert limits == {300.0}

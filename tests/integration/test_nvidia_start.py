@@ -1,6 +1,6 @@
-"""The actuator over GPUs that are slow to initialise, gone, or not there yet, each in processes of its own.
+"""The actuator over GPUs that are slow to initialise, lost, or not present yet, in separate processes.
 
-3 s a GPU times 8 (persistence mode off) is scaled down, and the deadline of a call with it.
+The 3 s per GPU times 8 (persistence mode off) are scaled down, with the deadline of a call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Host:
-    """GPUs of the fake in real time, and the actuators that are started on them."""
+    """Fake GPUs in real time, and the actuators started on them."""
 
     nvml: FakeNvml
     folder: Path
@@ -89,7 +89,7 @@ def host(library: Path, tmp_path: Path) -> Iterator[Host]:
 
 @pytest.mark.slow
 def test_eight_gpus_that_are_slow_to_initialise_are_served_and_put_back(host: Host) -> None:
-    # 1 to 3 s a GPU without persistence mode: longer in all than the deadlines of several calls.
+    # 1 to 3 s per GPU without persistence mode: in total longer than the deadlines of several calls.
     host.nvml.set("gpus", float(GPUS))
     for gpu in range(GPUS):
         host.nvml.set("init_s", INIT_S, gpu=gpu)

@@ -16,7 +16,7 @@ from tests.plugins.servers import answers
 from tests.processes import reserved_port, until
 
 SHORT = ("--trials", "2", "--window", "2", "--foreign-share", "1")
-"""Of an option that is given twice the last counts: the page's study, made short."""
+"""The last of repeated options counts, so these shorten the page's study."""
 BAD = """
 name = "x"
 url = "http://127.0.0.1:1"

@@ -23,7 +23,7 @@ from tests.processes import until
 pytestmark = pytest.mark.slow
 
 CALLERS = 4
-"""The agent's own closed loop, and the load that the plan is followed under."""
+"""The callers of the agent's closed loop, which is also the load under the followed plan."""
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def start_batching(scene: Stage) -> int:
 
 
 def in_force(port: int) -> dict[str, int]:
-    """Return what the workload itself says it is set to."""
+    """Return the setting that the workload itself reports."""
     return dict(httpx2.get(f"http://127.0.0.1:{port}/knobs", trust_env=False).json()["setting"])
 
 
 @contextmanager
 def loaded(port: int) -> Iterator[None]:
-    """Keep as many requests under way as the study did."""
+    """Keep as many requests in flight as the study did."""
     run = LoadRun(
         lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(CALLERS), clock=HostClock()
     )
@@ -62,7 +62,7 @@ def loaded(port: int) -> Iterator[None]:
 
 
 def takes(setting: dict[str, int], demand: int) -> float:
-    """Return the seconds that a setting truly takes for items that come at once."""
+    """Return the true seconds of a setting for items that arrive together."""
     items = min(setting["batch_size"], demand)
     busy = min(setting["instances"], math.ceil(demand / items))
     return math.ceil(demand / (busy * items)) * seconds(busy, setting["threads"], items)
@@ -105,7 +105,7 @@ def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
     report = scene.call("GET", f"/studies/{study}/report")
     assert report["alternating"] and report["saving"]["mean"] > 0.6
 
-    # The held plan is executed by the agent: also while there is no tuner.
+    # The agent follows the held plan, also without a tuner.
     until(lambda: in_force(port) == held[1], "the row for an idle load is not in force")
     scene.kill("tuner")
     with loaded(port):

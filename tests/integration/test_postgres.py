@@ -36,7 +36,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    # Not pytest's own temporary folder: that is closed to the user the server runs as.
+    # Not pytest's temporary folder, which the server's user cannot open.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with postgres.server(Path(folder) / "server") as url:
@@ -45,7 +45,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def url(server: str) -> str:
-    """The URL of a database that has our schema."""
+    """The URL of a database with our schema."""
     url = postgres.new_database(server, "contracts")
     open_store(url).close()
     return url
@@ -61,7 +61,7 @@ def opened(url: str) -> Iterator[Store]:
 @pytest.fixture
 def store(opened: Store, url: str) -> Iterator[Store]:
     yield opened
-    with postgres.connection(url) as connection:  # faster than TRUNCATE, which makes new files
+    with postgres.connection(url) as connection:  # faster than TRUNCATE, which creates new files
         for table in reversed(Base.metadata.sorted_tables):
             connection.execute(table.delete())
 
@@ -304,7 +304,7 @@ def database_of(server: str, **changes: Any) -> Database:  # noqa: ANN401
 def test_idle_connections_that_fell_silent_are_replaced(
     url: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open, and acknowledged by whoever holds the line: no keepalive tells that nobody answers."""
+    """The wire acknowledges packets on open connections, so keepalives do not detect the silence."""
     monkeypatch.setattr(patience, "GRACE_S", 0.4)
     through = make_url(url).set(port=wire.port, query=HURRIED).render_as_string()
     silenced = open_store(through)

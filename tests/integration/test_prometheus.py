@@ -38,9 +38,9 @@ pytestmark = [
 
 @dataclass
 class Monitored:
-    """All processes, and a Prometheus that scrapes them every second by the rules that are shipped.
+    """All processes, and a Prometheus with the shipped rules that scrapes them every second.
 
-    What the rules wait for is shortened: an alert that is due fires at once.
+    The waits of the rules are shortened, so that a due alert fires at once.
     """
 
     played: Stage
@@ -51,19 +51,19 @@ class Monitored:
     studies: tuple[str, ...] = ()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return what an expression gives now."""
+        """Return the present result of an expression."""
         answer = self._ask("query", query=expression)
         assert answer["data"]["resultType"] == "vector", expression
         return list(answer["data"]["result"])
 
     def value(self, expression: str) -> float | None:
-        """Return the one value of an expression; None where there is none."""
+        """Return the only value of an expression; None if there is none."""
         samples = self.query(expression)
         assert len(samples) < 2, samples
         return float(samples[0]["value"][1]) if samples else None
 
     def becomes(self, expression: str, right: Callable[[float], bool]) -> None:
-        """Wait until the one value of an expression is right."""
+        """Wait until the only value of an expression is as expected."""
 
         def is_right() -> bool:
             value = self.value(expression)
@@ -85,7 +85,7 @@ class Monitored:
         return matching[0]
 
     def textfile(self) -> Path:
-        """Have the actuator's figures written, as the timer does, and return the file."""
+        """Write the actuator's metrics, as the timer does, and return the file."""
         file = self.played.folder / "textfile" / "jouletune.prom"
         assert jouletune(["actuator", "metrics", str(file), "--config", str(self.site.config)]) == 0
         return file
@@ -99,7 +99,7 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
-    """Have one study hold on a simulated A100, one on a toy that this machine serves."""
+    """Run one study to its hold on a simulated A100, and one on a toy workload on this machine."""
     folder = tmp_path_factory.mktemp("monitored")
     webhook = f'[[webhook]]\nname = "away"\nurl = "http://127.0.0.1:{reserved_port()}/"\n'
     site = Site(tmp_path_factory.mktemp("actuator"))
@@ -147,13 +147,13 @@ def sorted_ids(played: Stage) -> tuple[str, str]:
 
 
 def named(played: Stage, part: str) -> str:
-    """Return the id of the one device with a word in its id."""
+    """Return the id of the only device with this word in its id."""
     (device,) = [d for d in played.call("GET", "/devices") if part in d["device"]["id"]]
     return str(device["device"]["id"])
 
 
 def start_prometheus(made: Monitored) -> None:
-    """Start Prometheus and a node exporter, configured by the examples that are shipped."""
+    """Start Prometheus and a node exporter, configured by the shipped examples."""
     folder, exporter = made.played.folder, reserved_port()
     draft = {"name": "prometheus", "role": "viewer"}
     token = made.played.call("POST", "/tokens", draft)["token"]
@@ -204,7 +204,7 @@ def start_prometheus(made: Monitored) -> None:
 
 
 def promtool(*arguments: str, given: str = "") -> str:
-    """Run promtool and return what it says; it has to be content."""
+    """Run promtool, which must succeed, and return its output."""
     done = subprocess.run(
         ["promtool", *arguments], input=given, capture_output=True, text=True, check=False
     )
@@ -213,7 +213,7 @@ def promtool(*arguments: str, given: str = "") -> str:
 
 
 def scraped(monitored: Monitored) -> tuple[str, str]:
-    """Return what the tuner tells a viewer, and what the agent tells this host."""
+    """Return the tuner's metrics for a viewer, and the agent's for this host."""
     token = (monitored.played.folder / "viewer").read_text()
     tuner = httpx2.get(
         f"http://127.0.0.1:{monitored.played.tuner_port}/metrics",

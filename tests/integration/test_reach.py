@@ -79,7 +79,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def encrypted(tmp_path: Path, authority: trustme.CA) -> Iterator[Stage]:
-    """A tuner with a certificate, which asks agents for one."""
+    """A tuner with a certificate, which requires one from agents."""
     cert = authority.issue_cert("localhost", "127.0.0.1")
     cert.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     cert.private_key_pem.write_to_path(tmp_path / "key.pem")

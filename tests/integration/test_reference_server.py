@@ -39,7 +39,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def server(running: Running) -> Running:
-    """The shared server, back at its default."""
+    """The shared server, reset to its default setting."""
     assert running.put(**DEFAULT).status_code == 200
     return running
 
@@ -154,7 +154,7 @@ def test_cpu_time_is_that_of_all_its_processes(server: Running) -> None:
     run.stop()
     used = server.get("/stats")["cpu_s"] - before_s
     assert used > 0.2
-    # /proc counts in ticks of 10 ms and the readings are some milliseconds apart.
+    # /proc counts ticks of 10 ms, and the readings are some milliseconds apart.
     assert used == pytest.approx(seen() - counted, abs=0.1)
 
 

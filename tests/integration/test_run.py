@@ -23,12 +23,12 @@ from tuner.core import FleetStop
 PROGRAM = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 REPOSITORY = Path(__file__).parents[2]
 LIMIT = "latency_p99_ms <= 1.2x baseline"
-# Without the model, whose libraries take seconds to load, and so without a control beside it.
+# Without the model, whose libraries take seconds to load, and so without a control arm.
 PLAIN = ("run", "--device", "simulated:orin", "--policy", "sobol")
 
 
 class Folder:
-    """A folder to run in, and what was started there."""
+    """A folder to run in, and the processes started there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,13 +56,13 @@ class Folder:
         return process.returncode, out, err
 
     def run(self, *arguments: str) -> Any:  # noqa: ANN401
-        """Do a run that succeeds and return what it prints as JSON."""
+        """Run a successful study, and return its JSON output."""
         code, out, err = self.ask("run", *arguments, "--json")
         assert code == 0, err
         return json.loads(out)
 
     def trials(self) -> int:
-        """Return how many trials of the present study have begun."""
+        """Return the number of begun trials of the present study."""
         record = read_run(self.state)
         if record is None or not record.jobs[0].study:
             return 0
@@ -270,6 +270,6 @@ def test_bad_input_ends_in_one_line_and_nothing_running(
     assert named in err
     assert (err.startswith("error: "), err.count("\n"), out) == (True, 1, "")
     assert folder.processes() == []
-    if "--state-dir" not in arguments:  # what was refused is nothing to continue
+    if "--state-dir" not in arguments:  # a refused run cannot be continued
         code, _, err = folder.ask("run", "--resume")
         assert code == 2 and "nothing to resume" in err

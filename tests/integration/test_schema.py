@@ -38,7 +38,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 STREAM = "/v1/events/stream"
-"""It does not end: who follows is tested with the feed."""
+"""The stream, which does not end; it is tested with the feed."""
 ROLES = ("nobody", "viewer", "operator", "admin", "agent", "enrol")
 
 
@@ -51,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def tokens(store: Store) -> dict[str, str]:
-    """Return a token of each role, at a tuner that has a device with a study."""
+    """Return a token of each role, at a tuner with a device and its study."""
     verbs = Operations(Loop(store, policies, Time().now))
     access = verbs.access
     people = (AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL)

@@ -53,7 +53,7 @@ def start_proxy(scene: Stage, port: int = 0) -> str:
 
 
 def followed(url: str) -> dict[str, Any] | None:
-    """Return the plan that the proxy says it follows; None where it does not answer."""
+    """Return the plan that the proxy reports; None if it does not answer."""
     try:
         answer = httpx2.get(f"{url}/plan", trust_env=False, timeout=10.0).json()
     except httpx2.TransportError:
@@ -63,7 +63,7 @@ def followed(url: str) -> dict[str, Any] | None:
 
 
 def length(url: str) -> int | None:
-    """Return the length that is in force; None where the proxy does not answer."""
+    """Return the length in force; None if the proxy does not answer."""
     try:
         answer = httpx2.get(f"{url}/knobs", trust_env=False, timeout=10.0).json()
     except httpx2.TransportError:
@@ -72,7 +72,7 @@ def length(url: str) -> int | None:
 
 
 def drafted_alone(url: str) -> int:
-    """Return how many tokens are drafted for a request that decodes alone."""
+    """Return the number of drafted tokens for a request that decodes alone."""
     body = {"prompt": "x", "n_predict": 32}
     answer = httpx2.post(f"{url}/completion", json=body, trust_env=False, timeout=30.0)
     return int(answer.json()["timings"].get("draft_n", 0))
@@ -95,7 +95,7 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
     scene.await_phase(study, "holding", deadline_s=480.0)
     view = scene.call("GET", f"/studies/{study}")
     held, rows = view["plan"], view["plan"]["rows"]
-    # A request keeps its length, so that a table may lose to one length under a load that moves fast.
+    # A request keeps its length, so a table may lose to a single length under a fast moving load.
     assert held["by"] == "decoding_requests" or "table is not held" in view["phase_why"]
     assert rows[0]["setting"]["speculation_length"] >= 2, view["phase_why"]
 

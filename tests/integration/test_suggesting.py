@@ -1,4 +1,4 @@
-"""A whole study whose suggestions are worked out by processes beside the tuner, which may be killed."""
+"""A complete study with suggestions from processes beside the tuner, which may be killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.processes import children, command_line, gone, kill, proc, until
 
 
 def tuned(played: Stage) -> None:
-    """Tune a simulated device by two policies; the tuner itself loads nothing of what they need."""
+    """Tune a simulated device by two policies; the tuner itself loads none of their libraries."""
     played.start_tuner()
     played.start_agent("simulated:orin")
     study = played.create(
@@ -56,7 +56,7 @@ def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> No
         assert sum(t["phase"] == "tuning" for t in played.trials(study)) == 3
         tuner = played.processes["tuner"]
         (worker,) = children(tuner.pid)
-        os.kill(tuner.pid, signal.SIGKILL)  # not its group: the workers see their input end
+        os.kill(tuner.pid, signal.SIGKILL)  # without its group: workers see their input end
         until(lambda: gone(worker), "it outlives the tuner")
 
 

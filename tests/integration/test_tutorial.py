@@ -31,20 +31,20 @@ STEP = re.compile(
     re.M | re.S,
 )
 BUSY = "foreign_share = 1.0\n"
-"""The tests share their cores with others: no window is discarded for that."""
+"""Tests share the cores with other programs; no window is discarded for that."""
 SHORT = ("--trials", "3", "--window", "2")
 ORIGINAL = (0.0, 400.0)
 DEADLINE_S = 240.0
 
 
 def steps() -> list[re.Match[str]]:
-    """Return what the page has its reader write and run, in order."""
+    """Return the files and commands of the page, in order."""
     return list(STEP.finditer(PAGE.read_text()))
 
 
 @dataclass
 class Reader:
-    """Follows the page in a folder of its own."""
+    """Follows the page in a separate folder."""
 
     folder: Path
     gpu: FakeNvml
@@ -55,7 +55,7 @@ class Reader:
     holds_baseline: bool = False
 
     def here(self, text: str) -> str:
-        """Return a text with this reader's folders and port in the place of the page's."""
+        """Return a text with this reader's folders and port in place of the page's."""
         text = text.replace("/tmp/jouletune", str(self.folder)).replace("8790", str(self.port))
         return text.replace("/tmp/gpu/state", str(self.gpu.state)).replace(
             "/tmp/gpu",
@@ -129,7 +129,7 @@ class Reader:
         return done.returncode, done.stdout
 
     def listed(self, kind: str) -> list[dict[str, Any]]:
-        """Return the devices or studies that the tuner has."""
+        """Return the devices or studies of the tuner."""
         token = (self.folder / "token").read_text().strip()
         url, headers = (
             f"http://127.0.0.1:{self.port}/v1/{kind}",

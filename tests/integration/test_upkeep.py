@@ -1,4 +1,4 @@
-"""Backups of a tuner at work come back into one that goes on; on SQLite and on PostgreSQL."""
+"""Backups of a working tuner are restored into one that continues, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -136,6 +136,6 @@ def test_a_postgresql_database_comes_back_whole_or_not_at_all(server: str, tmp_p
 
 
 def _until_refused(url: str, file: Path) -> None:
-    """Restore until the listening tuner has its lock: it takes it in a thread of its own."""
+    """Restore repeatedly until the listening tuner has its lock, which it takes in a separate thread."""
     for _ in range(50):
         restore(url, file)

@@ -1,4 +1,4 @@
-"""For a minute the tuner's wall clock jumps by an hour: budget, drift and silence are kept to."""
+"""For a minute the tuner's wall clock is off by an hour: budgets, drift and timeouts still work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tuner.wire import Poll
 
 JUMPS_S, EVERY_S, LATE_S = 60.0, 5.0, 2.0
 SILENT_S = 3.0 + 10.0
-"""The lease of this tuner, and how often it looks for silent devices."""
+"""The lease of this tuner, plus its period of checks for silent devices, in s."""
 DRIFT_S = 60.0
-"""How often held studies are looked at."""
+"""The period of checks for drift of held studies, in s."""
 
 
 def drifted(site: Site, study: str, held: str, setting: dict[str, object]) -> None:
-    """Report windows of a hold that take a third more than when it was confirmed."""
+    """Report windows of a hold with 1.5 times the energy and power of the frozen report."""
     window = MESSAGES["hold-report"].model_dump(mode="json")["measurement"]
     now = datetime.now(UTC)
     revision = site.json(f"/v1/studies/{study}")["revision"]

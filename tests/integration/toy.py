@@ -1,7 +1,7 @@
-"""A workload of a few lines that speaks the knob contract, as a process of its own.
+"""A workload of a few lines that follows the knob contract, as a separate process.
 
 It serves an item after a fixed sleep that depends on its knob, so a trial takes real time but no CPU,
-and what it is set to outlives the agent, as hardware would. `PUT /pace` makes every item take longer.
+and its setting outlives the agent, like that of hardware. `PUT /pace` makes every item take longer.
 """
 
 from __future__ import annotations
