@@ -1,4 +1,4 @@
-"""Values the tests are made of: one small space, windows, studies, and a clock one can turn."""
+"""Builders of test values: a small space, windows, studies, and a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def window(
 ) -> Measurement:
     """Return a measured window; `relative` is the relative standard error of both metrics.
 
-    Its load is the rate, where no `context` says otherwise.
+    Its load is the rate unless `context` gives another.
     """
     figures = {
         "energy_j": Estimate.of_mean(energy_j, relative * energy_j, 10),
@@ -190,7 +190,7 @@ def study(
 
 
 def surface(at: Setting) -> Measurement:
-    """Return a window on a smooth surface: slower clocks save until idling eats the saving."""
+    """Return a window on a smooth surface: slower clocks save until idle energy outweighs the saving."""
     clock, batch = float(at["gpu.clock_mhz"]) / 1000.0, float(at["batch_size"])
     energy_j = (2.0 + 2.0 / clock + 6.0 * clock**2) / batch**0.3
     return window(energy_j, 100.0 * batch**0.2 / clock**0.4)
@@ -207,7 +207,7 @@ def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:
 
 
 def asked(count: int, **changes: Any) -> Study:  # noqa: ANN401
-    """Return a study of so many trials."""
+    """Return a study of this many trials."""
     return study(terms=Terms(trials=count, window_s=10.0, max_window_s=30.0), **changes)
 
 
@@ -222,7 +222,7 @@ class Descend:
 
 
 def policies(name: str) -> Policy:
-    """Return the one policy there is: `scripted`."""
+    """Return the only policy: `scripted`."""
     if name != "scripted":
         raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
     return Descend()

@@ -13,7 +13,7 @@ from hypothesis import settings
 # Failing assertions in the contracts should show what they compared, as those in test modules do.
 pytest.register_assert_rewrite("tests.contracts")
 
-# As the tuner does: several thread pools on few cores make a fit many times slower.
+# As in the tuner: several thread pools on few cores make a fit many times slower.
 for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 
@@ -21,22 +21,22 @@ for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
 
-# Locks of devices are the host's: tests beside each other have devices of one name.
+# Locks of devices are global on a host, and parallel tests have devices of the same name.
 RUN = tempfile.mkdtemp(prefix="jouletune-run-")
 os.environ["JOULETUNE_RUN"] = RUN
 
-# The same examples every time, and no stopwatch: a loaded machine is no failure. Another profile, by
+# The same examples every time, without deadlines: a busy machine is not a failure. Another profile, by
 # the option of Hypothesis' own plug-in: pytest --hypothesis-profile=thorough (tests/profiles.py).
 for profile, most in (("dev", 15), ("ci", 60), ("thorough", 1000)):
     settings.register_profile(profile, deadline=None, derandomize=True, max_examples=most)
 settings.load_profile("ci")
 
 FAILURES = os.environ.get("JOULETUNE_FAILURES")
-"""Where each failed test is noted, a JSON object a line; `.ci/again.py` runs those once more."""
+"""The file of failed tests, one JSON object per line; `.ci/again.py` runs these once more."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note failures where the reports come together: with xdist that is not a worker."""
+    """Record failures in the process that collects all reports: with xdist not in a worker."""
     if FAILURES and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(Path(FAILURES), config), "failures")
 

@@ -1,4 +1,4 @@
-"""How a test looks at an error: by its code, what it names and its next step; never by its sentence."""
+"""Checks of errors in tests: by the code, the named things and the next step, never by the sentence."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError, TuningError, Unauthorised
 
 FOR_OPERATORS = (InvalidInput, NotFound, Conflict, Unauthorised, StoreError)
-"""What somebody has to act upon; what the rest of the family asks for, the program does itself."""
+"""Errors on which an operator must act; the program handles the others itself."""
 E = TypeVar("E", bound=TuningError)
 
 
 def has_a_next_step(printed: str) -> bool:
-    """Return whether a printed error says what to do: `WHAT IS WRONG; NEXT STEP`."""
+    """Return whether a printed error has a next step: `WHAT IS WRONG; NEXT STEP`."""
     return bool(printed.strip().partition("; ")[2])
 
 
 @contextmanager
 def raised(kind: type[E], *names: object) -> Iterator[pytest.ExceptionInfo[E]]:
-    """Expect an error with the code of `kind` that names `names`, with a next step where one is due."""
+    """Expect an error with the code of `kind` that names `names`, with a next step if one is required."""
     with pytest.raises(kind) as caught:
         yield caught
     error = caught.value

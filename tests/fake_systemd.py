@@ -1,10 +1,9 @@
-"""A systemd with one service, in files that outlive every process; as unkind as the real one.
+"""A fake systemd with one service, in files that outlive every process; it fails like the real one.
 
-`python -m tests.fake_systemd ROOT WORDS…` is its systemctl. What its file says goes wrong:
-`bad` (a word with which the service does not start), `dies` (one with which its process ends soon, and is
-started again until it has failed), `hang` (one with which a start takes for ever),
-`lost` (a daemon-reload that loads nothing), `masked`, `gone` (the unit's file was removed). Five starts
-without reset-failed are the most.
+`python -m tests.fake_systemd ROOT WORDS…` is its systemctl. Its file lists faults: `bad` (a word with
+which the service does not start), `dies` (one with which its process ends soon, and is restarted until
+it has failed), `hang` (one with which a start never ends), `lost` (a daemon-reload that loads nothing),
+`masked`, `gone` (the unit's file was removed). At most five starts are possible without reset-failed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class FakeSystemd:
         self.folders = [self.root / f"{at}/systemd/system/{NAME}.d" for at in ("etc", "run")]
 
     def boot(self, unit: str = UNIT) -> None:
-        """Have the unit's file there, and its service started."""
+        """Create the unit's file, and start its service."""
         self.fragment.parent.mkdir(parents=True, exist_ok=True)
         (self.root / "run/systemd/system").mkdir(parents=True, exist_ok=True)
         self.fragment.write_text(unit)
@@ -60,11 +59,11 @@ class FakeSystemd:
 
     @property
     def left(self) -> list[str]:
-        """The files of ours below /run."""
+        """Our files below /run."""
         return sorted(path.name for path in self.folders[1].glob("*"))
 
     def call(self, *words: str) -> str:
-        """Do what systemctl does. Raises ActuationError with what it prints; TimeoutError: it hangs."""
+        """Act like systemctl. Raises ActuationError with its output; TimeoutError: it hangs."""
         verb, state = (
             next(w for w in words if w not in ("--no-ask-password", "--no-pager")),
             self.state,
@@ -100,7 +99,7 @@ class FakeSystemd:
             "running": "",
             "active": "failed",
         }
-        self.save(now)  # the old process has ended, whatever comes
+        self.save(now)  # the old process has ended in any case
         if state.get("masked") or state.get("gone") or starts > MOST_STARTS:
             raise ActuationError(
                 f"systemctl restart {NAME}: it is masked, gone, or started too often"
@@ -114,7 +113,7 @@ class FakeSystemd:
         self.save({**now, "running": argv, "active": "active", "dying": dies, "looks": 0})
 
     def _shown(self, state: dict[str, Any]) -> str:
-        if state.get("dying"):  # the first look is before its process ends; then once more each
+        if state.get("dying"):  # the first query sees it active, later ones its restarts
             looks = state["looks"] + 1
             active = "active" if looks == 1 else "activating" if looks <= MOST_STARTS else "failed"
             state = {**state, "looks": looks, "active": active}
@@ -134,7 +133,7 @@ class FakeSystemd:
         return DirectFlags(self)
 
     def program(self) -> None:
-        """Have a systemctl that is a program of its own."""
+        """Install systemctl as a separate program."""
         path = self.root / "usr/bin/systemctl"
         path.parent.mkdir(parents=True)
         here = Path(__file__).parents[1]
@@ -145,7 +144,7 @@ class FakeSystemd:
 
 
 class DirectFlags(UnitFlags):
-    """The driver, its systemctl called in this very process."""
+    """The driver, with systemctl called in this process."""
 
     def __init__(self, systemd: FakeSystemd) -> None:
         super().__init__(NAME, systemd.root)

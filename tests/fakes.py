@@ -150,7 +150,7 @@ class FakeWindow:
 
 
 def tail(mean: float, n: int) -> Estimate:
-    """Return a p99 as `n` requests would show it: without an upper bound where they are few."""
+    """Return a p99 as from `n` requests: without an upper bound if they are few."""
     high = 1.05 * mean if n >= 299 else float("inf")
     return Estimate(mean, 0.02 * mean, max(1, n), 0.95 * mean, high, scope=Scope.SERVICE)
 
@@ -158,7 +158,7 @@ def tail(mean: float, n: int) -> Estimate:
 def steady(
     watts: float = 100.0, per_s: float = 50.0, p99_ms: float = 20.0, cpu_share: float = 1.0
 ) -> Shows:
-    """Return a world in which everything goes on evenly."""
+    """Return a world with constant rates."""
 
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         seconds = now - began
@@ -247,7 +247,7 @@ class Rig:
 
     @property
     def link(self) -> TunerClient:
-        """A link of an agent that has enrolled, and may again."""
+        """A link of an agent that has enrolled, and may enrol again."""
         for name, token in (("token", "admin"), ("agent-token", "agent@host secret")):
             if not (self.folder / name).exists():
                 (self.folder / name).write_text(f"{token}\n")
@@ -258,7 +258,7 @@ class Rig:
         return Credentials(self.folder, self.folder / "token", "agent@host")
 
     def agent(self) -> DeviceAgent:
-        """Return the agent as a fresh start of its process would make it."""
+        """Return the agent as after a fresh start of its process."""
         around = Surroundings(
             link=self.link,
             journal=self.journal,
@@ -320,7 +320,7 @@ class StubTuner:
         return _json(order.model_dump_json())
 
     def await_orders(self, wait_s: float) -> None:
-        """Hold a long poll that finds nothing to do."""
+        """Delay a long poll that finds no order."""
         self.time.sleep(wait_s)
 
 

@@ -1,8 +1,8 @@
-"""A pod as the rendered example has it, run by podman: a small kubelet that refuses what it does not know.
+"""A pod of the rendered example, run by podman: a small kubelet that refuses unknown fields.
 
-What a kubelet and a runtime do is read from the example: users, groups, capabilities, the read-only root,
-mounts, environment, arguments. Not here: the network (every pod has this process's), node selection, the
-NVIDIA runtime; the test mounts a fake NVML instead.
+It implements these parts of the example: users, groups, capabilities, the read-only root, mounts,
+environment, arguments. Not implemented are the network (every pod has this process's), node selection,
+and the NVIDIA runtime; the test mounts a fake NVML instead.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SECURITY = {
     "allowPrivilegeEscalation", "capabilities", "fsGroup", "readOnlyRootFilesystem", "runAsGroup",
     "runAsNonRoot", "runAsUser", "seccompProfile", "supplementalGroups",
 }  # fmt: skip
-"""Fields that are followed here, or that only a cluster can follow."""
+"""Fields that this kubelet implements, or that only a cluster can implement."""
 AWAIT_S = 300.0
 LIMITS = ("--ulimit=nofile=16384:16384", "--ulimit=nproc=4096:4096")
-"""Podman's own are above what a host may allow."""
+"""Podman's default limits may exceed those of the host."""
 
 
 def podman(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run podman; it must not fail unless the caller checks that."""
+    """Run podman; raise an error if it fails, unless the caller checks that."""
     done = subprocess.run(
         ["podman", *command], capture_output=True, text=True, check=False, timeout=AWAIT_S
     )
@@ -52,9 +52,9 @@ def podman(*command: str, check: bool = True) -> subprocess.CompletedProcess[str
 
 
 def runtime(image: str) -> tuple[str, ...]:
-    """Return the option of podman by which containers run on this host; empty where none does.
+    """Return the option of podman with which containers run on this host; empty if none works.
 
-    crun refuses hosts that have both kinds of cgroups, where runc runs.
+    crun refuses hosts with both versions of cgroups; runc runs there.
     """
     for option in ("--runtime=crun", "--runtime=runc"):
         tried = ("run", "--rm", "--network=host", *LIMITS, "--entrypoint=/bin/true", image)
@@ -64,7 +64,7 @@ def runtime(image: str) -> tuple[str, ...]:
 
 
 def until(done: Callable[[], object], why: Callable[[], str]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + AWAIT_S
     while not done():
         assert time.monotonic() < end, f"not within {AWAIT_S:g} s: {why()}"
@@ -73,7 +73,7 @@ def until(done: Callable[[], object], why: Callable[[], str]) -> None:
 
 @dataclass
 class Node:
-    """A node: its folders, and what the cluster would give its pods."""
+    """A node: its folders, and the volumes that a cluster would give its pods."""
 
     folder: Path
     example: str
@@ -101,7 +101,7 @@ class Node:
 
 @dataclass
 class Pod:
-    """A pod with one container that goes on running."""
+    """A pod with one container that keeps running."""
 
     node: Node
     component: str
@@ -109,7 +109,7 @@ class Pod:
     name: str
 
     def start(self) -> None:
-        """Make the volumes, run what prepares, start the container."""
+        """Create the volumes, run the init containers, start the container."""
         assert self.spec.keys() <= POD, self.spec.keys() - POD
         for one in self.spec.get("initContainers", ()):
             podman(*self.node.runtime, "run", "--rm", *self.options(one))
@@ -119,7 +119,7 @@ class Pod:
     def options(
         self, one: Mapping[str, Any], command: Sequence[str] = (), user: str = ""
     ) -> list[str]:
-        """Return podman's options, image and arguments of a container; `command` and `user` replace its."""
+        """Return podman's options, image and arguments of a container; `command` and `user` override it."""
         assert one.keys() <= CONTAINER, one.keys() - CONTAINER
         security = {**self.spec["securityContext"], **one["securityContext"]}
         assert security["readOnlyRootFilesystem"] is True
@@ -164,7 +164,7 @@ class Pod:
                 yield entry["name"], self.node.given[source["name"]][source["key"]]
 
     def _volume(self, mount: Mapping[str, Any]) -> str:
-        """Return a mount, its folder made as the kubelet makes it."""
+        """Return a mount; create its folder as the kubelet does."""
         (volume,) = (v for v in self.spec["volumes"] if v["name"] == mount["name"])
         group = self.spec["securityContext"].get("fsGroup", 0)
         kind = next(key for key in volume if key != "name")
@@ -191,18 +191,18 @@ class Pod:
             (folder / key).chmod(mode)
 
     def process(self) -> int:
-        """Return the number of the container's first process here."""
+        """Return the process id of the container's first process on this host."""
         return int(podman("inspect", "--format", "{{.State.Pid}}", self.name).stdout)
 
     def status(self, pid: int | None = None) -> dict[str, str]:
-        """Return what the kernel reports of a process: /proc/PID/status."""
+        """Return /proc/PID/status of the container's first process."""
         text = proc(pid or self.process(), "status")
         return {
             name: value.strip() for name, value in re.findall(r"^(\w+):(.*)$", text, re.MULTILINE)
         }
 
     def up(self) -> bool:
-        """Return whether the container runs."""
+        """Return whether the container is running."""
         done = podman("inspect", "--format", "{{.State.Running}}", self.name, check=False)
         return done.stdout.strip() == "true"
 

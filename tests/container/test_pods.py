@@ -1,4 +1,4 @@
-"""The pods of the example with one GPU node: what they may do, and what is restored when they end.
+"""The pods of the example on one GPU node: their permissions, and the restore at their end.
 
 In the order of the file: the last test ends them all.
 """
@@ -40,7 +40,7 @@ knobs.apply({{"gpu.clock_mhz": 1005}})
 print(knobs.read(), flush=True)
 time.sleep(600)
 """
-"""What an agent does in a trial."""
+"""A program that acts like an agent in a trial."""
 SET_BY_ITSELF = """
 from ctypes import CDLL, byref, c_void_p
 nvml, gpu = CDLL("libnvidia-ml.so.1"), c_void_p()
@@ -130,7 +130,7 @@ class Place:
         return pod
 
     def altered(self, name: str) -> None:
-        """Set the GPU as an agent does in a trial, in a container of its own."""
+        """Set the GPU like an agent in a trial, in a separate container."""
         agent = Pod(self.node, "agent", pods(EXAMPLE)["agent"], name)
         assert agent.beside(PYTHON, "-c", HOLD_UP, name=name).returncode == 0
         self.node.running.append(agent)
@@ -185,7 +185,7 @@ def test_the_agents_user_sets_nothing_without_the_actuator(place: Place) -> None
     for folder in ("/run/jouletune", "/etc/jouletune", "/etc"):
         done = agent.beside(PYTHON, "-c", WRITE, f"{folder}/x")
         assert "Read-only file system" in done.stderr, done.stderr
-    # Another user of the node, in the same container: not in the socket's group.
+    # Another user, in the same container, who is not in the socket's group.
     stranger = (
         "setpriv",
         "--reuid=65534",
@@ -270,7 +270,7 @@ def ready(tuner: Pod) -> bool:
 
 
 def jouletune(place: Place, *command: str) -> str:
-    """Run a command in the tuner's pod, as the page says."""
+    """Run a command in the tuner's pod, as on the page."""
     done = place.pods["tuner"].call("jouletune", *command)
     assert done.returncode == 0, done.stderr
     return done.stdout

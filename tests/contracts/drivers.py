@@ -18,7 +18,7 @@ def other_value(driver: KnobDriver, knob: str) -> Value:
 
 
 def one_by_one(driver: KnobDriver) -> Iterator[str]:
-    """Yield each knob while those that move others have their last value, which excludes nothing."""
+    """Yield each knob; knobs that move others are at their last value, which excludes nothing."""
     ranges = driver.ranges()
     movers = [knob for knob in getattr(driver, "moves", ()) if knob in ranges]
     for knob in ranges:

@@ -1,4 +1,4 @@
-"""A copy of the product to add something to, and what of it an addition had to change."""
+"""A copy of the product for an addition, and the files that the addition had to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(tuner.__file__).parents[1]
 
 
 class Checkout:
-    """A copy of some of the packages; the others, and the tests, are the checkout's own."""
+    """A copy of some packages; the others, and the tests, are those of the checkout."""
 
     def __init__(self, folder: Path, *packages: str) -> None:
         self.folder = folder
@@ -23,30 +23,30 @@ class Checkout:
         self._before = self._texts()
 
     def add(self, path: str, text: str) -> None:
-        """Write a file that was not there."""
+        """Write a new file."""
         assert path not in self._before, f"{path} is no addition"
         (self.folder / path).parent.mkdir(exist_ok=True)
         (self.folder / path).write_text(text)
 
     def insert(self, path: str, before: str, text: str) -> None:
-        """Put a text before one that an existing file has once."""
+        """Insert a text before one that occurs once in an existing file."""
         whole = (self.folder / path).read_text()
         assert whole.count(before) == 1, f"{path} has {before!r} {whole.count(before)} times"
         (self.folder / path).write_text(whole.replace(before, text + before))
 
     @property
     def added(self) -> list[str]:
-        """The files that were not there."""
+        """The added files."""
         return sorted(self._texts().keys() - self._before.keys())
 
     @property
     def changed(self) -> list[str]:
-        """The files that were there, and are no more what they were."""
+        """The existing files that were changed."""
         now = self._texts()
         return sorted(path for path, text in self._before.items() if now.get(path) != text)
 
     def python(self, program: str, *arguments: str) -> str:
-        """Return what a program prints that finds its modules here first."""
+        """Return the output of a program that imports modules from this copy first."""
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
             cwd=self.folder,

@@ -1,7 +1,6 @@
 """A complete policy: saves energy while the grid's power is dirty, and not while it is clean.
 
-It goes through the settings one by one. At the end its plan goes by a signal of its own, the share of
-renewable power.
+It tries the settings one by one. At the end its plan follows its own signal, the share of renewable power.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from tuner.core import Done, Past, Plan, Row, Suggestion, Try, Wait, incumbent, 
 
 SIGNAL = "renewable_share"
 CLEAN = 0.8
-"""From this share on energy is no concern."""
+"""From this share on energy does not matter."""
 
 
 class Frugal:

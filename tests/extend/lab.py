@@ -1,6 +1,6 @@
-"""A whole tuner and a whole agent in one process, on time that only moves when told.
+"""A complete tuner and agent in one process, on time that only the test advances.
 
-They speak over the real routes: what a newcomer adds is tried as it would run.
+They use the real routes, so that an addition is tested as it would run.
 """
 
 from __future__ import annotations
@@ -85,19 +85,19 @@ class Lab:
             self.agent.step()
             view = self.verbs.study(study)
             if view.phase is Phase.HOLDING:
-                self.agent.step()  # takes the hold up
+                self.agent.step()  # starts the hold
                 return view
             assert view.phase is not Phase.PAUSED, view.phase_why
         raise AssertionError(f"{study} is still {view.phase}: {view.phase_why}")
 
     def follow(self, seconds: int) -> None:
-        """Let time pass while a plan is held, a look at its signal each second."""
+        """Advance the time while a plan is held, with a read of its signal each second."""
         for _ in range(seconds):
             self.time.sleep(1.0)
             self.agent.runner.tick()
 
     def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Pass a request on to the tuner; a wait for news passes on the lab's time."""
+        """Forward a request to the tuner; a wait for news advances the lab's time."""
         if self.away:
             raise httpx2.ConnectError("nobody is there")
         content = request.content

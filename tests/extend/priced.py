@@ -1,7 +1,7 @@
 """A complete derived objective: an item's joules at the price of the hour, and the rent of its seconds.
 
-`priced:DEVICE` is that device with one more metric, `cost_ueur`. Settings tried at hours of different
-prices would be compared at these prices: have a study of it search in hours of one price.
+`priced:DEVICE` is that device with one more metric, `cost_ueur`. Settings tried at different prices
+would be compared at these prices, so a study of it should search in hours of one price.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tuner.core import (
 
 UEUR = Quantity("µEUR", Better.LESS, over_devices=OverDevices.SUM)
 EUR_PER_KWH = (*[0.05] * 6, *[0.40] * 16, *[0.05] * 2)
-"""By the hour of the day, in the host's own zone."""
+"""By the hour of the day, in the host's time zone."""
 RENT_UEUR_PER_S = 11.0
 UEUR_PER_J = 1.0 / 3.6
-"""Of a euro per kilowatt-hour."""
+"""At a price of one euro per kilowatt-hour."""
 Now = Callable[[], datetime]
 
 
@@ -43,7 +43,7 @@ def open_priced(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 
 def priced(side: Side, now: Now, clock: Clock) -> Side:
-    """Return a device whose meter tells its cost, too. Raises InvalidInput without an energy meter."""
+    """Return a device whose meter also reports its cost. Raises InvalidInput without an energy meter."""
     energy = next((m for m in side.metrics if m.name == "energy_j"), None)
     if energy is None:
         side.close()
@@ -57,7 +57,7 @@ def priced(side: Side, now: Now, clock: Clock) -> Side:
 
 
 class PricedMeter:
-    """Opens windows that tell their cost; what else the device's meter does, it does."""
+    """Opens windows that report their cost; all else is left to the device's meter."""
 
     def __init__(self, meter: Meter, now: Now, clock: Clock) -> None:
         self._meter, self._now, self._clock = meter, now, clock
@@ -75,7 +75,7 @@ class PricedMeter:
 
 
 class PricedWindow:
-    """One window: the joules between two readings cost what they cost at the second."""
+    """One window: joules between two readings have the price of the second reading."""
 
     def __init__(self, window: Window, now: Now, clock: Clock) -> None:
         self._window, self._now, self._clock = window, now, clock

@@ -1,7 +1,7 @@
 """A server of your own for `make bench-load DEVICE=server:open_server`: one request at a time, two clocks.
 
-A request takes a millisecond a token at the fast clock and two at the slow one. It draws 200 or 80 W while
-it serves, 50 W while it waits.
+A request takes one millisecond per token at the fast clock and two at the slow one. It draws 200 or 80
+W while it serves, 50 W while it waits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ BUSY_W, IDLE_W = {600: 80.0, 1200: 200.0}, 50.0
 
 
 def open_server(requests: Sequence[Request], seed: int) -> OneByOne:
-    """Return a server that these requests will come to."""
+    """Return a server for these requests."""
     return OneByOne(requests)
 
 
 class OneByOne:
-    """Serves in the order of arrival; `sleep` lets its time pass."""
+    """Serves in the order of arrival; `sleep` advances its time."""
 
     space = SPACE
 

@@ -5,8 +5,8 @@ In the `pyproject.toml` of your package:
     [project.entry-points."jouletune.devices"]
     twoclock = "twoclock:open_twoclock"
 
-Installed beside jouletune it is opened as `twoclock:FOLDER`, passes the contracts that every device is
-held to, and is tuned as any other.
+Installed beside jouletune it is opened as `twoclock:FOLDER`, passes the contracts of every device, and
+is tuned like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.core import Origin
 
 ENTRY_POINTS = "[jouletune.devices]\ntwoclock = twoclock:open_twoclock\n"
 JOULES = {600: 3.0, 900: 2.0, 1200: 4.0}
-"""Per item, by the core's clock; the memory's adds 1 J at 800 MHz and 2 J at 1600."""
+"""Joules per item by the core's clock; the memory's clock adds 1 J at 800 MHz and 2 J at 1600 MHz."""
 
 
 class Board:
@@ -49,7 +49,7 @@ class Board:
 
     def work(self, items: int) -> None:
         core, memory = self.clock_mhz("core"), self.clock_mhz("memory")
-        if core and memory:  # empty for the instant in which it is written
+        if core and memory:  # empty while it is being written
             self._items += items
             self._energy_uj += round(1e6 * items * (JOULES[core] + memory / 800))
         for name, count in (("energy_uj", self._energy_uj), ("items", self._items)):

@@ -1,4 +1,4 @@
-"""A field of a study: described in one file, and seen at every door."""
+"""A field of a study: described in one file, and present in every interface."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_field_is_described_in_one_file_and_seen_at_every_door(tmp_path: Path)
 
 
 BY_HAND = {"constraints", "protocol", "devices", "who"} | PARTS.keys()
-"""What a door writes by itself: a list of lines, what it is about, and parts with fields of their own."""
+"""Fields that an interface writes by hand: a list of lines, the subject, and parts with fields."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A page: one template, and one function beside those of the pages that are there."""
+"""A page: one template, and one function beside those of the existing pages."""
 
 from __future__ import annotations
 

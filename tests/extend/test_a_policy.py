@@ -5,8 +5,8 @@ In the `pyproject.toml` of your package:
     [project.entry-points."jouletune.policies"]
     frugal = "frugal:Frugal"
 
-Installed beside the tuner it is chosen with `--policy frugal`. It is a pure function of the past: the
-contract holds it to that. That its plan is followed as the signal moves: `test_a_signal.py`.
+Installed beside the tuner it is chosen with `--policy frugal`. It is a pure function of the past, which
+the contract checks. `test_a_signal.py` tests that its plan is followed as the signal changes.
 """
 
 from __future__ import annotations

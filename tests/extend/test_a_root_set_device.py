@@ -1,4 +1,4 @@
-"""A device that root sets: a driver in a package of its own, and its name among the drivers."""
+"""A device that root sets: a driver in a separate package, and its name among the drivers."""
 
 from __future__ import annotations
 

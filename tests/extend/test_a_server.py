@@ -2,8 +2,8 @@
 
     PYTHONPATH=. make bench-load TRACE=trace.csv DEVICE=server:open_server
 
-It is one object with knobs, time, counters and the requests it has answered (`ServesRequests`); as a side
-it is measured, followed and tuned as any device.
+It is one object with knobs, time, counters and its answered requests (`ServesRequests`); as a side it
+is measured, followed and tuned like any device.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def side(server: OneByOne) -> Side:
 
 
 class TestActuator(SettableContract):
-    """It keeps to what every actuator keeps to."""
+    """It keeps the contract of every actuator."""
 
 
 class TestMeter(MeterContract):
-    """So does the meter that it gets."""
+    """Its meter keeps the contract of every meter."""
 
     @pytest.fixture
     def later(self, server: OneByOne) -> Later:

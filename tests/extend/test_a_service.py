@@ -1,4 +1,4 @@
-"""A service of your own, without a line of code: a file says how it is set and what it tells.
+"""A service of your own, without a line of code: a file describes how it is set and measured.
 
 The file is the one in `docs/workloads.md`; the service (`thumbnails.py` beside this) is a small web server
 with one knob, which counts its latencies with `prometheus_client`.
@@ -52,7 +52,7 @@ def start_service(played: Stage, port: int = 0) -> int:
 
 @contextmanager
 def production(port: int) -> Iterator[None]:
-    """Requests that come from elsewhere, at a rate of their own."""
+    """Requests of other callers, at a fixed rate."""
     ended = threading.Event()
 
     def client() -> None:

@@ -1,7 +1,7 @@
-"""A policy whose answer is a plan by a signal of its own: how many widgets wait to be painted.
+"""A policy that plans by its own signal: the number of widgets that wait to be painted.
 
-Nothing in the vocabulary or in the agent knows of widgets: the workload offers the signal, the policy
-names it, and the agent follows it, also while the tuner is away.
+Neither the vocabulary nor the agent has widgets: the workload offers the signal, the policy names it,
+and the agent follows it, also without the tuner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAITING = Signal("widgets_waiting")
 
 
 class Widgets:
-    """The signal: read at any moment."""
+    """The signal, which may be read at any moment."""
 
     signal = WAITING
 
@@ -37,7 +37,7 @@ class Widgets:
 
 
 class ByWidgets:
-    """Fewer brushes while few widgets wait; two brushes are tried first."""
+    """Uses fewer brushes while few widgets wait; tries two brushes first."""
 
     def suggest(self, past: Past) -> Suggestion:
         few = {"brushes": 2}

@@ -1,4 +1,4 @@
-"""A verb of the command line: one row in the table of commands, and one function in a file of its own."""
+"""A verb of the command line: one row in the table of commands, and one function in a separate file."""
 
 from __future__ import annotations
 

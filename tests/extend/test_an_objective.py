@@ -3,8 +3,8 @@
     [project.entry-points."jouletune.devices"]
     priced = "priced:open_priced"
 
-Its price of a joule goes by the hour: the same device is tuned to be slow and frugal at noon, and to be
-done soon at night.
+Its price of a joule depends on the hour: the same device is tuned to be slow and frugal at noon, and
+fast at night.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOON, NIGHT = 0, 12
 
 
 class Both:
-    """Tries what was not tried yet; then the best by the objective."""
+    """Tries the untried settings, then proposes the best by the objective."""
 
     def suggest(self, past: Past) -> Suggestion:
         if past.limits is None:

@@ -1,7 +1,7 @@
 """A study over a GPU's clock, the clock of the host's CPU and a batch size: PolyThrottle's own knobs.
 
-Nothing but the three sides is written here. What a batch takes is a/f_gpu + b/f_cpu of work, a GPU and
-a CPU each take power by their own clock, and requests wait for their batch.
+Only the three sides are written here. A batch takes a/f_gpu + b/f_cpu, the power of GPU and CPU depends
+on their own clock, and requests wait for their batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMIT = 3.0
 
 @dataclass
 class World:
-    """What all sides share: the setting in force, and the order in which it came to that."""
+    """The state shared by all sides: the setting in force, and the order of its changes."""
 
     time: Time = field(default_factory=Time)
     now: dict[str, Value] = field(
@@ -50,7 +50,7 @@ class World:
     changes: list[str] = field(default_factory=list)
 
     def batch_s(self) -> float:
-        """Return how long a batch takes."""
+        """Return the seconds of a batch."""
         per_item = 4.0 / float(self.now[GPU.name])
         fixed = 2.0 / float(self.now[GPU.name]) + 4.0 / float(self.now[CPU.name])
         return fixed + float(self.now[BATCH.name]) * per_item
@@ -80,7 +80,7 @@ class Knobs:
 
 @dataclass
 class Power:
-    """Meters what one of the two takes."""
+    """Meters the energy of the GPU or the CPU."""
 
     world: World
     knob: Knob
@@ -91,7 +91,7 @@ class Power:
 
 @dataclass
 class Requests:
-    """Meters what is served."""
+    """Meters the served requests."""
 
     world: World
 
@@ -108,7 +108,7 @@ class Requests:
 
 
 class Span:
-    """A window over the time that has passed."""
+    """A window over the time since its start."""
 
     def __init__(self, world: World, shows: Callable[[float], Reading]) -> None:
         self._world, self._shows, self._began = world, shows, world.time.monotonic()

@@ -1,4 +1,4 @@
-"""The examples in `docs/extend.md` are those that the tests of this folder run."""
+"""The examples in `docs/extend.md` are the files that the tests of this folder run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service as any other: one knob, and the metrics of its client library. It knows nothing of us."""
+"""An ordinary service without jouletune: one knob, and the metrics of its client library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client import Counter, Histogram, generate_latest
 from tests.integration.spoken import Spoken, serve
 
 PAUSES_S = {1: 0.02, 2: 0.004, 4: 0.02}
-"""How long a thumbnail takes, by the number of workers."""
+"""The seconds of a thumbnail, by the number of workers."""
 LATENCY = Histogram(
     "http_request_duration_seconds",
     "How long a request took.",

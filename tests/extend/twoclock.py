@@ -52,7 +52,7 @@ class Clocks:
 
 
 class Counters:
-    """Measures what was done, and what it took."""
+    """Measures the items done and the energy used."""
 
     def __init__(self, board: Path) -> None:
         self._board = board
@@ -62,7 +62,7 @@ class Counters:
 
 
 class Counted:
-    """One window: totals since its start; the agent makes J per item of them."""
+    """One window: totals since its start, from which the agent computes J per item."""
 
     def __init__(self, board: Path) -> None:
         self._board = board

@@ -1,4 +1,4 @@
-"""Clients of Flower within this process, over the modelled federation, and ways in which they fail."""
+"""Flower clients within this process, over the modelled federation, and their failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def nodes(of: FederatedTraining) -> dict[int, Node]:
 def failing(
     answers: Mapping[int, Node], drop: float, nan: float, misshapen: int
 ) -> dict[int, Node]:
-    """Return clients of which some drop out of a round, some send NaN, and one a wrong shape."""
+    """Return clients of which some drop out of a round, some send NaN, and one sends a wrong shape."""
     dice = random.Random(0)
 
     def broken(node: int, answer: Node) -> Node:
@@ -69,7 +69,7 @@ def failing(
 
 @dataclass
 class Scripted:
-    """A tuner that has each round's setting at hand, and remembers what it was told."""
+    """A tuner with scripted settings of the rounds, which records the outcomes."""
 
     space: Space
     settings: Sequence[Setting]
@@ -77,7 +77,7 @@ class Scripted:
     told: list[RoundOutcome] = field(default_factory=list)
     closed: bool = False
     rounds: int = 1000
-    """So many rounds, then the goal is reached."""
+    """The number of rounds until the goal is reached."""
 
     @property
     def ended(self) -> str:

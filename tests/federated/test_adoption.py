@@ -1,4 +1,4 @@
-"""What docs/policies/fedgpo.md says on adopting FedGPO, done to a usual app of Flower's."""
+"""The adoption of FedGPO by docs/policies/fedgpo.md, applied to an ordinary app of Flower."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=EVALUATE,
     )
 """
-"""As Flower's template has it. INITIAL and EVALUATE are the app's model and its test."""
+"""The server of Flower's template. INITIAL and EVALUATE are the app's model and its test."""
 CLOSED = "    tuner.close()\n"
 
 pytestmark = pytest.mark.skipif(
@@ -64,7 +64,7 @@ def blocks() -> list[str]:
 
 
 def adopted(database: Path) -> str:
-    """Return the server after the page's change: one line, what is opened before it, and closed after."""
+    """Return the server after the page's change: one line, with a tuner opened before and closed after."""
     changed, opened = blocks()
     new, _, old = (part.strip() for part in changed.partition("# was:"))
     before = f"    strategy = {old}\n"
@@ -76,7 +76,7 @@ def adopted(database: Path) -> str:
 
 
 def client(kind: str, extra: dict[str, float]) -> Node:
-    """Return a client that nears the mark by half in each epoch, and tells its class and some metrics."""
+    """Return a client that halves its distance to the optimum in each epoch; it reports its class, too."""
 
     def answer(message: Message) -> Message:
         if message.metadata.message_type == "query":

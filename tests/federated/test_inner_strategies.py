@@ -1,4 +1,4 @@
-"""Flower's own strategies under FedGPO: with the same clients and config they train as they do alone."""
+"""Flower's own strategies under FedGPO: with the same clients and config they train as without it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ INNER: dict[str, Callable[[], Strategy]] = {
 
 
 def everybody(of: FederatedTraining) -> Setting:
-    """Return the setting in which all train alike."""
+    """Return the setting with equal training for all clients."""
     kinds = [kind.name for kind in of.devices.classes]
     batches = {f"batch_size.{kind}": BATCH for kind in kinds}
     epochs = {f"local_epochs.{kind}": EPOCHS for kind in kinds}
@@ -61,7 +61,7 @@ def everybody(of: FederatedTraining) -> Setting:
 
 
 def with_losses(answer: Node) -> Node:
-    """Return a client that tells a loss, as q-FedAvg wants it."""
+    """Return a client that reports a loss, as q-FedAvg requires."""
 
     def told(message: Message) -> Message | None:
         reply = answer(message)

@@ -1,4 +1,4 @@
-"""A real `flwr run`: its own processes, its own clients, and a tuner of its own on a file."""
+"""A real `flwr run`: separate processes, the app's clients, and a tuner on a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.federated.grid import LocalGrid
 
 PYTHON = os.environ.get("JOULETUNE_PYTHON", "")
 CLIENTS, ROUNDS = 2, 3
-"""So few clients that all train in every round, whatever they are called."""
+"""So few clients that all of them train in every round."""
 MANY = 8
 
 pytestmark = pytest.mark.skipif(
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def rounds(database: Path) -> list[dict[str, Any]]:
-    """Return the rounds, as an operator would ask for them."""
+    """Return the rounds, by an operator's command."""
     command = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
     done = subprocess.run(
         [PYTHON, "-c", JOULETUNE, *command], capture_output=True, text=True, check=True, timeout=120

@@ -1,4 +1,4 @@
-"""Which replies may be averaged, and what of them."""
+"""The replies, and the parts of them, that may be averaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reply(
 
 
 def array(data: bytes) -> Array:
-    """Return an array that says it is of the shape that was sent, whatever its bytes are."""
+    """Return an array that claims the sent shape, with any bytes."""
     return Array(dtype="float64", shape=(2, 3), stype="numpy.ndarray", data=data)
 
 

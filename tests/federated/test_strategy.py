@@ -1,4 +1,4 @@
-"""The strategy over a grid within this process, with clients that really train."""
+"""The strategy over a grid within this process, with real training of the clients."""
 
 from __future__ import annotations
 

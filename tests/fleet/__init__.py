@@ -1,1 +1,1 @@
-"""Several tuners on one database, and what is done to them."""
+"""Several tuners on one database, and their failures."""

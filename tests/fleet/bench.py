@@ -1,9 +1,9 @@
-"""What a fleet takes: python -m tests.fleet.bench PART … --output FILE; the parts add up in the file.
+"""The costs of a fleet: python -m tests.fleet.bench PART … --output FILE; the file collects the parts.
 
 holding: 10,000 agents of `python -m tests.bench fleet` at one tuner on PostgreSQL, most of them holding.
 replicas: three tuners killed, cut off and without database in turns, for ten minutes.
-asking: studies of one space that ask for a suggestion at once, by one process and by two.
-trials: millions of trials in PostgreSQL, and how long the pages take then.
+asking: studies of one space that request a suggestion at once, with one worker process and with two.
+trials: millions of trials in PostgreSQL, and the response times of the pages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UPGRADED, TUNED = 1_000, 40
 
 @contextmanager
 def database(options: str = "") -> Iterator[str]:
-    """Run PostgreSQL as it comes, syncing what it says it has stored; give an empty database."""
+    """Run PostgreSQL with its default syncing; yield the URL of an empty database."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with postgres.server(Path(folder) / "server", options) as server:
@@ -136,7 +136,7 @@ def _tried(at: Study, number: int) -> Past:
 
 
 def asking(given: argparse.Namespace) -> Any:  # noqa: ANN401
-    """Have many studies ask at once, in turns by one process, by two and by Ray; each is warm before."""
+    """Request many suggestions at once, in turns by one process, by two and by Ray, each warmed up."""
     limit_threads()
     pasts, warm = studies_that_ask(given.studies), studies_that_ask(4)
     timings: dict[str, Any] = {"studies": given.studies, "settings": 500, "trials": 20, "runs": []}
@@ -152,7 +152,7 @@ def asking(given: argparse.Namespace) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _workers(by: str) -> Iterator[Sequence[SuggestionWorker]]:
-    """Give who decides, each bound to one thread."""
+    """Yield the workers, each limited to one thread."""
     if by != RAY:
         yield [LocalWorker() for _ in range(2 if by == TWO else 1)]
         return
@@ -189,7 +189,7 @@ def _asked_at_once(
 
 
 def trials(given: argparse.Namespace) -> Any:  # noqa: ANN401
-    # Without syncing while it is filled: what is asked afterwards writes nothing.
+    # Filled without syncing, because the queries afterwards write nothing.
     with database("-F -c max_wal_size=8GB -c shared_buffers=1GB") as url:
         began = time.monotonic()
         size = many_trials(url, given.trials)

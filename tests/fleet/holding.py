@@ -1,4 +1,4 @@
-"""Studies that hold already, for devices of a simulated fleet: through the wire it would take hours."""
+"""Studies that already hold, for devices of a simulated fleet: by the protocol this would take hours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.core import (
 )
 
 PATTERN = "hold-template"
-"""The id of the study that the others are copies of, and of its device."""
+"""The id of the template study, and of its device."""
 HOST = f"{OF_FLEET}host-"
 COPIES = (
     """INSERT INTO devices (id, kind, board, driver, agent, workload, workload_version, seen_at,
@@ -58,9 +58,9 @@ COPIES = (
 
 
 def hold(url: str, devices: int, free: Collection[str], spec: str) -> None:
-    """Store devices `fleet-0` … with a study each that holds a setting, but for the `free` ones.
+    """Store devices `fleet-0` …, each with a holding study, except for the `free` ones.
 
-    On PostgreSQL: one study is made through the ports, the others are copies of it.
+    On PostgreSQL only: one study is created through the ports, the others are copies of it.
     """
     _template(url, spec)
     database = Database(read_url(url))

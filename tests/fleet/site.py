@@ -1,4 +1,4 @@
-"""Some tuners on one PostgreSQL behind a balancer, agents that work there, and an ordeal for them."""
+"""Several tuners on one PostgreSQL behind a balancer, with working agents, and failures of both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_S = 120.0
 
 @dataclass
 class Tuner(Stage):
-    """One of several tuners: it reaches the database over a wire of its own."""
+    """One of several tuners, with its own wire to the database."""
 
     url: str = ""
 
@@ -45,7 +45,7 @@ class Tuner(Stage):
 
 @dataclass
 class Site:
-    """Tuners, their wires to PostgreSQL, and the balancer that agents and operators go through."""
+    """Tuners, their wires to PostgreSQL, and the balancer for agents and operators."""
 
     server: Path
     url: str
@@ -57,7 +57,7 @@ class Site:
         postgres.restart(self.server)
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
-        """Ask through the balancer, again where a tuner is just gone."""
+        """Send a request through the balancer, and repeat it if a tuner has just ended."""
         answers: list[httpx2.Response] = []
 
         def answered() -> bool:
@@ -80,8 +80,8 @@ class Site:
 
 @contextmanager
 def site(folder: Path, tuners: int, program: Sequence[str] = JOULETUNE) -> Iterator[Site]:
-    """Run a database and tuners on it, made by the first of them; all end with the context."""
-    # Not pytest's own temporary folder: that is closed to the user the server runs as.
+    """Run a database and tuners on it; the first tuner creates the tables. All end with the context."""
+    # Not pytest's temporary folder, which the server's user cannot open.
     with (
         tempfile.TemporaryDirectory() as open_to_all,
         postgres.server(_opened(open_to_all)) as server,
@@ -116,7 +116,7 @@ def _opened(folder: str) -> Path:
 
 
 class Workforce:
-    """Simulated agents at work in a thread of their own, for as long as the context lasts."""
+    """Simulated agents that work in a separate thread within the context."""
 
     def __init__(self, port: int, agents: int) -> None:
         plan = SimulationPlan(
@@ -152,7 +152,7 @@ class Workforce:
 
 @dataclass
 class Ordeal:
-    """What tuners go through: one killed every `every_s`, and one after the other cut off for `cut_s`."""
+    """The failures of tuners: one is killed every `every_s`, and each in turn is cut off for `cut_s`."""
 
     seconds: float
     every_s: float
@@ -164,7 +164,7 @@ class Ordeal:
     _cut_off: int = -1
 
     def inflict(self, site: Site) -> None:
-        """Kill a tuner that is not cut off, and crash the database now and then, until it is over."""
+        """Kill a tuner that is not cut off, and sometimes crash the database, until the end."""
         over = threading.Event()
         cutting = threading.Thread(target=self._cut, args=(site, over), daemon=True)
         cutting.start()
@@ -190,7 +190,7 @@ class Ordeal:
         cutting.join()
 
     def _cut(self, site: Site, over: threading.Event) -> None:
-        """Cut one wire after the other, but for that of a tuner that begins: it would not."""
+        """Cut one wire after the other, except that of a starting tuner, which would not start."""
         turn = 0
         while not over.is_set():
             with self._lock:
@@ -205,7 +205,7 @@ class Ordeal:
 
 
 def _started(tuner: Tuner) -> bool:
-    """Start a tuner and return whether it answers: beside a database that is just gone it may not."""
+    """Start a tuner and return whether it answers; without the crashed database it may not."""
     if "tuner" in tuner.processes:
         tuner.kill("tuner")
     try:
@@ -229,7 +229,7 @@ def draft(devices: list[str], trials: int, window_s: float) -> dict[str, object]
 
 
 def assert_whole(url: str, studies: list[str], trials: int) -> int:
-    """No trial lost, doubled or left running, by the database itself; return how many there are."""
+    """Check in the database that no trial is lost, doubled or left running; return their number."""
     store = open_store(url, create=False)
     counted = 0
     for name in studies:

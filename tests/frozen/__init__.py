@@ -1,1 +1,1 @@
-"""What a release left behind: its databases, its messages and its agent's files, as it wrote them."""
+"""The frozen data of releases: databases, messages and agents' files, as each release wrote them."""

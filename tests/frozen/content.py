@@ -1,4 +1,4 @@
-"""What the frozen databases hold: put in through the store, and read back through it."""
+"""The contents of the frozen databases: written through the store, and read back through it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def at(minute: float) -> datetime:
 
 
 def described(name: str) -> Device:
-    """Return a device with a declared metric, a signal, and a word on what it cannot do."""
+    """Return a device with a declared metric, a signal, and a reason for a missing knob."""
     own = Metric("tokens_per_j", Origin.SIMULATED, quantity=TOKENS_PER_J)
     return device(
         name,
@@ -121,11 +121,11 @@ TRIALS: tuple[tuple[Phase, Setting, Context, Outcome], ...] = (
     (Phase.CONFIRMING, setting(600), LOADED, completed(6.05, 111.0)),
     (Phase.CONFIRMING, setting(1000), LOADED, completed(10.0, 99.0)),
 )
-"""Of the study that holds: every final state there is, and a window cut short for its limit."""
+"""The trials of the holding study: every final state, and a window cut short for its limit."""
 
 
 def fill(store: Store) -> None:
-    """Put everything into an empty store, as a tuner would have."""
+    """Fill an empty store, as a tuner would."""
     for found in DEVICES:
         store.devices.put(found)
     with patch("secrets.token_hex", lambda size: NONCE[: 2 * size]):
@@ -150,7 +150,7 @@ def fill(store: Store) -> None:
 
 
 def _held(store: Store) -> None:
-    """Add the study that went from its baseline to a hold, over a pause."""
+    """Add the study that went from its baseline to a hold, with a pause."""
     made = study(
         Phase.BASELINE,
         ("latency_p99_ms <= 1.2x baseline", "tokens_per_j >= 0.5"),
@@ -191,7 +191,7 @@ def _held(store: Store) -> None:
 
 
 def _stepped(store: Store) -> None:
-    """Add the continuous study, whose last trial is under way behind a lease."""
+    """Add the continuous study, whose last trial is running under a lease."""
     made = study(
         Phase.TUNING,
         ("latency_p99_ms <= 120",),
@@ -217,7 +217,7 @@ def _begun(
 
 
 def _ended(store: Store, of: Study, trial: Trial, outcome: Outcome, when: datetime) -> None:
-    """End a trial as its agent told, and keep a second report that came too late."""
+    """End a trial by its agent's report, and store a second report that came too late."""
     (name,) = of.devices
     lease = store.leases.grant(name, of.id, trial, f"{AGENT}/start-1", when)
     report = Report(
@@ -264,7 +264,7 @@ def _tokens(store: Store) -> None:
 
 
 def everything(store: Store) -> Mapping[str, object]:
-    """Return all that a store tells, by what it is: as stored, and as operators see it."""
+    """Return the contents of a store by kind, as stored and as operators see them."""
     studies = store.studies.list()
     verbs = Operations(Loop(store, _no_policy, lambda: at(55.0)))
     tells: dict[str, Callable[[str], object]] = {

@@ -1,4 +1,4 @@
-"""More that 0.2.0 leaves behind: groups, labels, budgets, an audit log."""
+"""Further frozen data of 0.2.0: groups, labels, budgets, an audit log."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ MEMBER = MemberRecord(
 
 
 def labelled(name: str) -> Device:
-    """Return a device with labels, whose joules others use, too."""
+    """Return a device with labels, whose joules are shared with others."""
     return replace(described(name), labels={"rack": "b1", "pool": "a100"}, shared="2 MPS clients")
 
 
 def fill_later(store: Store) -> None:
-    """Put everything into an empty store, as a tuner of 0.2.0 would have."""
+    """Fill an empty store, as a tuner of 0.2.0 would."""
     fill(store)
     for name in ("sim3@edge", "sim4@edge"):
         store.devices.put(labelled(name))
@@ -112,7 +112,7 @@ def fill_later(store: Store) -> None:
 
 
 def _grouped(store: Store) -> None:
-    """Add the study in which each device tries a setting of its own, then a plan by the load."""
+    """Add the study in which each device tries a different setting, then a plan by the load."""
     made = study(
         Phase.TUNING,
         ("latency_p99_ms <= 1.2x baseline",),
@@ -161,7 +161,7 @@ def _grouped(store: Store) -> None:
 
 
 def _later_messages() -> dict[str, Message]:
-    """Return messages with the fields that the others leave out."""
+    """Return messages with the fields that the other messages leave empty."""
     assignment, order = MESSAGES["assignment"], MESSAGES["hold-order"]
     assert isinstance(assignment, Assignment)
     assert isinstance(order, HoldOrder)

@@ -1,6 +1,6 @@
-"""Write what a release leaves behind: `python -m tests.frozen.make`, into the folder of this version.
+"""Write the frozen data of this version into its folder: `python -m tests.frozen.make`.
 
-A folder that is there stays as it is: nobody can make it anew with a later release's code. Until its
+An existing folder is not changed: a later release's code cannot write it again. Until its
 release is tagged, delete it and run this again.
 """
 
@@ -31,7 +31,7 @@ MIGRATIONS = TOP / "db" / "migrations" / "versions"
 
 @dataclass(frozen=True)
 class Release:
-    """What a release left: what it stored, what it said, and where that is."""
+    """The frozen data of a release: its databases, its messages, and their folder."""
 
     version: str
     fill: Callable[[Store], None]
@@ -40,7 +40,7 @@ class Release:
 
     @property
     def folder(self) -> Path:
-        """Where all of it is."""
+        """The folder of the data."""
         return self.top / self.version
 
     @property
@@ -70,14 +70,14 @@ class Release:
 
 
 RELEASES = (Release("0.2.0", fill_later, LATER_MESSAGES),)
-"""Those that are frozen, and the next; content and messages of the next may still grow."""
+"""The frozen releases and the next one; content and messages of the next may still grow."""
 NEXT = RELEASES[-1]
 ALWAYS_EMPTY = {"write_checks"}
 """Tables that have no rows between two statements."""
 
 
 def schema_sums() -> str:
-    """Return the checksum of each migration there is, a line each."""
+    """Return the checksum of each migration, one per line."""
     files = sorted(MIGRATIONS.glob("[0-9]*.py"))
     sums = (f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(TOP)}" for f in files)
     return "".join(f"{line}\n" for line in sums)
@@ -94,7 +94,7 @@ def sqlite_dump(filled: Callable[[Store], None], folder: Path) -> str:
 
 
 def empty_tables(dump: str) -> list[str]:
-    """Return the tables of a dump that have no row."""
+    """Return the tables without rows in a dump."""
     with closing(sqlite3.connect(":memory:")) as file:
         file.executescript(dump)
         query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
@@ -105,7 +105,7 @@ def empty_tables(dump: str) -> list[str]:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """Run a server; not in a folder that is closed to the user it runs as."""
+    """Run a server, in a folder that its user can open."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with postgres.server(Path(folder) / "server") as url:
@@ -113,7 +113,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def write(release: Release) -> None:
-    """Write all but the database on PostgreSQL."""
+    """Write everything except the database on PostgreSQL."""
     release.wire.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as temporary:
         release.sqlite.write_text(sqlite_dump(release.fill, Path(temporary)))
@@ -125,7 +125,7 @@ def write(release: Release) -> None:
 
 
 def write_postgres(release: Release) -> None:
-    """Write the database on PostgreSQL. Skips where there is no server."""
+    """Write the database on PostgreSQL. Skips without a server."""
     with postgres_server() as server:
         url = postgres.new_database(server, "frozen")
         store = open_store(url)
@@ -135,7 +135,7 @@ def write_postgres(release: Release) -> None:
 
 
 def main() -> None:
-    """Write everything; exits where the version is frozen already, or PostgreSQL is missing."""
+    """Write everything; exit if the version is already frozen, or PostgreSQL is missing."""
     version = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
     release = next((one for one in RELEASES if one.version == version), None)
     if release is None:

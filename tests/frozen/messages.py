@@ -1,4 +1,4 @@
-"""One message of each kind that goes between agent and tuner, and the agent's files on its disk."""
+"""One message of each kind between agent and tuner, and the agent's files on its disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tuner.wire import (
 
 NEW_AGENT = "agent@new"
 RIG = "fake@host"
-"""The device whose agent's files are kept."""
+"""The device whose agent's files are frozen."""
 
 ORDER = HoldOrder(
     study=HELD,
@@ -162,7 +162,7 @@ SPOOLED: tuple[Report, ...] = (
 )
 
 FOUND = setting(800, 2)
-"""What the device was set to before its agent changed it."""
+"""The device's original setting."""
 ROOTS = Record(
     "0000:01:00.0",
     "boot-1",
@@ -171,7 +171,7 @@ ROOTS = Record(
     setting={"gpu.clock_mhz": 900},
     originals={"gpu.clock_mhz": 1410},
 )
-"""What the root process notes of a GPU."""
+"""The root process's record of a GPU."""
 STOPPER = "ann"
 
 
@@ -184,7 +184,7 @@ def rig(folder: Path) -> Rig:
 
 
 def holder(of: Rig) -> Holder:
-    """Return the holder as a fresh start of the agent would make it."""
+    """Return the holder as after a fresh start of the agent."""
     return Holder(
         RIG,
         of.target,
@@ -198,7 +198,7 @@ def holder(of: Rig) -> Holder:
 
 
 def write_files(folder: Path) -> None:
-    """Leave what an agent in a hold, with reports that wait, and its root process have on the disk."""
+    """Write the files of an agent in a hold, with unsent reports, and of its root process."""
     made = rig(folder)
     holder(made).take(ORDER)
     for report in SPOOLED:

@@ -1,1 +1,1 @@
-"""`python -m tests.fuzz N SEED`: hosts whose files and GPUs whose answers are wrong, and what crashes."""
+"""`python -m tests.fuzz N SEED`: crashes on hosts with wrong files and GPUs with wrong answers."""

@@ -1,4 +1,4 @@
-"""Try so many cases, two of three on files, and print one JSON with what crashed; exits 1 where any did."""
+"""Try N cases, two of three on files, and print the crashes as one JSON; exit with 1 if there are any."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HASTE = {
     "agents.devices.cpu.diagnosis.LOAD_S": 0.0,
     "agents.devices.jetson.knobs.LATE_S": 0.0,
 }
-"""Waits that show nothing more on files that nothing moves."""
+"""Waits that are useless on files that do not change."""
 BINDING: dict[str, Any] = {
     "nvmlLib": None,
     "_nvmlLib_refcount": 0,
@@ -36,7 +36,7 @@ BINDING: dict[str, Any] = {
 
 
 def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Return what there is to say of so many cases, the same ones for a seed."""
+    """Return the results of this many cases, equal for equal seeds."""
     rng = random.Random(seed)
     hosts, gpus = Crashes(), Crashes()
     sources = [Hosts(folder, hosts).cases(rng)] * 2
@@ -63,7 +63,7 @@ def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def surroundings() -> Iterator[Path]:
-    """Yield a folder in memory where there is one; nobody else's actuator answers meanwhile."""
+    """Yield a folder, in memory if possible; no actuator of this host answers meanwhile."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory))
@@ -72,7 +72,7 @@ def surroundings() -> Iterator[Path]:
         for (
             name,
             value,
-        ) in BINDING.items():  # the library that it has loaded is another one meanwhile
+        ) in BINDING.items():  # it has loaded another library meanwhile
             stack.enter_context(mock.patch.object(pynvml, name, value))
         for constant, value in HASTE.items():
             stack.enter_context(mock.patch(constant, value))

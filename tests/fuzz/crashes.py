@@ -1,4 +1,4 @@
-"""What counts as a crash: an error that is not ours, raised, logged, or the end of a thread."""
+"""The definition of a crash: an error of another kind than ours, raised, logged, or ending a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parents[2]
 
 @dataclass
 class Crashes:
-    """The crashes so far, each with the case in which it was, and how many cases there were."""
+    """The crashes so far, each with its case, and the number of cases."""
 
     cases: int = 0
     found: list[dict[str, str]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Crashes:
 
     @contextmanager
     def contained(self, name: str) -> Iterator[None]:
-        """Take an error of ours as an answer, and any other as a crash."""
+        """Accept our errors as answers; record any other as a crash."""
         try:
             yield
         except TuningError:
@@ -55,7 +55,7 @@ class Crashes:
 
 
 class Errors(logging.Handler):
-    """Passes on what was logged with an exception."""
+    """Forwards log records with an exception."""
 
     def __init__(self, take: object) -> None:
         super().__init__(logging.ERROR)

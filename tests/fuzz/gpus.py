@@ -1,4 +1,4 @@
-"""GPUs of which one NVML call answers an error, whichever there is, or is not in the library at all.
+"""GPUs with one NVML call that returns any error, or that is missing in the library.
 
 The calls are those that the fake library exports, the errors those that the binding knows.
 """
@@ -25,9 +25,9 @@ from tests.nvml.fake import A100, SOURCE, FakeNvml
 from tuner.errors import TuningError
 
 MISSING = -1
-"""In place of a code: the library has no such function, as an old driver's."""
+"""In place of a code: the library lacks the function, like that of an old driver."""
 LATEST = 12
-"""The answer to go wrong is one of the first so many of that call."""
+"""The wrong answer is one of the first this many of the call."""
 CALLS = sorted({*re.findall(r"^int (nvml\w+)\(", SOURCE.read_text(), re.MULTILINE)})
 CODES = sorted(
     {int(getattr(pynvml, n)) for n in dir(pynvml) if re.fullmatch("NVML_ERROR_[A-Z_]+", n)}
@@ -35,7 +35,7 @@ CODES = sorted(
 
 
 class Answers:
-    """The fake library, of which one call answers a code from its Nth time on."""
+    """The fake library, with one call that returns a code from its Nth time on."""
 
     def __init__(self, library: Any, call: str, code: int, after: int) -> None:  # noqa: ANN401 - ctypes
         self._library, self._call, self._code, self._left = library, call, code, after
@@ -62,7 +62,7 @@ class Gpus:
         self._folder, self._crashes = folder, crashes
 
     def cases(self, rng: random.Random) -> Iterator[Callable[[], None]]:
-        """Yield each call with each code, at once; then with either at any moment."""
+        """Yield each call with each code at its first use; then random ones at later uses."""
         pairs = list(product(CALLS, (*CODES, MISSING)))
         rng.shuffle(pairs)
         for call, code in pairs:

@@ -1,7 +1,7 @@
-"""Trees of CPUs and boards, of which files are empty, absurd, missing or unreadable.
+"""Trees of CPUs and boards with empty, absurd, missing or unreadable files.
 
-A tree is what a mounted board shows, as plain files; the agent opens, measures and examines it, and the
-actuator finds, grants, sets, holds and restores everything that it offers.
+A tree has the files of a mounted board as plain files. The agent opens, measures and examines it, and
+the actuator finds, grants, sets, holds and restores all its knobs.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class Tree:
                 file.write_bytes(TEXTS[wrong.way])
                 continue
             file.unlink()
-            if wrong.way == "unreadable":  # also for root, whom no mode keeps out
+            if wrong.way == "unreadable":  # also for root, which ignores modes
                 file.mkdir()
             elif wrong.way == "a loop":
                 file.symlink_to(file.name)
 
     def mend(self, mutations: Sequence[Mutation]) -> None:
-        """Put every file back to what the board says."""
+        """Restore every file to the board's content."""
         for path in {*self.writable, *(wrong.path for wrong in mutations)}:
             self._put(path)
 
@@ -102,7 +102,7 @@ class Tree:
 
 
 class Hand(DriverProcess):
-    """Asks a device's driver in this very process."""
+    """Calls a device's driver in this process."""
 
     def __init__(self, driver: KnobDriver) -> None:
         super().__init__(lambda: (), 1.0)
@@ -113,14 +113,14 @@ class Hand(DriverProcess):
 
 
 class Hosts:
-    """Every tree there is, and the cases over them."""
+    """All trees, and the cases over them."""
 
     def __init__(self, folder: Path, crashes: Crashes) -> None:
         self._folder, self._crashes = folder, crashes
         self._trees = [Tree(name, folder / "trees") for name in NAMES]
 
     def cases(self, rng: random.Random) -> Iterator[Callable[[], None]]:
-        """Yield every kind of file with everything that can be wrong with it, then several at once."""
+        """Yield every kind of file with every fault, then several faults at once."""
         places: dict[str, list[tuple[Tree, str]]] = {}
         for tree in self._trees:
             for path in tree.texts:
@@ -137,7 +137,7 @@ class Hosts:
             yield partial(self._case, tree, wrong, rng.random() < 0.5)
 
     def _case(self, tree: Tree, wrong: Sequence[Mutation], later: bool) -> None:
-        """Try a tree with what is wrong with it from the start, or only once it is set."""
+        """Try a tree with its faults from the start, or only after it was set."""
         when = "once it is set" if later else "from the start"
         name = f"{tree.name}, {when}: {'; '.join(map(str, wrong))}"
         change = partial(tree.mutate, wrong)
@@ -187,7 +187,7 @@ class Hosts:
 
 
 def measure(spec: str, root: Path) -> None:
-    """Open a device and one window over it, as an agent does. Raises TuningError."""
+    """Open a device and measure one window, like an agent. Raises TuningError."""
     side = open_device(spec, seed=0, state_dir=None, root=root)
     try:
         window = side.meter.start()

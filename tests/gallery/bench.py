@@ -1,8 +1,8 @@
 """Tunes the gallery's programs: `python -m tests.gallery.bench [NAME…] --output FILE.json`.
 
-Each is tuned by a real `jouletune run`. Then every setting is measured, and what was chosen runs in
-turns with the baseline, the setting "off" and the best of all. What was measured before and is not named
-stays in the file.
+Each is tuned by a real `jouletune run`. Then every setting is measured, and the chosen setting runs in
+turns with the baseline, the setting "off" and the best of all. Results of other programs stay in the
+file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Means = dict[str, float]
 
 
 def measured(entry: Entry, settings: Sequence[Mapping[str, str]], rounds: int) -> list[list[Means]]:
-    """Return the results of each setting, one a round, every second round in the reverse order."""
+    """Return the results of each setting, one per round; every second round is in reverse order."""
     results: list[list[Means]] = [[] for _ in settings]
     for number in range(rounds):
         order = range(len(settings)) if number % 2 == 0 else reversed(range(len(settings)))
@@ -61,7 +61,7 @@ def swept(entry: Entry) -> list[dict[str, Any]]:
 
 
 def tuned(entry: Entry, folder: Path, python: str, share: float) -> dict[str, Any]:
-    """Tune one entry, and compare what was chosen in turns."""
+    """Tune one entry, and compare the chosen setting in turns."""
     began = time.monotonic()
     options = [*entry.options, "--foreign-share", str(share)]
     result = studied(entry.title, [python, *entry.template], entry.knobs, options, folder)
@@ -91,7 +91,7 @@ def tuned(entry: Entry, folder: Path, python: str, share: float) -> dict[str, An
 
 
 def compared(entry: Entry, arms: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Run the arms in turns, equal ones once; return each with its saving over each of the others."""
+    """Run the arms in turns, equal ones once; return each with its saving over every other."""
     settings = list({tuple(setting.items()): setting for setting in arms.values()}.values())
     results = measured(entry, settings, ROUNDS)
     own = {arm: results[settings.index(setting)] for arm, setting in arms.items()}

@@ -16,7 +16,7 @@ PROGRAMS = TOP / "docs/examples/gallery"
 class Entry:
     """One idea: the first value of each knob is the baseline, `off` the idea not used.
 
-    `metrics` are what the program prints, each with the better direction; the first is minimised.
+    `metrics` are the printed metrics, each with its better direction; the first is minimised.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def template(self) -> list[str]:
-        """The program, with its knobs to be filled in by `jouletune run`."""
+        """The program's command, with placeholders for its knobs."""
         return [
             str(PROGRAMS / self.program),
             *self.words({name: f"{{{name}}}" for name in self.knobs}),

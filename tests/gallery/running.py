@@ -16,7 +16,7 @@ PRELOADED = ("__main__", "torch", "torch.distributed", "torch.utils.checkpoint",
 
 
 def result_of(program: Path, words: Sequence[str]) -> dict[str, float]:
-    """Return what a program prints at its end. Raises RuntimeError where it fails."""
+    """Return the result that a program prints. Raises RuntimeError: it failed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     with tempfile.NamedTemporaryFile("r") as printed:
@@ -31,6 +31,6 @@ def result_of(program: Path, words: Sequence[str]) -> dict[str, float]:
 
 
 def _run(program: str, words: list[str], printed: str) -> None:
-    os.dup2(os.open(printed, os.O_WRONLY), 1)  # its own children print there, too
+    os.dup2(os.open(printed, os.O_WRONLY), 1)  # its children print there, too
     sys.argv = [program, *words]
     runpy.run_path(program, run_name="__main__")

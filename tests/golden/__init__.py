@@ -1,7 +1,7 @@
-"""What a command prints, compared with its golden file: `tests/golden/COMMAND.txt`, in named sections.
+"""The output of commands, compared with golden files: `tests/golden/COMMAND.txt`, in named sections.
 
-A sentence is changed at its source and here: `make golden` writes the files anew, and `git diff` shows what
-an operator reads differently.
+After a change of a sentence `make golden` rewrites the files, and `git diff` shows the changes that an
+operator sees.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 REWRITE = "JOULETUNE_GOLDEN"
-"""Set by `make golden`: what is printed is written down, not compared."""
+"""Set by `make golden`: outputs are written to the files, not compared."""
 SECTION = re.compile(r"^=== (.+) ===\n", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def steady(text: str, **names: object) -> str:
 
 
 def sections(file: Path) -> dict[str, str]:
-    """Return the sections of a golden file by their names; none where there is no file."""
+    """Return the sections of a golden file by their names; empty without a file."""
     if not file.exists():
         return {}
     _, *parts = SECTION.split(file.read_text(encoding="utf-8"))
@@ -39,7 +39,7 @@ def sections(file: Path) -> dict[str, str]:
 
 
 def golden(command: str, situation: str, printed: str) -> None:
-    """Compare what a command prints in a situation with its golden file, or write it down there."""
+    """Compare a command's output in a situation with its golden file, or write it there."""
     file = FOLDER / f"{command.replace(' ', '-')}.txt"
     text = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     known = sections(file)

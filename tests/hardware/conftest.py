@@ -1,4 +1,4 @@
-"""A real GPU, or a skip that says why not."""
+"""A real GPU, or a skip with the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def knobs() -> NvidiaKnobs:
 
 @pytest.fixture(scope="session")
 def served(knobs: NvidiaKnobs) -> Iterator[dict[str, str]]:
-    """Yield where a torch classifier is served on the GPU, keeping it busy meanwhile."""
+    """Yield the URL of a torch classifier on the GPU, which keeps it busy meanwhile."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.hardware.torch_server"],

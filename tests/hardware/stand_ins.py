@@ -1,4 +1,4 @@
-"""What a GPU host has, over the fake NVML: a torch that loads its GPU, and an nvidia-smi that shows it."""
+"""Stand-ins on a GPU host with the fake NVML: a torch that loads its GPU, and an nvidia-smi."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GPU 00000000:00:00.0
     Temperature
         GPU Current Temp                  : {{figure("celsius"):.0f}} C""")
 '''
-"""Laid out as NVIDIA's manual page of nvidia-smi shows `-q`; with the locks, so that a test sees them."""
+"""The layout of `-q` is that of NVIDIA's manual page of nvidia-smi; the locks are added for tests."""
 
 
 def stand_ins(folder: Path) -> tuple[Path, Path]:

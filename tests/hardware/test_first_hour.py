@@ -1,7 +1,7 @@
 """The kit for a GPU host that is read-only for us: built, then run from its folder alone.
 
-No checkout and no package index is within its reach: it starts in another folder, with an environment of
-its own. The GPU is the fake NVML, the machine's own torch and nvidia-smi are stand-ins over it.
+It cannot reach the checkout or a package index: it starts in another folder, with a separate
+environment. The GPU is the fake NVML; torch and nvidia-smi are stand-ins over it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["boards", "library", "mount"]
 ROOT = Path(__file__).parents[2]
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 QUICK_S = 150.0
-"""A tenth of the durations takes under a minute here; the rest is a loaded machine's."""
+"""A tenth of the durations takes under a minute here; the rest is a margin for a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Yield a folder that every user may look into, which pytest's own is not."""
+    """Yield a folder that every user may read, unlike pytest's."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -45,7 +45,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def kit(folder: Path) -> Path:
-    """Yield the folder for this Python; the one for 3.12 differs in its wheels alone."""
+    """Yield the folder for this Python; the one for 3.12 differs only in its wheels."""
     try:
         assert build(folder / "kit", THIS_PYTHON) < MOST_MIB
     except subprocess.CalledProcessError as error:
@@ -55,7 +55,7 @@ def kit(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """A run of the kit, and the GPU it looked at."""
+    """A run of the kit, and the GPU that it read."""
 
     report: dict[str, Any]
     page: str

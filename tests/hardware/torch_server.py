@@ -1,7 +1,7 @@
-"""A torch classifier that speaks the workload contract, on the GPU where there is one.
+"""A torch classifier that follows the workload contract, on the GPU if there is one.
 
-One thread runs batch after batch without a pause; a request is answered with the next batch that
-ends. The only knob is the batch size: nothing here needs a right over the hardware.
+One thread runs batches without a pause; a request is answered at the end of the next whole batch. The
+only knob is the batch size, which needs no privilege.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Batches:
-    """The endless batches, and what they have done."""
+    """The endless batches, and their totals."""
 
     def __init__(self, device: str, width: int) -> None:
         self._device = device
@@ -34,7 +34,7 @@ class Batches:
         self._in_force = 0
 
     def run(self) -> None:
-        """Run for ever."""
+        """Run batches forever."""
         pictures = torch.randn(max(BATCH_SIZES), 3, SIDE, SIDE, device=self._device)
         with torch.inference_mode():
             while True:
@@ -48,13 +48,13 @@ class Batches:
                     self._ended.notify_all()
 
     def next(self) -> None:
-        """Return when the batch that begins after this one has ended."""
+        """Wait for the end of the batch that begins after the present one."""
         with self._ended:
             wanted = self._count + 2
             self._ended.wait_for(lambda: self._count >= wanted)
 
     def change(self, size: int) -> None:
-        """Return once batches have that size."""
+        """Set the batch size, and return once it is in force."""
         self.batch_size = size
         with self._ended:
             self._ended.wait_for(lambda: self._in_force == size)

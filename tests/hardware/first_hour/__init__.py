@@ -1,1 +1,1 @@
-"""The first hour on a GPU host: what runs there from a folder, with no checkout and no package index."""
+"""The first hour on a GPU host: a kit that runs from a folder, without checkout and package index."""

@@ -1,7 +1,7 @@
 """`python -m tests.hardware.first_hour.build FOLDER` builds the kit that runs on a GPU host.
 
-The folder has the product's wheels and all they need, without torch, and one script. Nothing of it is
-installed there: the script unpacks the wheels into a temporary folder.
+The folder has the product's wheels with all dependencies except torch, and one script. Nothing is
+installed on the host: the script unpacks the wheels into a temporary folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def pip(*arguments: str) -> None:
 
 
 def wheels(folder: Path, python: str) -> None:
-    """Put the product's wheel and those it needs into a folder."""
+    """Put the product's wheel and its dependencies into a folder."""
     with tempfile.TemporaryDirectory() as copy:
         source = Path(copy) / "source"
         shutil.copytree(
@@ -69,7 +69,7 @@ def wheels(folder: Path, python: str) -> None:
 
 
 def script(file: Path, main: str, modules: Sequence[str]) -> None:
-    """Write a script: the modules of this package, and what starts them."""
+    """Write a script of this package's modules, with a call that starts them."""
     with tempfile.TemporaryDirectory() as temporary:
         inside = Path(temporary)
         package = inside / "tests/hardware/first_hour"
@@ -87,7 +87,7 @@ def build(folder: Path, python: str) -> float:
     """Build the kit for a Python and return its size in MiB.
 
     Raises:
-        SystemExit: it is larger than such a host takes.
+        SystemExit: it is larger than such a host accepts.
     """
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "wheels").mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""How long each NVML call of the product takes, and with which codes, as root and unprivileged.
+"""The times and return codes of each NVML call of the product, as root and unprivileged.
 
-The calls are read out of the product's own source, so that none is forgotten. What sets something is
-named and never called.
+The calls are read from the product's source, so that none is forgotten. Setters are listed, but never
+called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pynvml
 
 REPEATS, CONNECTIONS = 200, 3
 LONGEST_CALL_S, ALL_CALLS_S = 3.0, 25.0
-"""One call's repetitions, and all calls', end after so long, however many there were."""
+"""The repetitions of one call, and all calls, end after this many seconds."""
 CHILD_S = 60.0
 NOBODY = 65534
 UNKNOWN_ARGUMENTS = "its arguments are not in ARGUMENTS"
@@ -60,11 +60,11 @@ ARGUMENTS: Mapping[str, Arguments] = {
         ctypes.byref(pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()),
     ),
 }
-"""What is passed to calls that take more, or other, than a device's handle."""
+"""The arguments of calls that take more, or other, than a device's handle."""
 
 
 def calls_of(source: Path) -> tuple[list[str], list[str]]:
-    """Return the NVML functions that the product's files name: those that read, and those that set."""
+    """Return the NVML functions named in the product's files: the getters, and the setters."""
     text = "\n".join(file.read_text() for file in sorted(source.rglob("*.py")))
     named = set(re.findall(r"\b(nvml(?:Init|Shutdown|System|Device|Unit|Gpu|Event)\w*)", text))
     there = {name for name in named if SETS.match(name) or hasattr(pynvml, name)}
@@ -72,7 +72,7 @@ def calls_of(source: Path) -> tuple[list[str], list[str]]:
 
 
 def measure(names: Sequence[str], index: int, scale: float) -> dict[str, Any]:
-    """Return each call's codes and times; connections first and last, as those are counted."""
+    """Return each call's codes and times; connections are first and last, because they are counted."""
     timings: dict[str, Any] = {"uid": os.geteuid()}
     timings["nvmlInit"] = connected = timed(pynvml.nvmlInit, (), CONNECTIONS)
     if connected["codes"] != {"0": CONNECTIONS}:
@@ -109,7 +109,7 @@ def timed(
     repeats: int,
     until: float = math.inf,
 ) -> dict[str, Any]:
-    """Return how often a call gave which code, and its times in microseconds."""
+    """Return the counts of a call's return codes, and its times in microseconds."""
     codes: Counter[str] = Counter()
     fields: Counter[str] = Counter()
     times: list[float] = []
@@ -134,9 +134,9 @@ def _greatest_memory_mhz(handle: object) -> int:
 
 
 def as_user(uid: int | None, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what a job answers in a process of its own, as another user where one is given.
+    """Return a job's result from a child process, as another user if one is given.
 
-    A fork in place of a program: the other user may not be allowed to read this Python. NVML does not
+    The child is a fork, because the other user may not be allowed to read this Python. NVML does not
     survive a fork, so the parent has not connected yet.
     """
     reader, writer = os.pipe()

@@ -1,8 +1,9 @@
 """The first hour on a Jetson board or a CPU server: reads everything, sets nothing.
 
-What the kernel shows of energy, power, clocks and heat: who may read it, how long that takes, how it
-steps idle, under load and with a load on and off every 50 ms. The load is this machine's CPUs, one process
-each. Takes at most six minutes; leaves one JSON and one page. Standard library only.
+The report covers the kernel's files of energy, power, clocks and heat: their permissions, their read
+times, and their steps when idle, under load and with a load on and off every 50 ms. The load is this
+machine's CPUs, one process each. Takes at most six minutes; leaves one JSON and one page. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FORMAT = "jouletune-first-hour-host-1"
 ENERGY_S, CLOCKS_S, WINDOW_S, WINDOWS = 40.0, 20.0, 5.0, 10
 POLL_S, LOOK_S = 0.005, 0.02
 PERIOD_S = 0.1
-"""Half of it is the 50 ms of a load on and off."""
+"""The period of a load on and off, in s: 50 ms each."""
 REPEATS, NOBODY, QUERY_S = 200, 65534, 10.0
 COUNTERS = ("sys/class/powercap/*/energy_uj", "sys/class/hwmon/hwmon*/energy*_input")
 POWERS = (
@@ -53,17 +54,17 @@ SETTINGS = (
     "sys/class/devfreq/*/governor",
     "sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked",
 )
-"""What the product would set: read before and after."""
+"""The files that the product would set: they are read before and after."""
 SHOWN_BY = ("sys/bus/i2c/devices/*/name", "sys/bus/i2c/devices/*/hwmon/hwmon*/*_label")
 
 
 def found(root: Path, patterns: Sequence[str]) -> list[Path]:
-    """Return the files of patterns."""
+    """Return the files that match patterns."""
     return [file for pattern in patterns for file in sorted(root.glob(pattern)) if file.is_file()]
 
 
 def texts(root: Path, patterns: Sequence[str]) -> dict[str, str]:
-    """Return what files say, or why they do not."""
+    """Return the contents of files, or the error of each unreadable one."""
     return {str(file.relative_to(root)): _text(file) for file in found(root, patterns)}
 
 
@@ -75,7 +76,7 @@ def _text(file: Path) -> str:
 
 
 def number(file: Path) -> float:
-    """Return the number in a file, NaN where there is none."""
+    """Return the number in a file, NaN if there is none."""
     try:
         return float(file.read_text())
     except (OSError, ValueError):
@@ -83,7 +84,7 @@ def number(file: Path) -> float:
 
 
 def cost(file: Path) -> dict[str, Any]:
-    """Return how long it takes to read a file 200 times, in microseconds, or why it cannot be read."""
+    """Return the times of 200 reads of a file in microseconds, or its error."""
     times = []
     for _ in range(REPEATS):
         began = time.perf_counter()
@@ -97,7 +98,7 @@ def cost(file: Path) -> dict[str, Any]:
 
 
 def readable_by(uid: int, files: Sequence[Path]) -> dict[str, str]:
-    """Return why another user may not read files; those that it may are left out."""
+    """Return the errors of another user's reads of files; readable files are left out."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -115,14 +116,14 @@ def readable_by(uid: int, files: Sequence[Path]) -> dict[str, str]:
 
 
 class Burners:
-    """One process a CPU that computes for a share of the time; items are counted in shared memory."""
+    """One process per CPU that computes for a share of the time; items are counted in shared memory."""
 
     def __init__(self, cpus: int, share: float) -> None:
         self._counts = mmap.mmap(-1, 8 * max(1, cpus))
         self._pids = [self._fork(cpu, share) for cpu in range(cpus)]
 
     def items(self) -> int:
-        """Return the items done, of all processes."""
+        """Return the items done by all processes."""
         return sum(memoryview(self._counts).cast("Q"))
 
     def end(self) -> None:
@@ -146,7 +147,7 @@ class Burners:
 
 
 def under(share: float, job: Callable[[Burners], Any]) -> Any:  # noqa: ANN401 - as the job
-    """Return what a job answers while all CPUs compute for a share of every 100 ms."""
+    """Return a job's result while all CPUs compute for a share of every 100 ms."""
     burners = Burners((os.cpu_count() or 1) if share else 0, share)
     try:
         return job(burners)
@@ -155,7 +156,7 @@ def under(share: float, job: Callable[[Burners], Any]) -> Any:  # noqa: ANN401 -
 
 
 def energies(root: Path, seconds: float) -> dict[str, Any]:
-    """Return how every counter and every power moves in this time."""
+    """Return the steps of every energy counter and power file in this time."""
     files = found(root, (*COUNTERS, *POWERS))
     rows = series(seconds, POLL_S, lambda: tuple(map(number, files)))
     told: dict[str, Any] = {"samples": len(rows)}
@@ -167,7 +168,7 @@ def energies(root: Path, seconds: float) -> dict[str, Any]:
 
 
 def clocks(root: Path, seconds: float) -> dict[str, Any]:
-    """Return clocks and heat every 20 ms."""
+    """Return clocks and temperatures every 20 ms."""
     files = found(root, (*CLOCKS, *HEAT))
     rows = series(seconds, LOOK_S, lambda: tuple(map(number, files)))
     known = {
@@ -178,7 +179,7 @@ def clocks(root: Path, seconds: float) -> dict[str, Any]:
 
 
 def windows(root: Path, seconds: float, burners: Burners) -> list[dict[str, Any]]:
-    """Return ten windows: what every counter counted, the items, and the greatest temperature."""
+    """Return ten windows: the count of every counter, the items, and the highest temperature."""
     files, heat = found(root, COUNTERS), found(root, HEAT[:1])
     rows = []
     for _ in range(WINDOWS):
@@ -198,7 +199,7 @@ def windows(root: Path, seconds: float, burners: Burners) -> list[dict[str, Any]
 
 
 def asked(*command: str) -> str:
-    """Return what a program that only tells prints; empty where it is not there."""
+    """Return the output of a read-only program; empty if it is missing."""
     if shutil.which(command[0]) is None:
         return ""
     done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_S, check=False)

@@ -1,7 +1,7 @@
-"""A load on the GPU, with the machine's own torch, in a process of its own.
+"""A load on the GPU, with the machine's own torch, in a separate process.
 
-A line on standard input says how to work (`idle`, `share 0.3`, `on-off 0.05`, `steady`) or asks for the
-items done (`count`); the first line of the output tells on what it works.
+A line on standard input sets the mode (`idle`, `share 0.3`, `on-off 0.05`, `steady`) or requests the
+items done (`count`); the first line of the output names the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_CUDA = "this torch has no CUDA, so nothing loads the GPU"
 
 
 class Work:
-    """Matrix products without end, or for a share of the time; an item is one product."""
+    """Endless matrix products, or for a share of the time; an item is one product."""
 
     def __init__(self, torch: Any) -> None:  # noqa: ANN401 - whichever torch is there
         self.torch = torch
@@ -44,7 +44,7 @@ class Work:
                 time.sleep(max(0.0, self.period_s - (time.monotonic() - began)))
 
     def told(self, line: str) -> None:
-        """Do what a line says."""
+        """Obey a line of standard input."""
         word, _, value = line.strip().partition(" ")
         if word == "count":
             say({"items": self.items})
@@ -56,7 +56,7 @@ class Work:
 
 
 def say(what: dict[str, Any]) -> None:
-    """Write one line."""
+    """Write one line of output."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
@@ -83,10 +83,10 @@ def main() -> None:
 
 
 class Load:
-    """The load as the kit steers it. `about` says on what it works, or why there is none."""
+    """The load as the kit controls it. `about` is its device, or the reason why there is no load."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it. Waits until it works."""
+        """Start the load, and wait until it works."""
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -100,17 +100,17 @@ class Load:
 
     @property
     def there(self) -> bool:
-        """Whether something can be loaded."""
+        """Whether there is a load."""
         return bool(self.about.get("on"))
 
     def work(self, how: str) -> None:
-        """Change how it works; without a load nothing changes."""
+        """Change the mode of the load, if there is one."""
         if self.there and self._process.stdin is not None:
             self._process.stdin.write(how + "\n")
             self._process.stdin.flush()
 
     def items(self) -> int | None:
-        """Return the items done so far, None where it does not say."""
+        """Return the items done so far, None if the load does not answer."""
         self.work("count")
         answer = self._answer(ANSWER_S) if self.there else None
         return int(answer["items"]) if answer else None

@@ -1,7 +1,7 @@
 """The first hour on a GPU host: reads everything, sets nothing, leaves one JSON and one page.
 
-No clock, limit or mode is changed: no call that sets is made, and no actuator is asked. Takes at most six
-minutes; a part that does not fit into what is left is named and left out.
+No clock, limit or mode is changed: no setter is called, and no actuator. It takes at most six minutes;
+a part that does not fit into the rest is named and left out.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LIMIT_S = 360.0
 ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 40.0, 20.0, 5.0, 2.0
 CALLS_S, CHECK_S, DOCTOR_S, AGENT_S = 30.0, 6.0, 20.0, 15.0
 RESERVE_S = 12.0
-"""What the last look at the settings, the report and the end of the load may take."""
+"""The seconds reserved for the last read of the settings, the report and the end of the load."""
 
 
 class FirstHour:
-    """The parts one after the other, and what they found; both files are written after every part."""
+    """The parts one after the other, and their findings; both files are written after every part."""
 
     def __init__(self, index: int, scale: float, state_dir: Path, output: Path) -> None:
         self.index, self.scale, self.state_dir, self.output = index, scale, state_dir, output
@@ -42,7 +42,7 @@ class FirstHour:
         self.load: dict[str, Any] = {"on": "", "why": "no GPU answers"}
 
     def part(self, name: str, seconds: float, job: Callable[[], dict[str, Any]]) -> None:
-        """Run a part that takes about so long, if there is time; an error is its finding."""
+        """Run a part of about this duration if there is time; an error is its finding."""
         left = LIMIT_S - RESERVE_S - (time.monotonic() - self.began)
         if left < seconds:
             self.found[name] = {"not_run": f"it takes {seconds:.0f} s; {left:.0f} s are left"}
@@ -69,7 +69,7 @@ class FirstHour:
         self.write(complete=True)
 
     def write(self, *, complete: bool) -> None:
-        """Write what was found so far."""
+        """Write the findings so far."""
         report = {
             "format": FORMAT,
             "complete": complete,
@@ -160,7 +160,7 @@ class FirstHour:
 
 
 def host() -> dict[str, Any]:
-    """Return what machine this is, without its name."""
+    """Return the description of this machine, without its name."""
     return {
         "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What was found, on one page for a person."""
+"""The findings on one page for people."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _windows(part: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a window notes, and the rules that do not agree."""
+    """Yield the notes of a window, and the rules that contradict it."""
     yield from ([row["refused"]] if "refused" in row else [])
     yield from (f"{subject}: {text}" for subject, text in row.get("notes", {}).items())
     for one in row.get("rules", ()):

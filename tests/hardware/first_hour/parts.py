@@ -1,4 +1,4 @@
-"""The parts that go through the product itself: its windows, its doctor, and an agent that is killed."""
+"""The parts that use the product itself: its windows, its doctor, and a killed agent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DOCTOR = "import sys; from tuner.cli.app import main; sys.exit(main(['doctor', '
 DOCTOR_S, AGENT_S = 60.0, 30.0
 WINDOWS, OPEN_S = 10, 1.0
 NO_SOCKET = Path("/nonexistent/actuator.sock")
-"""No actuator is asked for anything: nothing can be set."""
+"""A missing socket: without an actuator nothing can be set."""
 
 
 def doctor() -> dict[str, Any]:
-    """Return the doctor's findings, and how long it took."""
+    """Return the doctor's findings, and its seconds."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", DOCTOR],
@@ -52,7 +52,7 @@ def attached(uuid: str, state_dir: Path) -> Any:  # noqa: ANN401 - the product's
 def windows(
     uuid: str, handle: object, load: Load, state_dir: Path, seconds: float
 ) -> dict[str, Any]:
-    """Return ten windows of the product's meter: joules an item beside the temperature."""
+    """Return ten windows of the product's meter: joules per item, and the temperature."""
     side = attached(uuid, state_dir)
     rows = [window(side, handle, load, seconds) for _ in range(WINDOWS)]
     both = [
@@ -92,7 +92,7 @@ def window(side: Any, handle: object, load: Load, seconds: float) -> dict[str, A
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the slope of a line through points, None where they have one abscissa."""
+    """Return the slope of a line through points, None if all have the same abscissa."""
     if len({x for x, _ in points}) < 2:
         return None
     mean_x, mean_y = (sum(column) / len(points) for column in zip(*points, strict=True))
@@ -101,7 +101,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def hold_open(uuid: str, state_dir: Path) -> None:
-    """Open a window as an agent does, say so, and wait to be killed."""
+    """Open a window like an agent, report that, and wait to be killed."""
     opened, until = attached(uuid, state_dir).meter.start(), time.monotonic() + AGENT_S
     sys.stdout.write("open\n")
     sys.stdout.flush()
@@ -111,7 +111,7 @@ def hold_open(uuid: str, state_dir: Path) -> None:
 
 
 def killed(command: Sequence[str], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Kill an agent in a window; return whether it had one, and what the next one measures."""
+    """Kill an agent in a window; return whether it had one, and the measurement of the next agent."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         try:

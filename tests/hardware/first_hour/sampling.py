@@ -1,4 +1,4 @@
-"""Series of a GPU's counters: how the energy counter steps, and what a clock does under load."""
+"""Series of a GPU's counters: the steps of the energy counter, and the clock under load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AVERAGE, INSTANT = 185, 186
 
 
 def energy(handle: object, seconds: float) -> dict[str, Any]:
-    """Return how the energy counter moves in this time, beside both power fields."""
+    """Return the steps of the energy counter in this time, with both power fields."""
     counter = told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
     if isinstance(counter, str):
         return {"not_run": f"no energy counter: {counter}"}
@@ -64,7 +64,7 @@ def clocks(handle: object, seconds: float) -> dict[str, Any]:
 
 
 def _look(handle: object) -> Row:
-    """Return the three; -1 for one that is not told."""
+    """Return clock, reasons and utilisation; -1 for one that is not reported."""
     mhz = told(
         pynvml.nvmlDeviceGetClock, handle, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
@@ -77,7 +77,7 @@ def _look(handle: object) -> Row:
 
 
 def told(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - the binding is untyped
-    """Return a call's answer, or NVML's error in words."""
+    """Return a call's result, or NVML's error as text."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:

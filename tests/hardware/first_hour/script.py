@@ -1,4 +1,4 @@
-"""What the kit's script does first: unpack the wheels beside it, and start anew on top of them."""
+"""The first part of the kit's script: it unpacks the wheels beside it, and restarts on top of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 UNPACKED = "JOULETUNE_FIRST_HOUR"
 LIMIT_S = 358.0
-"""A driver that hangs does not keep the host longer."""
+"""The time limit in s, also with a hanging driver."""
 
 
 def start() -> int:
-    """Run the kit over its own wheels; they are unpacked as they are, so no pip is needed."""
+    """Run the kit on its wheels, which are only unpacked, so that no pip is needed."""
     if UNPACKED in os.environ:
         from tests.hardware.first_hour.main import main
 

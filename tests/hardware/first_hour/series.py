@@ -1,4 +1,4 @@
-"""A series of what is read again and again: when it steps, by how much, and what it adds up to."""
+"""A series of repeated readings: the times of its steps, their sizes, and its sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = tuple[float, ...]
 
 
 def series(seconds: float, every_s: float, read: Callable[[], Row]) -> list[Row]:
-    """Return rows of the time passed and what was read, about every `every_s`."""
+    """Return rows of the elapsed time and the readings, about every `every_s`."""
     rows: list[Row] = []
     began = time.monotonic()
     while (now := time.monotonic() - began) < seconds:
@@ -23,15 +23,15 @@ def series(seconds: float, every_s: float, read: Callable[[], Row]) -> list[Row]
 
 
 def steps(rows: Sequence[Row], column: int) -> list[tuple[float, float]]:
-    """Return when a column changed, and to what."""
+    """Return the times at which a column changed, with the new values."""
     known = [(row[0], row[column]) for row in rows if not math.isnan(row[column])]
     return [now for before, now in pairwise(known) if now[1] != before[1]]
 
 
 def described(moved: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Return how often something steps and by how much: the interval in ms, the quantum in its unit.
+    """Return the steps of a series: their number, interval in ms, and quantum in its unit.
 
-    The quantum is the greatest number that divides every step.
+    The quantum is the greatest common divisor of the steps.
     """
     if len(moved) < 2:
         return {"steps": len(moved)}
@@ -64,7 +64,7 @@ def ratio(rows: Sequence[Row], moved: Sequence[tuple[float, float]], column: int
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return the least, the median and the greatest; nothing of nothing."""
+    """Return the minimum, the median and the maximum; empty without values."""
     if not values:
         return {}
     return {"least": min(values), "p50": statistics.median(values), "most": max(values)}

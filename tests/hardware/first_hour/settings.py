@@ -1,6 +1,6 @@
-"""Whether `nvidia-smi -q` says the same before and after, but for readings.
+"""Whether `nvidia-smi -q` shows the same settings before and after.
 
-Evidence for the host's owner, who knows that program; the product itself never starts it.
+It is evidence for the host's owner, who knows that program; the product itself never runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ READING = re.compile(
     r"|(generation|width) > .*current",
     re.IGNORECASE,
 )
-"""Where a line's place matches, it tells what is measured, and nothing that anybody sets."""
+"""Lines whose place matches are readings, not settings."""
 
 
 def shown() -> str:
-    """Return what `nvidia-smi -q` prints; empty where it is not there or does not end."""
+    """Return the output of `nvidia-smi -q`; empty if it is missing or does not end."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -36,7 +36,7 @@ def shown() -> str:
 
 
 def lines(text: str) -> Mapping[str, str]:
-    """Return each value by its place: the headings it is indented under, and its name."""
+    """Return each value by its place: its headings, and its name."""
     by_place: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
@@ -54,7 +54,7 @@ def lines(text: str) -> Mapping[str, str]:
 
 
 def compared(before: str, after: str) -> dict[str, Any]:
-    """Return which settings changed, and how many readings did."""
+    """Return the changed settings, and the number of changed readings."""
     if not before or not after:
         return {"not_run": "nvidia-smi is not there, or did not answer"}
     was, now = lines(before), lines(after)
