@@ -16,7 +16,6 @@ from tuner.core import (
     SettingKey,
     Space,
     Suggestion,
-    TrialState,
     Try,
     Wait,
     incumbent,
@@ -38,7 +37,7 @@ class Sobol:
         study, trials, spent = past.study, past.trials, past.spent
         if past.limits is None:
             return Wait("the baseline has not been measured yet")
-        tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
+        tried = {setting_key(t.setting) for t in trials}
         silent = silencing(study, trials)
         if past.left > 0:
             for setting in spread(study.space, study.seed):

@@ -52,7 +52,7 @@ def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) 
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         with suppress(OSError):  # a half-written file would fill the disk still more
             temporary.unlink()
@@ -75,7 +75,7 @@ def rename(path: Path, to: Path) -> None:
     """
     try:
         path.replace(to)
-        _sync(to.parent)
+        sync(to.parent)
     except OSError as error:
         raise StoreError(
             f"cannot rename {path}: {error.strerror}", hint="make its folder writable"
@@ -87,7 +87,7 @@ def touch(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise StoreError(
             f"cannot make {path}: {error.strerror}", hint="make its folder writable"
@@ -103,7 +103,7 @@ def remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
         if path.parent.exists():
-            _sync(path.parent)
+            sync(path.parent)
     except OSError as error:
         raise StoreError(
             f"cannot remove {path}: {error.strerror}", hint="make its folder writable"
@@ -140,9 +140,9 @@ def lock(folder: Path, user: str, mode: int = 0o777) -> Iterator[None]:
         os.close(handle)
 
 
-def _sync(folder: Path) -> None:
-    """Write a folder's changed names to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Force a file's content, or a folder's names, to the disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -140,8 +140,7 @@ class RemoteKnobs:
             DeviceBusy: another agent has the device.
             ActuationError: the setting is not in force; the device fell back to its hold or original.
         """
-        for name, value in setting.items():
-            self.space.knob(name).index(value)
+        self.space.check_named(setting)
         if not setting:
             return
         self._space_restarts(setting)

@@ -91,8 +91,7 @@ class SpeculationActuator:
             UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
             ActuationError, DeviceLost: the proxy refused the setting, or the setting has no effect.
         """
-        for name, value in setting.items():
-            self._space.knob(name).index(value)
+        self._space.check_named(setting)
         before = self.read()
         requested = {**before, **setting}
         if setting_key(requested) == setting_key(before) and self._client.plan() is None:

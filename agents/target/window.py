@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agents.target.side import OffersLoad, WaitsForRuns
 from agents.target.signal_mean import SignalMean
@@ -15,7 +15,6 @@ from tuner.core import (
     FOREIGN_LOAD,
     ONE_WITNESS,
     STANDARD,
-    Z95,
     Clock,
     Context,
     CounterStep,
@@ -356,13 +355,7 @@ class TargetWindow:
         if rate is None or items <= 0.0:
             return estimate
         ends = (items - rate * self.seconds) / items
-        off = estimate.mean * math.hypot(ends, SIZES / math.sqrt(items))
-        return replace(
-            estimate,
-            stderr=math.hypot(estimate.stderr, off),
-            low=estimate.mean - math.hypot(estimate.mean - estimate.low, Z95 * off),
-            high=estimate.mean + math.hypot(estimate.high - estimate.mean, Z95 * off),
-        )
+        return estimate.widened(estimate.mean * math.hypot(ends, SIZES / math.sqrt(items)))
 
 
 def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:

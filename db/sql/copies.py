@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -47,9 +46,9 @@ def whole(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
         files.make_private(part)
         yield part
-        sync(part)
+        files.sync(part)
         part.replace(file)
-        sync(file.parent)
+        files.sync(file.parent)
     finally:
         with suppress(OSError):
             part.unlink()
@@ -80,12 +79,3 @@ def copy(source: Path, part: Path) -> None:
             f"{source} is damaged: {integrity}",
             hint=f"see {check}, and restore a backup",
         )
-
-
-def sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -123,7 +123,7 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
         finally:
             database.engine.dispose()
         _end_wal(part)
-        copies.sync(part)
+        files.sync(part)
         with _alone(target):
             if target.exists():
                 # SQLite would apply a leftover log to the restored database.
@@ -131,7 +131,7 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
                 former.unlink(missing_ok=True)
                 former.hardlink_to(target)
             part.replace(target)
-            copies.sync(target.parent)
+            files.sync(target.parent)
         return former if former.exists() else None
     except OSError as error:
         raise StoreError(f"{target} cannot be restored: {error.strerror}") from None

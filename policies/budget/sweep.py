@@ -25,12 +25,11 @@ class PowerSweep:
         study, baseline = past.study, past.study.baseline
         if past.limits is None:
             return Wait("the baseline has not been measured yet")
-        counted = [t for t in past.trials if t.state is not TrialState.ABORTED]
-        ended = {setting_key(t.setting): t.state for t in counted}  # the latest state of each
+        ended = {setting_key(t.setting): t.state for t in past.trials}  # the latest state of each
         settings = [s for s in _diagonal(past) if not study.rests(s)]
         fresh = [s for s in settings if setting_key(s) not in ended]
         again = [s for s in settings if ended.get(setting_key(s)) in REPEATED]
-        spent = len(counted) - BASELINE_WINDOWS
+        spent = len(past.trials) - BASELINE_WINDOWS
         if max(spent, past.spent) < study.terms.trials and (fresh or again):
             place = f"cap {len(settings) - len(fresh) + 1} of {len(settings)}"
             return Try((fresh or again)[0], place if fresh else "a disturbed window is repeated")

@@ -28,6 +28,7 @@ from tuner.core import (
     Wait,
     incumbent,
     setting_key,
+    windows,
 )
 from tuner.guard import silencing
 
@@ -85,7 +86,7 @@ class Packrat:
 
 def _given_up(setting: Setting, trials: Sequence[Trial]) -> bool:
     """Return whether a setting failed, or had no result in `RETRIES` attempts."""
-    own = [t for t in trials if t.tries(setting) and t.state is not TrialState.ABORTED]
+    own = windows(trials, setting)
     failed = any(t.state is TrialState.FAILED for t in own)
     return failed or (len(own) >= RETRIES and not any(t.state.evidence for t in own))
 

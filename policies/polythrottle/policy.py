@@ -129,10 +129,9 @@ class TwoPhase:
         turned = next((knob.name for knob in clocks), None)
         if turned is None:
             return suggest(past)
-        trials = [t for t in past.trials if t.state is not TrialState.ABORTED]
-        first = list(takewhile(lambda t: _turns_only(turned, study, t.setting), trials))
+        first = list(takewhile(lambda t: _turns_only(turned, study, t.setting), past.trials))
         spent = trials_spent(first)
-        if len(first) == len(trials) and spent < CPU_TRIALS:
+        if len(first) == len(past.trials) and spent < CPU_TRIALS:
             answer = suggest(past, within=lambda setting: _turns_only(turned, study, setting))
             if isinstance(answer, Try | Wait):
                 return answer

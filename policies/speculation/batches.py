@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from policies.speculation.grid import Choice
-from tuner.core import Context, Past, Setting, Trial, TrialState
+from tuner.core import Context, Past, Setting, Trial, TrialState, windows
 
 DECODING = "decoding_requests"
 """The load signal of the plan: the sequences that decode together."""
@@ -70,11 +70,5 @@ def _evidence(trials: Sequence[Trial], batch: float) -> bool:
 
 def given_up(trials: Sequence[Trial], setting: Setting, context: Context) -> bool:
     """Return whether a setting failed, or was tried too often; an empty context means any load."""
-    own = [
-        t
-        for t in trials
-        if t.tries(setting)
-        and t.state is not TrialState.ABORTED
-        and (not context or t.context == context)
-    ]
+    own = windows(trials, setting, requested=context or None)
     return any(t.state is TrialState.FAILED for t in own) or len(own) >= RETRIES

@@ -23,7 +23,9 @@ from tuner.core import (
     Suggestion,
     Try,
     Wait,
+    Worth,
     part_of_day,
+    windows,
 )
 
 BASELINE_TRIES = 2
@@ -46,7 +48,7 @@ def suggest_by_hour(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         if isinstance(answer, Try):
             return replace(answer, why=name + answer.why)
         return answer if isinstance(answer, Wait) else Done(_plan(past), name + answer.why)
-    tried = [t for t in here.trials if t.tries(study.baseline) and t.state.final]
+    tried = windows(here.trials, study.baseline, least=Worth.ENDED)
     if past.left > 0 and len(tried) < BASELINE_TRIES:
         return Try(study.baseline, f"{name}the baseline is measured first")
     return Done(_plan(past), f"{name}the baseline could not be measured")

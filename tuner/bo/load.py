@@ -20,7 +20,6 @@ from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
-    LOAD_NEAR,
     LOAD_REACH,
     LOAD_STEP,
     RISE_WINDOWS,
@@ -41,9 +40,11 @@ from tuner.core import (
     band_edges,
     called,
     is_at,
+    is_near,
     load_band,
     pool_windows,
     setting_key,
+    windows,
 )
 
 BASELINE_TRIES = 2
@@ -146,7 +147,7 @@ class _Loads:
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
         if not self._judged(self._evidence(load)):
-            tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
+            tried = windows(self.past.trials, study.baseline, at=at)
             if len(tried) >= BASELINE_TRIES or self._missed:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
@@ -188,7 +189,7 @@ class _Loads:
             return own
         loads = [at for at, t in self.seen if t.solid and t.tries(study.baseline)]
         nearest = min(loads, key=lambda at: abs(math.log(at / load)), default=math.inf)
-        if not (self._missed and loads) and not load <= nearest * LOAD_NEAR <= load * LOAD_NEAR**2:
+        if not (self._missed and loads) and not is_near(nearest, load):
             return own
         near = self.past.at({self.by: nearest})
         baseline = near.of(study.baseline)
@@ -227,7 +228,7 @@ class _Loads:
         near = Counter(
             setting_key(t.setting)
             for at, t in self.seen
-            if t.phase is Phase.TUNING and load <= at * LOAD_NEAR <= load * LOAD_NEAR**2
+            if t.phase is Phase.TUNING and is_near(at, load)
         )
         return {key for key, count in near.items() if count >= MOST_WINDOWS}
 

@@ -29,6 +29,7 @@ from tuner.core.ports.rows import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
+from tuner.core.selection import *
 from tuner.core.series import *
 from tuner.core.studies import *
 from tuner.core.tails import *

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tuner.core.decisions import Past
-from tuner.core.evidence import is_at
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context
+from tuner.core.selection import Worth, is_at, windows
 from tuner.core.studies import Study
 from tuner.core.trials import Trial
 from tuner.moments import when
@@ -91,8 +91,8 @@ class BaselineCourse:
     @classmethod
     def of(cls, study: Study, trials: Iterable[Trial]) -> BaselineCourse:
         """Return the course of a study's baseline from its trials since `since_trial`."""
-        own = sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
-        solid = [t for t in own if t.solid and t.tries(study.baseline)]
+        solid = windows(trials, study.baseline, since=study.since_trial, least=Worth.SOLID)
+        solid.sort(key=lambda t: t.number)
         since = next((k for k, t in enumerate(solid) if t.control), len(solid))
         first = solid[:since]
         return cls(

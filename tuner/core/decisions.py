@@ -7,19 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tuner.core.evidence import (
-    Evidence,
-    baseline_context,
-    counted,
-    is_at,
-    trials_spent,
-    weigh,
-)
+from tuner.core.evidence import Evidence, weigh
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
 from tuner.core.loads import LoadHistory, load_turns, loads_ahead
 from tuner.core.measurements import Estimate
-from tuner.core.plans import Context, Plan, Row
+from tuner.core.plans import ANYWHERE, Context, Plan, Row
+from tuner.core.selection import Worth, baseline_context, counted, is_at, trials_spent, windows
 from tuner.core.studies import Study
 from tuner.core.trials import Phase, Trial, TrialState
 from tuner.errors import InvalidInput
@@ -32,9 +26,9 @@ class Past:
     """All data that a decision may read; it has no access to clocks or devices.
 
     `study` is the study, `trials` are those that still count, by number: also running ones, but none of a
-    setting that the devices no longer offer. `context` is the present load, `loads` how long each load of
-    the plan's signal was seen. `withdrawn` counts the spent tuning trials of settings no longer offered.
-    Derived values are computed at their first use and kept.
+    setting that the devices no longer offer, and none that was aborted. `context` is the present load,
+    `loads` how long each load of the plan's signal was seen. `withdrawn` counts the spent tuning trials of
+    settings no longer offered. Derived values are computed at their first use and kept.
     """
 
     study: Study
@@ -84,7 +78,7 @@ class Past:
 
     def _with_load(self, by: str) -> list[Trial]:
         """Return the trials with a measured load, except those that requested a load."""
-        shown = [t for t in self.trials if t.state.evidence and not t.context and t.measurement]
+        shown = windows(self.trials, requested=ANYWHERE, least=Worth.EVIDENCE)
         return [t for t in shown if t.ran_at.get(by, 0.0) > 0.0]
 
     def expecting(self, by: str) -> Past:
@@ -94,8 +88,9 @@ class Past:
 
     def near(self, context: Context) -> Past:
         """Return the past with only the windows at one load; the trials at other loads remain spent."""
-        mine = [t for t in self.trials if t.state is TrialState.RUNNING or is_at(t.ran_at, context)]
-        return replace(self, trials=tuple(mine), withdrawn=self.spent - trials_spent(mine))
+        running = [t for t in self.trials if t.state is TrialState.RUNNING]
+        mine = (*running, *windows(self.trials, at=context, least=Worth.ENDED))
+        return replace(self, trials=mine, withdrawn=self.spent - trials_spent(mine))
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
         """Return the evidence for a row of a plan: at its load if that has a baseline, else `evidence`."""

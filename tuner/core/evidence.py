@@ -9,83 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.goals import Limit, Verdict, judge, limits
-from tuner.core.hours import HOUR, part_of_day
 from tuner.core.knobs import Setting, SettingKey, setting_key
-from tuner.core.loads import BURST
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
+from tuner.core.selection import Worth, baseline_context, counted, is_at, is_like, windows
 from tuner.core.studies import Study
 from tuner.core.tails import pooled_tail
-from tuner.core.trials import Phase, Trial, TrialState
+from tuner.core.trials import Trial, TrialState
 
 __all__ = [
     "Candidate",
     "Evidence",
-    "LOAD_BAND",
-    "baseline_context",
-    "comparable",
-    "counted",
     "incumbent",
-    "is_at",
     "pool_windows",
     "ranked",
     "trial_verdict",
-    "trials_spent",
-    "unlike",
     "weigh",
 ]
-
-LOAD_BAND = 0.2
-"""Windows whose loads differ by more than this share are not compared with each other."""
-
-
-def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the trials that still count for the study, in order of number.
-
-    Control windows are left out: they serve the bill alone, and must not change the limits of a hold.
-    """
-    own = (t for t in trials if t.number >= study.since_trial and not t.control)
-    return tuple(sorted(own, key=lambda t: t.number))
-
-
-def trials_spent(trials: Iterable[Trial]) -> int:
-    """Return the number of trials spent on tuning; those aborted from outside do not count."""
-    return sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
-
-
-def unlike(context: Context, other: Context) -> str | None:
-    """Return the first signal in which two loads differ, None if their windows may be compared.
-
-    Only signals that both loads have are compared, and bursts are ignored. Two hours of the day differ if
-    they belong to different parts of the day.
-    """
-    for name in sorted(context.keys() & other.keys()):
-        if BURST in name:
-            continue
-        value, beside = context[name], other[name]
-        if name == HOUR:
-            if part_of_day(value) != part_of_day(beside):
-                return name
-        elif abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
-            return name
-    return None
-
-
-def comparable(context: Context, other: Context) -> bool:
-    """Return whether windows measured under two loads may be compared."""
-    return unlike(context, other) is None
-
-
-def is_at(measured_at: Context, context: Context) -> bool:
-    """Return whether a window's load has every signal of another load and is comparable with it."""
-    return context.keys() <= measured_at.keys() and comparable(measured_at, context)
-
-
-def baseline_context(study: Study, trials: Iterable[Trial]) -> Context:
-    """Return the load of the latest baseline window without a requested load; empty if not measured."""
-    solid = [t for t in counted(study, trials) if _of_baseline(study, t) and not t.context]
-    return solid[-1].ran_at if solid else ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +96,13 @@ def weigh(study: Study, trials: Iterable[Trial], at: Context | None = None) -> E
     that requested a load counts for the latter only if the baseline window shows the requested load, too:
     a setting that is fast at night may be slow by day.
     """
-    useful = [t for t in counted(study, trials) if t.state.evidence]
-    if at:
-        useful = [t for t in useful if is_at(t.ran_at, at)]
-    else:
-        present = baseline_context(study, useful)
-        useful = [t for t in useful if comparable(t.ran_at, present) and is_at(present, t.context)]
-    like = [t.shown for t in useful if _of_baseline(study, t)]
+    useful = windows(counted(study, trials), least=Worth.EVIDENCE)
+    at = at or ANYWHERE
+    present = ANYWHERE if at else baseline_context(study, useful)
+    useful = [
+        t for t in useful if is_like(t.ran_at, at, present) and (at or is_at(present, t.context))
+    ]
+    like = [t.shown for t in windows(useful, study.baseline, least=Worth.SOLID)]
     baseline = pool_windows(like, study.quantities)
     in_force = limits(study.constraints, baseline)
     groups: dict[SettingKey, list[Trial]] = {}
@@ -191,11 +132,6 @@ def pool_windows(
     names = dict.fromkeys(name for window in windows for name in window)
     pools = {name: pooled_tail if quantity_of(name, declared).tail else pooled for name in names}
     return {name: pool([w[name] for w in windows if name in w]) for name, pool in pools.items()}
-
-
-def _of_baseline(study: Study, trial: Trial) -> bool:
-    """Return whether a trial measured the baseline to the end of its window."""
-    return trial.solid and trial.tries(study.baseline)
 
 
 def _candidate(study: Study, group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:

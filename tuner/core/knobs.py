@@ -149,16 +149,15 @@ class Knob:
         """Return the position of `value` in the list.
 
         Raises:
-            OutOfRange: the value is not in the list.
+            OutOfRange: the value is not in the list; a switch (`true`) is no number there.
         """
-        try:
+        if value in self.values and isinstance(value, bool) is isinstance(self.values[0], bool):
             return self.values.index(value)
-        except ValueError:
-            listed = ", ".join(str(v) for v in self.values[:12])
-            more = f", … ({len(self.values)} values)" if len(self.values) > 12 else ""
-            raise OutOfRange(
-                f"knob {self.name!r} cannot be {value!r}", hint=f"choose one of {listed}{more}"
-            ) from None
+        listed = ", ".join(str(v) for v in self.values[:12])
+        more = f", … ({len(self.values)} values)" if len(self.values) > 12 else ""
+        raise OutOfRange(
+            f"knob {self.name!r} cannot be {value!r}", hint=f"choose one of {listed}{more}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,10 +394,14 @@ class Space:
             knob = self.knob(condition.knob)
         return True
 
-    def _check_values(self, setting: Setting) -> None:
-        """Raise if a knob or a value is not in the space, or a knob has no value in the setting."""
+    def check_named(self, setting: Setting) -> None:
+        """Check the knobs that a setting names, and their values. Raises UnknownKnob, OutOfRange."""
         for name, value in setting.items():
             self.knob(name).index(value)
+
+    def _check_values(self, setting: Setting) -> None:
+        """Raise if a knob or a value is not in the space, or a knob has no value in the setting."""
+        self.check_named(setting)
         missing = [k.name for k in self.knobs if k.name not in setting]
         if missing:
             raise UnknownKnob(

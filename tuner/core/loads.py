@@ -27,6 +27,7 @@ __all__ = [
     "bursts_of",
     "loads_ahead",
     "confirms_at",
+    "is_near",
     "load_band",
     "load_turns",
     "load_trend",
@@ -76,6 +77,11 @@ def confirms_at(measured: float, load: float) -> bool:
     compared.
     """
     return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
+
+
+def is_near(load: float, other: float) -> bool:
+    """Return whether two loads are near enough for the model of a metric as a power of the load."""
+    return other <= load * LOAD_NEAR <= other * LOAD_NEAR**2
 
 
 class Bursts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tuner.compat import StrEnum
@@ -130,6 +130,15 @@ class Estimate:
     ) -> Estimate:
         """Return an estimate whose bounds are the mean ± 1.645 standard errors."""
         return cls(mean, stderr, n, mean - Z95 * stderr, mean + Z95 * stderr, origin, scope)
+
+    def widened(self, doubt: float) -> Estimate:
+        """Return the estimate with the further standard error `doubt`, which all its samples share."""
+        return replace(
+            self,
+            stderr=math.hypot(self.stderr, doubt),
+            low=self.mean - math.hypot(self.mean - self.low, Z95 * doubt),
+            high=self.mean + math.hypot(self.high - self.mean, Z95 * doubt),
+        )
 
 
 @dataclass(frozen=True, slots=True)

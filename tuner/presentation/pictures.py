@@ -57,13 +57,7 @@ def study_picture(
 
 def drawn(chart: Chart, title: str) -> Figure:
     """Draw a chart of `tuner.presentation.charts`. Raises ConfigError: matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "matplotlib is not installed", hint="pip install 'jouletune[client]'"
-        ) from None
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    figure = empty(7.5, 4.2)
     axes = figure.add_subplot()
     layout = chart["layout"]
     for shape in layout.get("shapes", ()):
@@ -76,6 +70,16 @@ def drawn(chart: Chart, title: str) -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure
+
+
+def empty(width: float, height: float) -> Figure:
+    """Return a picture of this size in inches. Raises ConfigError: matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        hint = "pip install 'jouletune[client]'"
+        raise ConfigError("matplotlib is not installed", hint=hint) from None
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def svg(figure: Figure) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tuner.core import Past, Plan, Row, improvement
-from tuner.study.confirm import Duel, confirmation_load, duel
 from tuner.study.follow import row_duel
 from tuner.wire import PlanRowView
 
@@ -16,21 +15,11 @@ def row_views(past: Past) -> tuple[PlanRowView, ...]:
     return tuple(_view(past, plan, row) for row in plan.rows)
 
 
-def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
-    """Return the metrics of baseline and setting in a row's alternating windows, None without any."""
-    study = past.study
-    if plan is None or row is None:
-        return None
-    if study.terms.plan_by:
-        return row_duel(past, row)
-    return duel(study, past.trials, row.setting, confirmation_load(study, plan, row))
-
-
 def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
     """Return a row with its metrics: those of its alternating windows, or else of all its windows."""
     behind, objective = past.behind(plan, row), past.study.objective
     candidate = past.at(plan.context(row)).of(row.setting)  # windows at other loads do not count
-    confirmed = shown_by(past, plan, row)
+    confirmed = row_duel(past, plan, row)
     baseline, shown = confirmed or (behind.baseline, candidate.estimates if candidate else {})
     saving = None
     if confirmed is not None and not past.study.rests(row.setting):

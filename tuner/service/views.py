@@ -28,8 +28,8 @@ from tuner.core import (
     not_compared,
     setting_key,
 )
-from tuner.service.plan_views import shown_by
 from tuner.study.confirm import Duel, duel
+from tuner.study.follow import row_duel
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
@@ -52,7 +52,7 @@ def alternating(past: Past, winner: Setting) -> Duel | None:
     rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
     if plan is None or not rows:
         return duel(past.study, past.trials, winner)
-    return shown_by(past, plan, rows[-1])
+    return row_duel(past, plan, rows[-1])
 
 
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from statistics import fmean, variance
 
 from tuner.core import (
-    Z95,
     Device,
     Estimate,
     ExploresApart,
@@ -28,9 +27,11 @@ from tuner.core import (
     Report,
     Study,
     Trial,
+    Worth,
     pool_windows,
     quantity_of,
     weigh,
+    windows,
 )
 from tuner.study.moves import needed_metrics
 
@@ -80,14 +81,12 @@ def shares(
     """
     baseline = weigh(study, trials).of(study.baseline)
     together, own = [], []
-    for trial in baseline.trials if baseline is not None else ():
-        measurements = {
-            r.device: r.outcome.measurement for r in reports(trial.number) if not r.late
-        }
-        windows = {name: measurements.get(name) for name in study.devices}
-        if trial.solid and not trial.device and all(windows.values()):
+    for trial in windows(baseline.trials if baseline else (), least=Worth.SOLID):
+        measured = {r.device: r.outcome.measurement for r in reports(trial.number) if not r.late}
+        each = {name: w.estimates for name in study.devices if (w := measured.get(name))}
+        if not trial.device and len(each) == len(study.devices):
             together.append(trial.shown)
-            own.append({name: w.estimates for name, w in windows.items() if w is not None})
+            own.append(each)
     whole = pool_windows(together, study.quantities)
     levels = {
         name: pool_windows([window[name] for window in own], study.quantities)
@@ -145,14 +144,10 @@ def scaled(outcome: Outcome, share_of: Shares) -> Outcome:
 
 
 def _times(shown: Estimate, share: Estimate) -> Estimate:
-    mean, doubt = shown.mean * share.mean, abs(shown.mean) * share.stderr
-    return replace(
-        shown,
-        mean=mean,
-        stderr=math.hypot(shown.stderr * share.mean, doubt),
-        low=mean - math.hypot((shown.mean - shown.low) * share.mean, Z95 * doubt),
-        high=mean + math.hypot((shown.high - shown.mean) * share.mean, Z95 * doubt),
-    )
+    factor, doubt = share.mean, abs(shown.mean) * share.stderr
+    mean, stderr = shown.mean * factor, shown.stderr * factor
+    own = replace(shown, mean=mean, stderr=stderr, low=shown.low * factor, high=shown.high * factor)
+    return own.widened(doubt)
 
 
 def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:

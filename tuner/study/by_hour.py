@@ -11,25 +11,25 @@ from dataclasses import replace
 
 from tuner.core import (
     ANYWHERE,
+    HOUR,
+    Context,
     Past,
     Phase,
     Plan,
     Row,
     Trial,
-    hour_at,
-    part_of_day,
-    setting_key,
+    Worth,
+    windows,
 )
 from tuner.study.confirm import (
-    CONFIRM_TRIES,
     PENDING,
     ConfirmResult,
     Duel,
     alternate,
     duel,
     judged,
-    lost,
     row_text,
+    unclear,
 )
 from tuner.study.moves import Assign, Move, hold_baseline
 
@@ -68,31 +68,16 @@ def hour_duel(past: Past, row: Row) -> Duel | None:
 
 
 def _result(past: Past, row: Row) -> ConfirmResult:
-    windows = _windows(past, row)
-    result = judged(past.study, row.setting, windows, past.at({past.study.terms.plan_by: _of(row)}))
-    if result == PENDING and len(windows) >= 2 * CONFIRM_TRIES:
-        return lost(f"{len(windows)} confirming windows gave no clear result")
-    return result
+    there = _windows(past, row)
+    result = judged(past.study, row.setting, there, past.at(_at(row)))
+    return unclear(there) if result == PENDING else result
 
 
 def _windows(past: Past, row: Row) -> Sequence[Trial]:
     """Return the confirming windows of a row's setting and of the baseline, in its part of the day."""
-    study, part = past.study, part_of_day(_of(row))
-    mine = {setting_key(study.baseline), setting_key(row.setting)}
-    return [
-        t
-        for t in past.trials
-        if t.phase is Phase.CONFIRMING
-        and t.state.final
-        and setting_key(t.setting) in mine
-        and part_of_day(_hour(t, study.terms.plan_by)) == part
-    ]
+    settings = past.study.baseline, row.setting
+    return windows(past.trials, *settings, phase=Phase.CONFIRMING, at=_at(row), least=Worth.ENDED)
 
 
-def _hour(trial: Trial, by: str) -> float:
-    """Return the hour at which a trial was measured, or else begun."""
-    return trial.ran_at.get(by, hour_at(trial.started_at))
-
-
-def _of(row: Row) -> float:
-    return 0.0 if row.at is None else row.at
+def _at(row: Row) -> Context:
+    return {HOUR: row.at or 0.0}

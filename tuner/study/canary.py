@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from tuner import guard
 from tuner.core import (
-    Context,
     Estimate,
     Evidence,
     Limit,
@@ -25,15 +24,16 @@ from tuner.core import (
     Study,
     Trial,
     Verdict,
+    Worth,
     baseline_context,
-    comparable,
     counted,
     difference,
     improvement,
-    is_at,
+    is_like,
     pool_windows,
     quantity_of,
     setting_key,
+    windows,
 )
 from tuner.study.confirm import confirmation_load, duel
 from tuner.study.moves import Move, Step
@@ -72,9 +72,7 @@ def own_trials(
 ) -> list[Trial]:
     """Return the confirming trials that count, with the canary's own reports."""
     judged_trials = []
-    for trial in counted(study, trials):
-        if trial.phase is not Phase.CONFIRMING or not trial.state.final:
-            continue
+    for trial in windows(counted(study, trials), phase=Phase.CONFIRMING, least=Worth.ENDED):
         reported = [
             r for r in reports(trial.number) if r.device == study.terms.canary and not r.late
         ]
@@ -86,7 +84,9 @@ def own_trials(
     return judged_trials
 
 
-def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> CanaryResult | None:
+def judged(
+    past: Past, own: Sequence[Trial], observed: Sequence[Observation]
+) -> CanaryResult | None:
     """Judge a plan by the canary's held windows; return None while there are too few.
 
     `own` are the canary's results while confirming. A row is judged once it was held in the
@@ -98,7 +98,7 @@ def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> 
         return None
     results = []
     for row in plan.rows:
-        held = _held(past, plan, row, windows)
+        held = _held(past, plan, row, observed)
         if len(held) >= study.terms.canary_windows and not study.rests(row.setting):
             results.append(_row_result(past, plan, row, own, held))
     lost = next((r for r in results if r is not None and not r.confirmed), None)
@@ -107,19 +107,12 @@ def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> 
     return results[0] if results else None
 
 
-def _held(past: Past, plan: Plan, row: Row, windows: Sequence[Observation]) -> list[Observation]:
+def _held(past: Past, plan: Plan, row: Row, held: Sequence[Observation]) -> list[Observation]:
     """Return the windows of a row under a load at which it can be compared."""
-    at, present = (
-        confirmation_load(past.study, plan, row),
-        baseline_context(past.study, past.trials),
-    )
-
-    def alike(load: Context) -> bool:
-        return is_at(load, at) if at else comparable(load, present)
-
-    key = setting_key(row.setting)
-    of_row = [w for w in windows if setting_key(w.setting) == key]
-    return [w for w in of_row if alike(w.measurement.context)]
+    study, key = past.study, setting_key(row.setting)
+    loads = confirmation_load(study, plan, row), baseline_context(study, past.trials)
+    of_row = [w for w in held if setting_key(w.setting) == key]
+    return [w for w in of_row if is_like(w.measurement.context, *loads)]
 
 
 def _row_result(

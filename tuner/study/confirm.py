@@ -26,6 +26,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    Worth,
     capacity_lost,
     counted,
     improvement,
@@ -35,6 +36,7 @@ from tuner.core import (
     setting_key,
     slower_by,
     weigh,
+    windows,
 )
 from tuner.study.moves import (
     Assign,
@@ -71,10 +73,10 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
-    windows = of_this_phase(study, trials)
+    phase = of_this_phase(study, trials)
     rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
-        results = [_result(past, contender, row, windows) for row in contender.rows]
+        results = [_result(past, contender, row, phase) for row in contender.rows]
         rows = list(zip(contender.rows, results, strict=True))
         rejected |= dict.fromkeys(row_text(study, contender, *one) for one in rows if one[1].lost)
         plan = without(study, contender, [k for k, (_, result) in enumerate(rows) if result.lost])
@@ -85,11 +87,11 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
             at = confirmation_load(study, contender, pending)
-            return alternate(study, pending.setting, at, windows)
+            return alternate(study, pending.setting, at, phase)
         why = _reason(study, contender, rows, rejected)
         if not switches(study, plan):
             return Move(Phase.HOLDING, why, plan)
-        outcome = confirm_table(past, plan, windows)
+        outcome = confirm_table(past, plan, phase)
         if isinstance(outcome, Assign):
             return outcome
         if outcome.plan is not None:
@@ -110,12 +112,11 @@ def duel(
 
     Only windows that requested the load `at`; empty for those that requested none.
     """
-    phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
-    windows = [t for t in phase if t.context == at]
-    own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
+    there = windows(counted(study, trials), phase=Phase.CONFIRMING, requested=at)
+    own = windows(there, setting, least=Worth.COMPLETED)
     if not own:
         return None
-    baseline = _alternating_with(study, own, windows)
+    baseline = _alternating_with(study, own, there)
     return (_pools(study, baseline), _shown(study, own, baseline)) if baseline else None
 
 
@@ -183,24 +184,24 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
     return [proposed, *(Plan.single(c.setting) for c in others)][:CONFIRM_CANDIDATES]
 
 
-def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
+def _result(past: Past, plan: Plan, row: Row, phase: Sequence[Trial]) -> ConfirmResult:
     """Judge a row by the windows that requested its load."""
     study = past.study
     at = confirmation_load(study, plan, row)
-    own = [t for t in windows if t.context == at]
+    own = windows(phase, requested=at)
     result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
     most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows))
-    if result == PENDING and sum(CYCLE not in t.context for t in windows) >= most:
-        return lost(f"{len(windows)} confirming windows gave no clear result")
+    if result == PENDING and sum(CYCLE not in t.context for t in phase) >= most:
+        return lost(f"{len(phase)} confirming windows gave no clear result")
     return result
 
 
 def judged(
     study: Study,
     setting: Setting,
-    windows: Sequence[Trial],
+    there: Sequence[Trial],
     evidence: Evidence,
 ) -> ConfirmResult:
     """Judge a setting by its own confirming windows only: the proposing one was selected.
@@ -210,8 +211,8 @@ def judged(
     """
     if study.rests(setting):
         return THE_BASELINE
-    own = [t for t in windows if t.tries(setting)]
-    good = [t for t in own if t.state is TrialState.COMPLETED]
+    own = windows(there, setting)
+    good = windows(own, least=Worth.COMPLETED)
     failed = [t for t in own if t.state is TrialState.FAILED]
     bad = next((t for t in own if t.censored), None)
     if bad is None and len(failed) >= guard.MOST_FAILURES:
@@ -231,21 +232,26 @@ def judged(
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
         return lost("its confirming windows do not prove that it meets the limits")
-    baseline = _alternating_with(study, good, windows)
+    baseline = _alternating_with(study, good, there)
     return compared(study, evidence, _pools(study, baseline), _shown(study, good, baseline))
 
 
-def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
+def _unmeasurable(study: Study, there: Sequence[Trial], at: Context) -> ConfirmResult:
     """Return the loss of a row at whose load too little can be measured, above all of the baseline."""
-    base = [t for t in windows if t.tries(study.baseline)]
+    base = windows(there, study.baseline)
     failed = sum(t.state is TrialState.FAILED for t in base)
-    none_solid = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
+    none_solid = len(base) >= CONFIRM_TRIES and not windows(base, least=Worth.SOLID)
     if failed >= guard.MOST_FAILURES or none_solid:
         reason = base[-1].reason or "no reason given"
         return lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
-    if len(windows) >= 2 * CONFIRM_TRIES:
-        return lost(f"{len(windows)} confirming windows gave no clear result")
-    return PENDING
+    return unclear(there)
+
+
+def unclear(there: Sequence[Trial]) -> ConfirmResult:
+    """Return the loss of a row that stays open after too many windows; else it stays open."""
+    if len(there) < 2 * CONFIRM_TRIES:
+        return PENDING
+    return lost(f"{len(there)} confirming windows gave no clear result")
 
 
 def compared(
@@ -279,11 +285,11 @@ def compared(
     return ConfirmResult(True, False, why)
 
 
-def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
+def _alternating_with(study: Study, own: Sequence[Trial], there: Sequence[Trial]) -> list[Trial]:
     """Return the baseline's windows from after the previous setting up to this one's last."""
-    baseline = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
+    baseline = windows(there, study.baseline, least=Worth.COMPLETED)
     first, last = own[0].number, own[-1].number
-    others = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
+    others = [t.number for t in there if t.number < first and not t.tries(study.baseline)]
     since = max(others, default=0)
     return [t for t in baseline if since < t.number < last]
 
@@ -301,17 +307,17 @@ def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> dic
     return {**in_turn, **proven}
 
 
-def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
-    return pool_windows([t.shown for t in windows], study.quantities)
+def _pools(study: Study, own: Sequence[Trial]) -> dict[str, Estimate]:
+    return pool_windows([t.shown for t in own], study.quantities)
 
 
-def alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
+def alternate(study: Study, setting: Setting, at: Context, phase: Sequence[Trial]) -> Assign:
     """Return the next of the alternating windows: baseline, contender, baseline, contender.
 
     Further windows are to prove that the contender keeps its limits: they are all of the contender.
     """
-    done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
-    proving = sum(t.tries(setting) for t in done) >= CONFIRM_WINDOWS
+    done = windows(phase, requested=at, least=Worth.COMPLETED)
+    proving = len(windows(done, setting)) >= CONFIRM_WINDOWS
     turn = proving or (bool(done) and done[-1].tries(study.baseline))
     return measuring(study, setting if turn else study.baseline, at, at)
 

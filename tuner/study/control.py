@@ -19,12 +19,15 @@ from tuner.core import (
     Estimate,
     Limit,
     Past,
+    Phase,
     Plan,
     Setting,
     Study,
     Terms,
     Trial,
     Verdict,
+    Worth,
+    windows,
     within_hours,
 )
 from tuner.study import assignments
@@ -70,9 +73,8 @@ def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) ->
     behind = [past.behind(plan, row) for row in plan.rows]
     if all(study.rests(row.setting) for row in plan.rows) or any(e.broken for e in behind):
         return None
-    own = [t for t in trials if t.control and t.number >= study.phase_since]
-    latest = next((t for t in reversed(own) if t.solid), None)
-    if latest is not None and _broken(past, latest) is not None:
+    own = windows(trials, phase=Phase.HOLDING, since=study.phase_since)
+    if any(_broken(past, t) for t in windows(own, least=Worth.SOLID)[-1:]):
         return None
     return own[-1].started_at if own else held_since
 
@@ -139,9 +141,7 @@ def _starts(residuals: Sequence[_Residual]) -> list[int]:
 def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
     course, metric = BaselineCourse.of(study, trials), study.objective.metric
     residuals = []
-    for trial in course.again:
-        if not trial.control:
-            continue
+    for trial in windows(course.again, phase=Phase.HOLDING):
         estimate, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
         if estimate is None or first is None or min(estimate.mean, first.mean) <= 0.0:
             continue

@@ -31,12 +31,14 @@ from tuner.core import (
     Suggestion,
     Trial,
     Try,
+    Worth,
     is_at,
     load_band,
     part_of_day,
     refuse_two_signals,
     render_setting,
     setting_key,
+    windows,
 )
 from tuner.study.by_hour import confirming_hours, hour_duel, hour_is_open
 from tuner.study.confirm import (
@@ -47,6 +49,8 @@ from tuner.study.confirm import (
     THE_BASELINE,
     ConfirmResult,
     Duel,
+    confirmation_load,
+    duel,
     measuring,
     row_text,
 )
@@ -167,9 +171,12 @@ def _few_baselines(past: Past, plan: Plan, row: Row, load: float) -> bool:
     return len(baseline_windows(past, load)) < least
 
 
-def row_duel(past: Past, row: Row) -> Duel | None:
-    """Return the metrics of baseline and setting in the windows that confirm a row."""
-    if past.study.terms.plan_by == HOUR:
+def row_duel(past: Past, plan: Plan, row: Row) -> Duel | None:
+    """Return the metrics of baseline and setting in the windows that confirm a row; None without any."""
+    study = past.study
+    if not study.terms.plan_by:
+        return duel(study, past.trials, row.setting, confirmation_load(study, plan, row))
+    if study.terms.plan_by == HOUR:
         return hour_duel(past, row)
     return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
 
@@ -201,7 +208,7 @@ def _begun(past: Past, plan: Plan) -> Row | None:
     Its windows meet one load after the other. To measure the row of the last load each time could
     miss the loads of all rows.
     """
-    own = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.state.evidence]
+    own = windows(past.trials, phase=Phase.CONFIRMING, least=Worth.EVIDENCE)
     rows = [row for row in reversed(plan.rows) if _is_open(past, plan, row)]
     last = [row for row in rows for t in own[-1:] if t.tries(row.setting)]
     return next(iter([*last, *rows]), None)
@@ -230,7 +237,9 @@ def _low(plan: Plan, row: Row) -> float:
 def _kept(past: Past, plan: Plan) -> Plan:
     """Return a plan with each row up to its confirmed load; above, other rows or the baseline."""
     study, rows, low = past.study, list[Row](), 0.0
-    tried = {setting_key(t.setting): t.setting for t in past.trials if t.phase is Phase.CONFIRMING}
+    tried = {
+        setting_key(t.setting): t.setting for t in windows(past.trials, phase=Phase.CONFIRMING)
+    }
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:

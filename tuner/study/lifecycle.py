@@ -29,9 +29,11 @@ from tuner.core import (
     TrialState,
     Try,
     Wait,
+    Worth,
     baseline_context,
     comparable,
     render_setting,
+    windows,
 )
 from tuner.study.advice import advised
 from tuner.study.canary import staged
@@ -69,9 +71,7 @@ def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None 
 
 def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
     study = past.study
-    trials = tuple(
-        t for t in past.trials if t.state not in (TrialState.ABORTED, TrialState.RUNNING)
-    )
+    trials = windows(past.trials, least=Worth.ENDED)
     failing = _failing(past, [t for t in trials if t.device in ("", device)])
     if failing is not None:
         return failing
@@ -109,9 +109,9 @@ def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
     study = past.study
     if not _needs_baseline(study, says):
         return Move(Phase.TUNING, "no baseline is requested, so no saving is reported")
-    windows = of_this_phase(study, trials)
+    phase = of_this_phase(study, trials)
     needed = set(needed_metrics(study))
-    good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
+    good = [t for t in windows(phase, least=Worth.SOLID) if needed <= set(t.shown)]
     if len(good) >= BASELINE_WINDOWS:
         baseline = past.evidence.baseline
         metric = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
@@ -119,12 +119,12 @@ def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
             why = f"{metric} is {baseline[metric].mean:g} at the baseline, so no limit can be relative"
             return Move(Phase.PAUSED, f"{why} to it; set an absolute limit with `constraint set`")
         return Move(Phase.TUNING, f"the baseline was measured in {len(good)} windows")
-    if len(windows) >= BASELINE_TRIES:
-        last = windows[-1]
+    if len(phase) >= BASELINE_TRIES:
+        last = phase[-1]
         return hold_baseline(
             study,
             past.evidence,
-            f"the baseline could not be measured in {len(windows)} windows; the last was "
+            f"the baseline could not be measured in {len(phase)} windows; the last was "
             f"{last.state}: {last.reason or 'no reason given'}",
         )
     return Assign(study.baseline, f"baseline window {len(good) + 1} of {BASELINE_WINDOWS}")

@@ -20,6 +20,7 @@ from tuner.core import (
     Trial,
     Try,
     ranked,
+    windows,
 )
 
 LIMIT_NOT_MET = "LIMIT NOT MET"
@@ -79,7 +80,7 @@ def needed_metrics(study: Study) -> tuple[str, ...]:
 
 def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials since the study last entered its phase."""
-    return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
+    return windows(trials, phase=study.phase, since=study.phase_since)
 
 
 def refusal_of(past: Past, trials: Sequence[Trial], suggestion: Try) -> str | None:

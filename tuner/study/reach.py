@@ -25,13 +25,16 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    Worth,
     burst_names,
     confirms_at,
     improvement,
+    is_near,
     load_trend,
     pool_windows,
     quantity_of,
     setting_key,
+    windows,
 )
 from tuner.study.confirm import (
     CONFIRM_TRIES,
@@ -118,10 +121,10 @@ def _moving(past: Past, own: Windows) -> float:
     return load if kept and not cut else 0.0
 
 
-def _bursts(past: Past, windows: Sequence[Trial]) -> tuple[float, ...]:
+def _bursts(past: Past, own: Sequence[Trial]) -> tuple[float, ...]:
     """Return the bursts that enough of a setting's windows had; none where unknown."""
     names = burst_names(past.study.terms.plan_by)
-    there = [t.ran_at for t in windows]
+    there = [t.ran_at for t in own]
     seen = [[at[name] for at in there if name in at] for name in names]
     if min(map(len, seen)) < CONFIRM_WINDOWS:
         return ()
@@ -131,8 +134,7 @@ def _bursts(past: Past, windows: Sequence[Trial]) -> tuple[float, ...]:
 def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:
     """Return a setting's confirming windows at loads from `low` on, and those compared with them."""
     by = past.study.terms.plan_by
-    mine = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.tries(setting)]
-    ended = [t for t in mine if t.state.evidence or t.state is TrialState.FAILED]
+    ended = windows(past.trials, setting, phase=Phase.CONFIRMING, least=Worth.ENDED)
     loads = ((t.ran_at.get(by, low), t) for t in ended)
     return [(x, t) for x, t in loads if x * LOAD_STEP**2 >= low]
 
@@ -143,17 +145,17 @@ def baseline_windows(past: Past, load: float) -> Windows:
 
 
 def _confirmed(
-    past: Past, load: float, own: Windows, windows: Sequence[Trial]
+    past: Past, load: float, own: Windows, there: Sequence[Trial]
 ) -> tuple[ConfirmResult, Duel | None]:
     """Judge a setting at a load: limits by the windows given, the gain by all of its near the load."""
     study = past.study
     bad = next((t for x, t in own if t.censored and confirms_at(load, x)), None)
     if bad is not None:
         return lost(f"trial {bad.number} {bad.state}: {bad.reason}"), None
-    there = [t.shown for t in windows]
     if len(there) < CONFIRM_WINDOWS:
         return PENDING, None
-    evidence, shown = past.at({study.terms.plan_by: load}), pool_windows(there, study.quantities)
+    evidence = past.at({study.terms.plan_by: load})
+    shown = pool_windows([t.shown for t in there], study.quantities)
     if not guard.may_hold(shown, evidence.limits):
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         unproven = lost("its confirming windows do not prove that it meets the limits")
@@ -220,5 +222,5 @@ def _moved(
 def _solid_near(past: Past, load: float) -> Windows:
     """Return the complete windows of any setting near a load."""
     by = past.study.terms.plan_by
-    solid = [(t.ran_at.get(by, 0.0), t) for t in past.trials if t.solid]
-    return [(x, t) for x, t in solid if load <= x * LOAD_NEAR <= load * LOAD_NEAR**2]
+    solid = [(t.ran_at.get(by, 0.0), t) for t in windows(past.trials, least=Worth.SOLID)]
+    return [(x, t) for x, t in solid if is_near(x, load)]

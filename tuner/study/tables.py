@@ -27,6 +27,7 @@ from tuner.core import (
     render_setting,
     setting_key,
     student_t95,
+    windows,
 )
 from tuner.study.moves import Assign
 
@@ -56,9 +57,9 @@ def switches(study: Study, plan: Plan) -> bool:
     return moves and plan.by in study.askable and bool(differ) and differ <= lengths
 
 
-def confirm_table(past: Past, plan: Plan, windows: Sequence[Trial]) -> Assign | TableResult:
+def confirm_table(past: Past, plan: Plan, phase: Sequence[Trial]) -> Assign | TableResult:
     """Return the next window under the crossing load, or the result of all windows."""
-    rounds = _Rounds(past, plan, windows)
+    rounds = _Rounds(past, plan, phase)
     return rounds.unfollowed() or rounds.missing() or rounds.result()
 
 
@@ -74,10 +75,10 @@ class _Gain:
 
 
 class _Rounds:
-    def __init__(self, past: Past, plan: Plan, windows: Sequence[Trial]) -> None:
+    def __init__(self, past: Past, plan: Plan, phase: Sequence[Trial]) -> None:
         self._past, self._study, self._plan = past, past.study, plan
         self._load = plan.crossing(ALONE, past.study.terms.max_window_s)
-        self._own = [t for t in windows if t.context == self._load]
+        self._own = windows(phase, requested=self._load)
         self._table = [t for t in self._own if t.plan == plan]
         drafted = [r.setting for r in plan.rows if not past.study.rests(r.setting)]
         self._singles = {setting_key(s): s for s in drafted}
@@ -165,7 +166,7 @@ class _Rounds:
         return max(scores, key=lambda key: scores[key], default=None)
 
     def _of(self, setting: Setting) -> list[Trial]:
-        return [t for t in self._own if t.tries(setting)]
+        return windows(self._own, setting)
 
     def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
         """Return the gain round by round: the load and its phase are the same."""

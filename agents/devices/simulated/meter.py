@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import fmean, stdev
 
 from agents.devices.simulated.device import NS, TICK_NS, Counters, SimulatedDevice
 from agents.devices.simulated.noise import EPOCH_S, POWER_TOTAL_SD, SPEED_SD
 from tuner.core import (
-    Z95,
     DeviceLost,
     Estimate,
     MeasurementError,
@@ -171,7 +169,7 @@ class _Shown:
         estimates = {"latency_mean_ms": self._estimate(mean, doubt, len(samples), Scope.SERVICE)}
         for name, (quantile, moved) in QUANTILES.items():
             plain = quantile_estimate(samples, quantile, origin=Origin.SIMULATED)
-            estimates[name] = _widened(plain, plain.mean * moved * self._speed_sd)
+            estimates[name] = plain.widened(plain.mean * moved * self._speed_sd)
         return estimates
 
     def _fine_tuning(self) -> dict[str, Estimate]:
@@ -188,13 +186,3 @@ class _Shown:
 
     def _estimate(self, mean: float, stderr: float, n: int, scope: Scope) -> Estimate:
         return Estimate.of_mean(mean, stderr, n, origin=Origin.SIMULATED, scope=scope)
-
-
-def _widened(plain: Estimate, doubt: float) -> Estimate:
-    """Widen an estimate's bounds by a deviation that all its samples share."""
-    return replace(
-        plain,
-        stderr=math.hypot(plain.stderr, doubt),
-        low=plain.mean - math.hypot(plain.mean - plain.low, Z95 * doubt),
-        high=plain.mean + math.hypot(plain.high - plain.mean, Z95 * doubt),
-    )

@@ -17,6 +17,20 @@ BETTER = {"less": Better.LESS, "more": Better.MORE}
 COUNTED = ("energy_j", "power_w", "cpu_time_ms", "latency_ms", "throughput_per_s")
 """Metrics that are measured around a run; a printed metric cannot have such a name."""
 
+RUNS, LEAST_RUNS = 4, 3
+"""Runs per window by default, and at least: fewer have no meaningful standard error."""
+
+
+def runs_per_window(where: str, table: Mapping[str, Any]) -> int:
+    """Return the runs of a window. Raises ConfigError: there are too few."""
+    runs: int = table.get("runs", RUNS)
+    if runs < LEAST_RUNS:
+        raise ConfigError(
+            f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
+            hint="the standard error of a window comes from its runs; make a run shorter",
+        )
+    return runs
+
 
 def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
     """Return the number of items of a run, or the place where the run prints it; 1 if not declared.

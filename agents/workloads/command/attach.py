@@ -27,8 +27,7 @@ class RunKnobs:
         Raises:
             UnknownKnob, OutOfRange: the program has no such knob or value.
         """
-        for name, value in setting.items():
-            self._space.knob(name).index(value)
+        self._space.check_named(setting)
         self._setting |= setting
 
 

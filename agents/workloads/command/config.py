@@ -10,7 +10,7 @@ from typing import Any
 from agents.host.processes.program_runs import MeasuredProgram
 from agents.host.service_files.knob_table import knob_table, refuse_misfits
 from agents.host.service_files.printed import Printed, PrintedMetric
-from agents.host.service_files.printed_table import printed_items, printed_metrics
+from agents.host.service_files.printed_table import printed_items, printed_metrics, runs_per_window
 from agents.host.service_files.tables import argv, demand, environment, positive
 from tuner import toml
 from tuner.core import ConfigError, Knob, Setting
@@ -18,8 +18,6 @@ from tuner.core import ConfigError, Knob, Setting
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "version", "folder"), str)
 FILE_KEYS |= {"run": list, "runs": int, "timeout_s": toml.NUMBER}
 FILE_KEYS |= {"env": dict, "items": dict, "knob": list, "metric": list}
-RUNS, LEAST_RUNS = 4, 3
-"""Runs per window by default, and at least: fewer have no meaningful standard error."""
 TIMEOUT_S = 3600.0
 
 
@@ -71,12 +69,6 @@ def load_command_config(path: Path) -> CommandConfig:
     where = str(path)
     table = toml.read(path, FILE_KEYS)
     demand(where, table, "name", "run")
-    runs, timeout_s = table.get("runs", RUNS), positive(where, table, "timeout_s", TIMEOUT_S)
-    if runs < LEAST_RUNS:
-        raise ConfigError(
-            f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
-            hint="the standard error of a window comes from its runs; make a run shorter",
-        )
     folder = Path(table["folder"]) if "folder" in table else None
     if folder is not None and not (folder.is_absolute() and folder.is_dir()):
         raise ConfigError(f"{where}: folder must be the absolute path of a folder, not {folder}")
@@ -87,8 +79,8 @@ def load_command_config(path: Path) -> CommandConfig:
         env=environment(where, table.get("env", {})),
         folder=folder,
         knobs=_knobs(where, table.get("knob", [])),
-        runs=runs,
-        timeout_s=timeout_s,
+        runs=runs_per_window(where, table),
+        timeout_s=positive(where, table, "timeout_s", TIMEOUT_S),
         items=printed_items(f"{where}: items", table),
         metrics=printed_metrics(where, table.get("metric", [])),
     )

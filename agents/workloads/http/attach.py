@@ -72,12 +72,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     file = Path(name)
     if not file.is_absolute():  # a restore must find the file from any working directory
         raise InvalidInput(f"{spec!r} needs an absolute path", hint="write service:/PATH/FILE.toml")
-    if more and not more.startswith(TRACE):
-        raise InvalidInput(
-            f"cannot read the part after the #: {more!r}", hint="write #trace:FILE.csv"
-        )
-    trace = Path(more.removeprefix(TRACE)) if more else None
-    config = load_service_config(file, trace)
+    config = load_service_config(file, trace_of(more))
     service = Service(config, clock)
     try:
         return service.side(seed)

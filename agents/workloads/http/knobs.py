@@ -159,8 +159,7 @@ class ServiceKnobs:
 
         Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost.
         """
-        for name, value in setting.items():
-            self.space.knob(name).index(value)
+        self.space.check_named(setting)
         self._call(self._units, setting)
         changed = [
             one

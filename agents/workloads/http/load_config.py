@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.host.processes.program_runs import MeasuredProgram
-from agents.host.service_files.printed_table import printed_items, printed_metrics
+from agents.host.service_files.printed_table import printed_items, printed_metrics, runs_per_window
 from agents.host.service_files.tables import (
     absolute,
     argv,
@@ -35,8 +35,6 @@ LOAD_KEYS |= {"stream": bool, "good": dict}
 RUN_KEYS: dict[str, Any] = {"run": list, "runs": int, "timeout_s": toml.NUMBER, "folder": str}
 RUN_KEYS |= {"env": dict, "items": dict, "metric": list}
 ANSWER_S, RUN_S = 10.0, 600.0
-RUNS, LEAST_RUNS = 4, 3
-"""Runs per window by default, and at least: fewer have no meaningful standard error."""
 OURS = ("host", "content-length", "transfer-encoding", "connection")
 """The headers that only the load generator sets."""
 
@@ -204,12 +202,6 @@ def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
     """Parse a `[load]` with a program. Raises ConfigError."""
     entry = inner(where, table, "load", RUN_KEYS)
     demand(where, entry, "items")
-    runs = entry.get("runs", RUNS)
-    if runs < LEAST_RUNS:
-        raise ConfigError(
-            f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
-            hint="the standard error of a window comes from its runs; make a run shorter",
-        )
     program = MeasuredProgram(
         words=argv(where, entry["run"]),
         environment=environment(where, entry.get("env", {})),
@@ -218,4 +210,4 @@ def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
         items=printed_items(f"{where}: items", entry),
         metrics=printed_metrics(where, entry.get("metric", [])),
     )
-    return RunLoad(program, runs)
+    return RunLoad(program, runs_per_window(where, entry))

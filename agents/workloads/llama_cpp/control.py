@@ -97,10 +97,7 @@ class LengthControl:
             ActuationError: the server for it does not start, or the length has no effect; nothing
                 was changed.
         """
-        for name, value in setting.items():
-            self.space.knob(name).index(value)
-            if isinstance(value, bool):
-                raise InvalidInput(f"knob {name!r} cannot be {value!r}")
+        self.space.check_named(setting)
         requested = {**self._setting, **setting}
         length = self._longest if self.per_request else int(requested[LENGTH])
         words = flag_words(self._flags, requested)

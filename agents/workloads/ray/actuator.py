@@ -164,8 +164,7 @@ class DeploymentActuator:
         """
         instance = self._instance()
         before = setting_of(self._whole(instance))
-        for name, value in setting.items():
-            self._space.knob(name).index(value)
+        self._space.check_named(setting)
         requested = {**before, **setting}
         if setting_key(requested) != setting_key(before):
             self._space.check(requested)

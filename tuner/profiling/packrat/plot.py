@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.core import ConfigError, InvalidInput, StoreError
+from tuner.presentation.pictures import empty
 
 if TYPE_CHECKING:
     from tuner.profiling.packrat.plans import PlanRequest
@@ -19,13 +20,7 @@ def draw(path: Path, request: PlanRequest) -> None:
         ConfigError: matplotlib is not installed, or does not support the file's suffix.
         StoreError: the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "drawing needs matplotlib", hint="pip install 'jouletune[client]', or leave --plot out"
-        ) from None
-    figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+    figure = empty(7.0, 4.5)
     axes = figure.add_subplot()
     profile, threads = request.measured.profile, request.threads
     batches = _batches(request)

@@ -26,16 +26,19 @@ from tuner.core import (
     Setting,
     Study,
     TuningError,
+    Worth,
     baseline_context,
-    comparable,
-    is_at,
+    is_like,
+    pool_windows,
     render_setting,
     setting_key,
+    windows,
 )
 from tuner.moments import day
 from tuner.service.budgets.times import AWAY_S
 from tuner.service.clock.replicas import FORGOTTEN, TELL_S
 from tuner.study.confirm import confirmation_load, duel
+from tuner.study.derived import Derived
 from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
@@ -71,13 +74,9 @@ class HeldRow:
     def drift(self, metric: str, samples: Sequence[MetricSample]) -> str | None:
         """Return how the row's windows at the same load have drifted; None if they have not."""
         own = [w for w in samples if w.setting == setting_key(self.setting)]
-        like = [w for w in own if self._is_like(w.context)]
+        like = [w for w in own if is_like(w.context, self.at, self.present)]
         why = drift(metric, self.expected, like) if own else None
         return None if why is None else f"{why} while {render_setting(self.setting)} was held"
-
-    def _is_like(self, load: Context) -> bool:
-        """Return whether a window at this load can be compared with the expected metric."""
-        return is_at(load, self.at) if self.at else comparable(load, self.present)
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,7 @@ class Maintenance:
 
     loop: Loop
     keep_days: int
-    _expected: dict[str, tuple[tuple[int, int], tuple[HeldRow, ...]]] = field(
-        default_factory=dict, repr=False
-    )
-    """The expected metrics of each held plan's rows, by revision and number of trials."""
+    _expected: Derived[tuple[HeldRow, ...]] = field(default_factory=Derived, repr=False)
 
     def reap(self) -> None:
         """End trials whose agents have been silent for too long."""
@@ -175,14 +171,13 @@ class Maintenance:
     def _rows(self, study: Study, plan: Plan) -> tuple[HeldRow, ...]:
         """Return the expected metrics of a held plan's rows, computed again after a revision or a trial."""
         trials = self.loop.store.trials
-        key = (study.revision, trials.count(study.id))
-        cached = self._expected.get(study.id)
-        if cached is None or cached[0] != key:
+
+        def rows() -> tuple[HeldRow, ...]:
             past = Past(study=study, trials=tuple(trials.list(study.id)))
-            rows = (_held_row(past, plan, row) for row in plan.rows)
-            cached = key, tuple(row for row in rows if row is not None)
-            self._expected[study.id] = cached
-        return cached[1]
+            held = (_held_row(past, plan, row) for row in plan.rows)
+            return tuple(row for row in held if row is not None)
+
+        return self._expected.get(study, trials.count(study.id), rows)
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
@@ -207,6 +202,10 @@ def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
     if study.rests(row.setting):
         evidence = past.behind(plan, row)
         at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline
+    elif study.terms.plan_by:
+        at, confirming = plan.context(row), Phase.CONFIRMING
+        own = windows(past.trials, row.setting, phase=confirming, at=at, least=Worth.COMPLETED)
+        shown = pool_windows([t.shown for t in own], study.quantities)
     else:
         alternating = duel(study, past.trials, row.setting, at)
         shown = alternating[1] if alternating else {}

@@ -251,12 +251,12 @@ def test_a_relative_limit_needs_the_baseline_at_the_very_load() -> None:
 
 def test_a_row_rests_on_its_windows_and_on_the_baseline_moved_to_their_load() -> None:
     seen = [*windows((SLOW, 30.0), (SLOW, 31.0)), *baselines(24.0, 26.0)]
-    duel = row_duel(confirming(seen, 30.0), PLAN.rows[0])
+    duel = row_duel(confirming(seen, 30.0), PLAN, PLAN.rows[0])
     assert duel is not None
     before, after = duel
     assert before["energy_j"].mean == pytest.approx(truth(HOME, 30.5)[0], rel=0.04)
     assert after["latency_p99_ms"].mean == pytest.approx(truth(SLOW, 30.5)[1], rel=0.03)
-    assert row_duel(confirming(seen, 30.0), PLAN.rows[2]) is None
+    assert row_duel(confirming(seen, 30.0), PLAN, PLAN.rows[2]) is None
 
 
 def test_a_hold_is_not_left_for_a_row_that_was_measured_often_enough() -> None:
