@@ -1,16 +1,15 @@
-"""The size of the house, by rooms, in tests/house.toml: `python -m tests.ledger [added|rises]`.
+"""The size of the repository by parts, in tests/house.toml: `python -m tests.ledger [added|rises]`.
 
-Without an argument it counts the tree, writes the file and prints what rose since the last commit. `added`
+Without an argument it counts the tree, writes the file and prints the rises since the last commit. `added`
 only prints that. `rises` prints each commit since the last tag that let an entry rise, with its reason.
 A test fails for a commit that lets an entry rise and does not name the entry in its body.
 Every file that git tracks, or would track, belongs to exactly one entry:
 
 - `product`: lines of code in Python files of tuner, agents, policies and db, by second-level folders;
 - `tests`: the same for the tests; unit tests by the rooms that they mirror;
-- `documentation`: bytes of pages, `generated` where a test compares a page with what generates it;
-- `other`: lines of all else that are not blank, of Python lines of code. A picture has none.
-
-A symbolic link has no size; its target has one.
+- `documentation`: bytes of pages, `generated` if a test compares a page with its generator;
+- `other`: nonblank lines of all other files; for Python lines of code. A picture has none. A symbolic
+link has no size; its target has one.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from tests.lines_of_code import lines_of_code
 ROOT: Path = Path(__file__).parents[1]
 FILE = "tests/house.toml"
 SECONDS = "build/make-test.seconds"
-"""Where `make test` writes how long it took."""
+"""The file to which `make test` writes its seconds."""
 PRODUCT = ("tuner", "agents", "policies", "db")
 GENERATED = ("docs/api/http.md", "docs/measurement.md", "docs/promises.md")
-"""Pages that a test compares with what generates them."""
+"""Pages that a test compares with their generator."""
 GOALS = {
     "product_lines": 45_000,
     "tests_lines": 50_000,
@@ -44,20 +43,20 @@ GOALS = {
 }
 SECTIONS = ("product", "tests", "documentation", "root_process", "longest_file", "other")
 UNHELD = ("goals", "longest_file")
-"""What the test does not compare: it follows from the entries, or from a clock."""
+"""Sections that the test does not compare: they follow from the entries, or from a clock."""
 SLACK = {"lines": 50, "now": 50, "by_hand": 4_000, "generated": 4_000}
-"""How far below its entry a count may be; 50 lines of a page have about 4,000 bytes."""
+"""The largest distance of a count below its entry; 50 lines of a page have about 4,000 bytes."""
 HEAD = """\
 # The size of each part, and the goals. Written by `make ledger`, which also settles a merge conflict in it.
 # Where an entry rises, the commit's message gives the reason. tests/ledger.py describes the entries.
 """
 
 Counts = dict[tuple[str, str, str], int]
-"""By section, entry and what is counted."""
+"""Counts by section, entry and unit."""
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Return what git prints; nothing where it fails."""
+    """Return the output of git; empty if it fails."""
     done = subprocess.run(
         ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
     )
@@ -65,7 +64,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each file's name and text; a symbolic link and a picture have none."""
+    """Yield each file's name and text; empty for a symbolic link and a picture."""
     listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in sorted({*listed.split("\0")} - {"", FILE}):
         path = root / name
@@ -109,7 +108,7 @@ def root_process(root: Path, driver: str) -> set[str]:
 
 
 def counted(root: Path) -> Counts:
-    """Count every file, the root process with each driver, and what has a goal."""
+    """Count every file, the root process with each driver, and the counts with a goal."""
     counts: Counter[tuple[str, str, str]] = Counter()
     lines: dict[str, int] = {}
     longest = (0, "")
@@ -155,7 +154,7 @@ def _goals(root: Path, counts: Counts) -> Counts:
 
 
 def read(text: str) -> Counts:
-    """Return the entries of a ledger; none where it cannot be read."""
+    """Return the entries of a ledger; empty if it cannot be read."""
     try:
         sections = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -214,7 +213,7 @@ def rises(root: Path) -> Iterator[str]:
 
 
 def unnamed(root: Path) -> list[str]:
-    """Return each entry that rose in a commit whose body does not name it, since this rule came."""
+    """Return each entry that rose in a commit whose body does not name it, since this rule exists."""
     since = git(root, "log", "--reverse", "--format=%H", "-Sdef unnamed", "--", __file__).split()
     commits = git(root, "log", "--format=%H", *([f"{since[0]}.."] if since else []), "--", FILE)
     found = []
@@ -229,7 +228,7 @@ def unnamed(root: Path) -> list[str]:
 
 
 def table(counts: Counts) -> str:
-    """Return all counts as a table, what has a goal at its end."""
+    """Return all counts as a table, those with a goal at its end."""
     rows = [(f"{s}  {key}", f"{n:,} {m}") for (s, key, m), n in counts.items() if s != "goals"]
     now = {key: n for (s, key, m), n in counts.items() if (s, m) == ("goals", "now")}
     rows += [(name, f"now {now[name]:,}, goal {goal:,}") for name, goal in GOALS.items()]
@@ -237,7 +236,7 @@ def table(counts: Counts) -> str:
 
 
 def main(what: str = "") -> None:
-    """Print what is asked; without a word, write the ledger too."""
+    """Print the requested counts; without an argument, also write the ledger."""
     if what == "rises":
         print("\n".join(rises(ROOT)))
         return

@@ -18,7 +18,7 @@ NO_CODE = {
 
 
 def lines_of_code(text: str) -> int:
-    """Count the lines that hold code: not those with comments, docstrings or nothing alone."""
+    """Return the number of lines with code, without those of only comments, docstrings or blanks."""
     docs: set[int] = set()
     for statement in _statements(ast.parse(text)):
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -26,7 +26,7 @@ def lines_of_code(text: str) -> int:
     rows = [(n, row.strip()) for n, row in enumerate(text.split("\n"), 1) if n not in docs]
     if not any('"""' in row or "'''" in row for _, row in rows):
         return sum(bool(row) and row[0] != "#" for _, row in rows)
-    # A string of several lines may have blank ones, and some that look like comments.
+    # A multi-line string may have blank lines, and lines that look like comments.
     code: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NO_CODE:

@@ -1,7 +1,7 @@
-"""How many numbers are written into some files: `python -m tests.literals FILE_OR_FOLDER …`.
+"""The count of number literals in files: `python -m tests.literals FILE_OR_FOLDER …`.
 
-Numeric literals other than 0, ±1 and 2, wherever they stand: in tables, defaults and expressions. A number
-written twice counts twice. Docstrings and other text are no numbers.
+All numeric literals other than 0, ±1 and 2 count: in tables, defaults and expressions. A number written
+twice counts twice. Numbers in docstrings and other text do not count.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 
 PLAIN = (0, 1, -1, 2)
 JUDGEMENT = ("tuner/bo", "tuner/guard.py")
-"""What is counted where nothing is named: each number there is a choice that needs a reason."""
+"""The files counted by default: each number there is a choice that needs a reason."""
 
 Number = int | float | complex
 
 
 def literals(source: str) -> list[tuple[int, Number]]:
-    """Return the line and the value of every number that is not plain, in their order."""
+    """Return the line and the value of every counted number, in their order."""
     places = [(line, number) for line, number in _numbers(ast.parse(source)) if number not in PLAIN]
     return sorted(places, key=lambda place: place[0])
 
 
 def _numbers(node: ast.AST) -> Iterator[tuple[int, Number]]:
-    """Yield the numbers under a node, a sign with its number."""
+    """Yield the numbers below a node, each with its sign."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         for line, number in _numbers(node.operand):
             yield line, -number if isinstance(node.operand, ast.Constant) else number
@@ -39,7 +39,7 @@ def _numbers(node: ast.AST) -> Iterator[tuple[int, Number]]:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return Python files as they are, and those of folders."""
+    """Return the given Python files, and those in the given folders."""
     return [
         file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])
     ]

@@ -1,4 +1,4 @@
-"""A package as pip would have installed it, but made in a test's own folder."""
+"""A package like one installed by pip, but created in a test's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def install(folder: Path, name: str, entry_points: str, source: str) -> None:
-    """Write a package of one module into a folder, which is then to be put on the path."""
+    """Write a package of one module into a folder, which the caller puts on the path."""
     (folder / f"{name}.py").write_text(source)
     about = folder / f"{name}-1.0.dist-info"
     about.mkdir()
@@ -21,7 +21,7 @@ def install(folder: Path, name: str, entry_points: str, source: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path, also of processes started now; what it had imported is forgotten again."""
+    """A folder on the path, also in child processes; its imported modules are removed afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     before = set(sys.modules)

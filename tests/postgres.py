@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: started from nothing in a temporary folder, gone afterwards."""
+"""A PostgreSQL server for tests: created in a temporary folder, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.processes import reserved_port
 
 
 def binaries() -> Path:
-    """Return the folder of the newest server's programs; skip the test where there is none."""
+    """Return the folder of the newest server's programs; skip the test if there is none."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
     on_path = shutil.which("initdb")
     if not programs and on_path is None:
@@ -29,7 +29,7 @@ def binaries() -> Path:
 def server(folder: Path, options: str = "-F") -> Iterator[str]:
     """Run a server in `folder` and yield the URL of its maintenance database; `-F`: nothing is synced.
 
-    PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`.
+    PostgreSQL refuses to run as root; it then runs as `postgres`, or as `nobody`.
     """
     user = _unprivileged()
     folder.mkdir(parents=True)
@@ -72,7 +72,7 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
 
 @contextmanager
 def connection(url: str) -> Iterator[Connection]:
-    """Connect beside the store, each statement its own transaction."""
+    """Open a connection apart from the store's; each statement is a transaction."""
     engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
     )
@@ -91,14 +91,14 @@ def new_database(server: str, name: str) -> str:
 
 
 def dump(url: str) -> str:
-    """Return a database as text, without what tells when and where it was written."""
+    """Return a database as text, without the time and place of the dump."""
     text = _client("pg_dump", url, "--no-owner")
     dated = ("-- Dumped ", "\\restrict ", "\\unrestrict ")
     return "".join(line for line in text.splitlines(True) if not line.startswith(dated))
 
 
 def restore(url: str, path: Path) -> None:
-    """Fill an empty database from what `dump` returned."""
+    """Fill an empty database from the text of `dump`."""
     _client("psql", url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(path))
 
 

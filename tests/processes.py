@@ -1,6 +1,6 @@
-"""Questions about processes and ports that no race spoils: a process may end between two looks at it.
+"""Race-free queries of processes and ports: a process may end between two reads.
 
-Every test asks here instead of looking into /proc itself; tests/test_processes.py checks that.
+Every test uses these instead of reading /proc itself; tests/test_processes.py checks that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RESERVED: list[socket.socket] = []
 def until(
     done: Callable[[], object], why: str | Callable[[], str] = "", within_s: float = 60.0
 ) -> None:
-    """Wait until something is true; a test for which it never is fails with `why`, called at the end."""
+    """Wait until a condition holds; otherwise fail with `why`, a text or a function called at the end."""
     end = time.monotonic() + within_s
     while not done():
         late = f"{why if isinstance(why, str) else why()}: not within {within_s:g} s"
@@ -27,7 +27,7 @@ def until(
 
 
 def proc(pid: int, file: str) -> str:
-    """Return a file of /proc/PID (proc(5)); nothing once the process is reaped."""
+    """Return a file of /proc/PID (proc(5)); empty once the process is reaped."""
     try:
         return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -35,7 +35,7 @@ def proc(pid: int, file: str) -> str:
 
 
 def listed(pid: int, folder: str) -> list[str]:
-    """Return the names in a folder of /proc/PID; none once the process is reaped."""
+    """Return the names in a folder of /proc/PID; empty once the process is reaped."""
     try:
         return [path.name for path in Path(f"/proc/{pid}/{folder}").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +43,7 @@ def listed(pid: int, folder: str) -> list[str]:
 
 
 def link(pid: int, name: str) -> str:
-    """Return where a link of /proc/PID leads; nothing once the process has ended, or of others'."""
+    """Return the target of a link in /proc/PID; empty for an ended process, or another user's."""
     try:
         return str(Path(f"/proc/{pid}/{name}").readlink())
     except OSError:
@@ -61,7 +61,7 @@ def state(pid: int) -> str:
 
 
 def gone(*pids: int) -> bool:
-    """Return whether all of these have ended, reaped or not."""
+    """Return whether all these processes have ended, reaped or not."""
     return all(state(pid) in "ZX" for pid in pids)
 
 
@@ -76,27 +76,27 @@ def parent(pid: int) -> int:
 
 
 def session(pid: int) -> int:
-    """Return the session that a process is in; 0 once the process is reaped."""
+    """Return the session of a process; 0 once the process is reaped."""
     return int(_stat(pid)[3])
 
 
 def command_line(pid: int) -> list[str]:
-    """Return a process's words; none once it has ended."""
+    """Return a process's command line as words; empty once it has ended."""
     return proc(pid, "cmdline").split("\0")[:-1]
 
 
 def processes() -> Iterator[int]:
-    """Yield the processes of this machine that run."""
+    """Yield the running processes of this machine."""
     yield from (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit())
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process that run."""
+    """Return the running children of a process."""
     return [child for child in processes() if parent(child) == pid and not gone(child)]
 
 
 def kill(*pids: int) -> None:
-    """Kill processes, also those that have ended, and return once they have."""
+    """Kill processes, and return once all of them have ended."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -108,9 +108,9 @@ def kill(*pids: int) -> None:
 def reserved_port() -> int:
     """Return a port of loopback that stays reserved; a server with SO_REUSEADDR can bind it at any time.
 
-    A port that was only looked up can be handed to another before the process that needs it binds it. The
+    A port that was only looked up may be given to another process before its user binds it. The
     socket here is bound and never listens: connections are refused until the server listens, and Linux
-    neither picks the port for others nor refuses it to who sets SO_REUSEADDR (socket(7)).
+    neither picks the port for others nor refuses it to a socket with SO_REUSEADDR (socket(7)).
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

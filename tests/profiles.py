@@ -1,4 +1,4 @@
-"""How many examples a property test tries: a multiple of the profile in force (tests/conftest.py)."""
+"""The number of examples of a property test: a multiple of the profile in force (tests/conftest.py)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the product promises when something goes wrong: the marks of the tests that prove it, as a page.
+"""The product's promises about failures: the marks of the tests that prove them, as a page.
 
-`@pytest.mark.promise(wrong, then)` on a test: what goes wrong, and what happens. Of several tests of one
-promise, one or more say what happens. `make promises` writes docs/promises.md, `--tests` names the
-tests of each.
+`@pytest.mark.promise(wrong, then)` on a test has the failure and its consequence. If several tests
+share a promise, at least one gives the consequence. `make promises` writes docs/promises.md, `--tests`
+lists the tests of each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ lists them. `make promises` writes this page from the marks of the tests.
 
 @dataclass(frozen=True)
 class Promise:
-    """One test's part in a promise; `then` is empty where another test of the promise says it."""
+    """One test's part in a promise; `then` is empty if another test of the promise gives it."""
 
     wrong: str
     then: str
@@ -35,7 +35,7 @@ class Promise:
 
 
 def promises(top: Path = TOP) -> list[Promise]:
-    """Return the promises of all tests, ordered by what goes wrong, then by file and line."""
+    """Return the promises of all tests, ordered by failure, then by file and line."""
     marked_promises = [
         one for file in sorted((top / "tests").rglob("*.py")) for one in marked(file)
     ]
@@ -57,7 +57,7 @@ def marked(file: Path) -> Iterator[Promise]:
 
 
 def page(listed: list[Promise]) -> str:
-    """Return docs/promises.md. Raises ValueError where no test says what happens."""
+    """Return docs/promises.md. Raises ValueError: no test gives the consequence of a failure."""
     rows = []
     for wrong in dict.fromkeys(one.wrong for one in listed):
         of = [one for one in listed if one.wrong == wrong]

@@ -1,4 +1,4 @@
-"""Print the lines and branches that tests reached, one number a room: `make coverage`."""
+"""Print the share of lines and branches that tests reached, one number per room: `make coverage`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_room(report: Path) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    """Read the combined data of the last run and print a line a room, and the whole."""
+    """Read the combined data of the last run, and print a line per room, and the total."""
     data = Coverage(config_file="pyproject.toml")
     data.load()
     report = Path("build/coverage.json")

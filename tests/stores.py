@@ -1,4 +1,4 @@
-"""Stores in memory for tests: all share what compiling their statements costs."""
+"""Stores in memory for tests, which share their compiled statements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from db.sql.store import Store
 
 
 def memory_store() -> Store:
-    """Return a store that nobody else knows, as `open_store("memory://")` does."""
+    """Return a new, separate store, as `open_store("memory://")` does."""
     return Store(Database(IN_MEMORY, engine=_engines().make()))
 
 

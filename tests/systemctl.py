@@ -1,4 +1,4 @@
-"""A `systemctl` on PATH that answers what a test says and writes down what it is asked."""
+"""A `systemctl` on PATH with scripted answers, which records its calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if words[1] == "set-property":
 
 
 class FakeSystemctl:
-    """What the program answers, and what it was asked."""
+    """The program's answers, and its recorded calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class FakeSystemctl:
         return [json.loads(line) for line in (self._folder / "calls").read_text().splitlines()]
 
     def reports(self, **properties: str) -> None:
-        """Have it tell properties."""
+        """Set the reported properties."""
         self._state = json.loads((self._folder / "state").read_text())
         told = self._state["told"]
         assert isinstance(told, dict)
@@ -53,7 +53,7 @@ class FakeSystemctl:
         self._write()
 
     def answers(self, assignment: str, **properties: str) -> None:
-        """Have an assignment change what it tells in a way of its own."""
+        """Set the properties that are reported after an assignment."""
         self._state = json.loads((self._folder / "state").read_text())
         answers = self._state["answers"]
         assert isinstance(answers, dict)
@@ -61,7 +61,7 @@ class FakeSystemctl:
         self._write()
 
     def refuses(self, words: str) -> None:
-        """Have it refuse all but `show`."""
+        """Refuse every call except `show`."""
         self._state = {**json.loads((self._folder / "state").read_text()), "refusal": words}
         self._write()
 

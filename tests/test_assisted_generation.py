@@ -1,4 +1,4 @@
-"""Assisted generation: its length set, its steps counted; with transformers where that is installed."""
+"""Assisted generation: its length is set, its steps are counted; with transformers if installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT, NEW = 5, 12
 
 
 class Ids:
-    """A sequence of so many tokens, as a stopping criterion sees it."""
+    """A sequence of this many tokens, as a stopping criterion sees it."""
 
     def __init__(self, tokens: int) -> None:
         self.shape = (1, tokens)
@@ -48,7 +48,7 @@ class Assistant:
 
 
 def generate(assistant: Assistant, arguments: dict[str, Any]) -> None:
-    """Do what `model.generate` does, with two drafted tokens accepted where there are so many."""
+    """Act like `model.generate`, with at most two accepted drafted tokens per step."""
     (criterion,) = arguments["stopping_criteria"]
     length = 0
     if "assistant_model" in arguments:

@@ -1,4 +1,4 @@
-"""What `.ci/run` makes of failed tests: each once more, alone; see `.ci/again.py`."""
+"""The handling of failed tests by `.ci/run`: each runs once more, alone; see `.ci/again.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROJECT = "[tool.pytest.ini_options]\naddopts = ['-p', 'no:cacheprovider']\n"
 
 
 class Project:
-    """A folder with our conftest and again.py, and tests of its own."""
+    """A folder with our conftest and again.py, and its own tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Project:
         shutil.copy(TOP / ".ci" / "again.py", folder / ".ci")
 
     def test(self, **files: str) -> int:
-        """Run these test files as a target of CI would."""
+        """Run these test files like a target of CI."""
         for name, text in files.items():
             (self.folder / "tests" / f"test_{name}.py").write_text(text)
         noted = {"JOULETUNE_FAILURES": str(self.folder / "build" / "failures" / "test.jsonl")}

@@ -1,6 +1,6 @@
-"""Every command in README.md and docs/ is one that there is; those that are cheap are run, page by page.
+"""Every command in README.md and docs/ exists; cheap ones are run, page by page.
 
-`pytest -v tests/test_docs.py` lists each command with what becomes of it.
+`pytest -v tests/test_docs.py` lists each command with its treatment.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ ONLY_READ = {
     "study create --device gpu0@a --policy pareto": "names a device of its own",
     "study approve STUDY --trial": "names a trial of its own",
 }
-"""What is not run though a page has it in a block, and why; everything else there is."""
+"""Commands in blocks of pages that are not run, with the reason; all others are."""
 MAY_SAY_NO = {"stop-all": "a device is offline", "finetune admit": "it may not start"}
-"""Commands that exit with 1 where they have done all they could."""
+"""Commands that may exit with 1 although they have done their work."""
 QUICKLY = ("--trials", "3", "--policy", "sobol")
-"""Added to a run: without it the same takes a minute, most of it for the model."""
+"""Options added to a run, which would otherwise take a minute, mostly for the model."""
 
 SPARE = "spare@host"
-"""A device with a study of its own: what a page does to studies always finds an active one."""
+"""A device with its own study, so that commands on studies always find an active one."""
 ADVISED = ("advised-1@host", "advised-2@host")
-"""Devices of studies that wait for an operator's yes: one to approve, one to reject."""
+"""Devices of studies that wait for approval: one to approve, one to reject."""
 
 
 def active(study: Study) -> bool:
@@ -101,12 +101,12 @@ FITS: Mapping[str, Callable[[Study], bool]] = {
     "constraint set": active,
     "constraint clear": active,
 }
-"""Which study a command is for, the latest of them; any other is for one that was tuned."""
+"""The condition on the study of a command, of which the latest is taken; others use a tuned study."""
 
 STATE = Path(".jouletune") / "jouletune.sqlite"
 ASIDE = ("…", "--help", "--version")
 FILLED = {"study": "STUDY"}
-"""What a line may leave out after naming several commands, and how a page writes it elsewhere."""
+"""Arguments that a line with several commands may omit, as other lines write them."""
 PLACES = {
     "--profile FILE.csv": "profile.csv",
     "--windows FILE.csv": "windows.csv",
@@ -117,7 +117,7 @@ PLACES = {
     "restore FILE": "backup",
     "--db URL": f"sqlite:///{STATE}",
 }
-"""What stands in the place of what the reader is to name, after an option."""
+"""Values in place of the reader's own, after an option."""
 FILES = {
     "profile.csv": "model,threads,batch_size,latency_s\n"
     "inception,16,1,0.0323\ninception,8,1,0.0275\n"
@@ -140,7 +140,7 @@ OPTIONAL = re.compile(r"\[([^\]]*)\]")
 
 @dataclass(frozen=True)
 class Command:
-    """One way to read a line or a piece of a page. `whole` where it stands in a block, for copying."""
+    """One reading of a line or a piece of a page; `whole` if it is in a block, for copying."""
 
     page: str
     words: tuple[str, ...]
@@ -156,7 +156,7 @@ class Command:
 
     @property
     def fate(self) -> str:
-        """What becomes of it: `run`, or `read` and why no more."""
+        """The treatment of the command: `run`, or `read` with the reason."""
         if self.words[0] != "jouletune":
             return "read: it must exist"
         if self.page == TUTORIAL:
@@ -175,7 +175,7 @@ class Command:
 
 
 def commands(page: Path) -> list[Command]:
-    """Return what a page tells its reader to run, in order, every alternative by itself."""
+    """Return the commands of a page in order, with every alternative separately."""
     name = str(page.relative_to(TOP))
     found: list[Command] = []
     fenced = False
@@ -194,7 +194,7 @@ def commands(page: Path) -> list[Command]:
 
 
 def readings(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield what a line may mean: `a [b]` is `a` and `a b`; `x a | b` is `x a` and `x b`."""
+    """Yield the readings of a line: `a [b]` is `a` and `a b`; `x a | b` is `x a` and `x b`."""
     optional = OPTIONAL.search(text)
     if optional is not None:
         before, after = text[: optional.start()], text[optional.end() :]
@@ -224,9 +224,9 @@ def command_line() -> Any:  # noqa: ANN401 - typer tells no type
 
 
 def lacks(arguments: Sequence[str]) -> str:
-    """Have the command line's own parser read a command, carrying nothing out; return what it lacks.
+    """Parse a command by the command line's own parser without running it; return what is missing.
 
-    That is the name of the first required parameter without a value, empty where there is none.
+    That is the name of the first required parameter without a value; empty if there is none.
     Raises the parser's errors.
     """
     command = command_line()
@@ -278,12 +278,12 @@ def test_a_documented_call_of_pytest_names_tests_and_markers_that_exist(
 
 RUNS = [command for command in EVERY if command.whole and command.fate == "run"]
 FIRST = next(command for command in RUNS if SIMULATED in command.said)
-"""What everybody can try: the studies that all other commands ask about are its."""
+"""The first command of the pages, whose studies all other commands use."""
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder after the first run, an hour later: no agent has been heard of since."""
+    """A folder one hour after the first run, without any contact of an agent since."""
     folder = tmp_path_factory.mktemp("first")
     started(folder, FIRST)
     with closing(sqlite3.connect(folder / STATE)) as file, file:
@@ -337,12 +337,12 @@ def test_what_a_page_tells_to_run_runs_in_its_order(
 
 
 def elsewhere() -> dict[str, str]:
-    """Return the environment without what names a tuner or database of this machine."""
+    """Return the environment without variables that name a tuner or database of this machine."""
     return {name: value for name, value in os.environ.items() if not name.startswith("JOULETUNE_")}
 
 
 def started(folder: Path, command: Command) -> None:
-    """Run a study as the page says, by few trials; what sobol does not heed, by the page's own policy."""
+    """Run a study as on the page, with few trials; if sobol refuses a part, with the page's policy."""
     quickly = QUICKLY[:2] if "strict" in command.words else QUICKLY
     done = subprocess.run(
         [*JOULETUNE, *command.words[1:], *quickly],
@@ -358,7 +358,7 @@ def started(folder: Path, command: Command) -> None:
 
 
 def filled(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with something real in the place of what the reader is to fill in."""
+    """Return arguments with real values in place of the reader's placeholders."""
     given = list(arguments)
     missing = lacks(given)
     if missing:

@@ -1,4 +1,4 @@
-"""Pages of figures are written by the benches, each its own section."""
+"""Each bench writes its own section of the pages of figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = TOP / "docs/figures.py"
 
 
 def standing() -> Any:  # noqa: ANN401
-    """Return what the benchmark writes of two tuners that always do the same on two surfaces."""
+    """Return the bench's output for two deterministic tuners on two surfaces."""
     terms = ContestTerms(
         tuners=("ours", "ours-strict"),
         budgets=(5, 8),

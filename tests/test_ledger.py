@@ -1,4 +1,4 @@
-"""tests/house.toml states the size of every part, and nothing grows unseen."""
+"""tests/house.toml has the size of every part, and every growth is named in a commit."""
 
 from __future__ import annotations
 

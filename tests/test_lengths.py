@@ -1,4 +1,4 @@
-"""No sentence of the pages and the packages has to be read twice, and no page is long."""
+"""Limits on the length of sentences in pages and packages, and of pages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FILES = sorted(
 )
 GENERATED = re.compile(r"<!-- figures: ([\w-]+) -->.*?<!-- end: \1 -->", re.DOTALL)
 MOST_BYTES_A_PAGE = 12_000
-"""Without figures that a script writes between its marks."""
+"""Bytes of a page, without figures that a script writes between its marks."""
 LONGEST = 30
 """Words in a sentence of a page; a line of code, a link or a number counts as one."""
 LONGEST_MESSAGE, LONGEST_DOCSTRING = 36, 60
 """Words in a sentence of a string, and of a docstring; a list of causes counts as one."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}
-"""A file with a sentence that is longer, with the reason."""
+"""Files with a longer sentence, with the reason."""
 
 
 def name(file: Path) -> str:
@@ -62,7 +62,7 @@ def parts(node: ast.JoinedStr) -> str:
 
 
 def strings(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield strings with a space and docstrings, each with the words that a sentence may have."""
+    """Yield strings with a space and docstrings, each with its limit of words per sentence."""
     inner = {
         id(child)
         for node in ast.walk(tree)
@@ -81,7 +81,7 @@ def strings(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def texts(file: Path) -> Iterator[tuple[str, int]]:
-    """Yield what is read of a file, each with the words that a sentence of it may have."""
+    """Yield the checked texts of a file, each with its limit of words per sentence."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
         yield from strings(ast.parse(text))

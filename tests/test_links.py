@@ -36,7 +36,7 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 def broken(page: Path, target: str) -> str:
-    """Return what is wrong with a link; empty where it leads somewhere."""
+    """Return the fault of a link; empty if its target exists."""
     file, _, anchor = target.partition("#")
     found = (page.parent / file).resolve() if file else page
     if not found.exists():

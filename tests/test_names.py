@@ -1,4 +1,4 @@
-"""The names we own, and what is light to import."""
+"""Names: our packages, plain terms; and cheap imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = {
     **dict.fromkeys(("tuner", "agents", "policies", "db"), "jouletune"),
     "jouletune_bench": "jouletune-bench",
 }
-"""Each import package of ours, and the distribution that has it."""
+"""Our import packages, each with its distribution."""
 TOP = Path(__file__).parents[1]
 
 DIALECT = {
@@ -48,7 +48,7 @@ EXCEPTIONS = {
     ("tuner/exports/studies.py", "known"): "a key of an export's counts",
     ("tuner/wire/fleet.py", "told_s"): "a field on the wire",
 }
-"""A name that stays, with the reason. One that is not needed any more fails."""
+"""Names that stay, with the reason. An unneeded exception fails."""
 
 
 @functools.cache

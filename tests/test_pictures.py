@@ -1,4 +1,4 @@
-"""The picture in README is drawn from what `jouletune run --json` prints."""
+"""The picture in README is drawn from the output of `jouletune run --json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are looked at by `tests.processes` alone, whose questions hold while a process ends."""
+"""Only `tests.processes` reads /proc, because its functions tolerate processes that end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACY = re.compile(r'pid_exists|psutil\.STATUS_|process_iter|Path\(f?"/proc(?:"|/
 
 
 def test_no_other_test_looks_at_processes_by_itself() -> None:
-    # Below tests/bench/src is a distribution of its own, which imports no test.
+    # tests/bench/src is a separate distribution, which imports no test.
     own = {Path(__file__), TESTS / "processes.py", *(TESTS / "bench" / "src").rglob("*.py")}
     found = [
         f"{file.relative_to(TESTS)}:{number}"

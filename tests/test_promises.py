@@ -1,4 +1,4 @@
-"""docs/promises.md: what the marks of the tests promise, and nothing else."""
+"""docs/promises.md has exactly the promises of the tests' marks."""
 
 from __future__ import annotations
 

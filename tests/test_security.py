@@ -1,4 +1,4 @@
-"""SECURITY.md: each claim has a test that there is, and each role a section."""
+"""SECURITY.md: each claim names an existing test, and each role has a section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print what differs from a commit: `--types` its Python files, `--tests` the unit tests of their rooms.
+"""Print the changes since a commit: `--types` the Python files, `--tests` the unit tests of their rooms.
 
 A room is a folder of the product; its tests have the same path under tests/unit.
 """
@@ -29,7 +29,7 @@ def changed(base: str) -> list[Path]:
 
 
 def tests_of(path: Path) -> Path | None:
-    """Return the test file or the folder of tests that goes with a file; None where there is none."""
+    """Return the test file or the folder of tests of a file; None if there is none."""
     if path.parts[0] == "tests":
         return path if path.name.startswith("test_") else None
     room = Path("tests/unit") / path.parent

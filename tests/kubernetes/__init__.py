@@ -1,1 +1,1 @@
-"""The examples in deploy/kubernetes, as kustomize renders them: what they grant, and what runs by them."""
+"""The examples in deploy/kubernetes, rendered by kustomize: their permissions, and their pods."""

@@ -1,4 +1,4 @@
-"""The examples as objects, rendered by the kubectl of `make chart`: it has kustomize in it."""
+"""The examples as objects, rendered by the kubectl of `make chart`, which includes kustomize."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = TOP / "build/chart/bin/kubectl"
 
 @functools.cache
 def objects(example: str) -> tuple[dict[str, Any], ...]:
-    """Return an example's objects; skips where nothing renders them."""
+    """Return an example's objects; skip the test without a kubectl."""
     if not OWN.exists():
         pytest.skip("no kubectl here: `make chart` installs one")
     return tuple(yaml.safe_load_all(rendered(example, str(OWN))))
@@ -36,7 +36,7 @@ def pods(example: str) -> dict[str, dict[str, Any]]:
 
 
 class Container(NamedTuple):
-    """A container of a pod, and what it may do; the pod's settings hold where it has none of its own."""
+    """A container of a pod, and its permissions; the pod's settings are its defaults."""
 
     pod: str
     name: str
@@ -45,12 +45,12 @@ class Container(NamedTuple):
 
     @property
     def added(self) -> list[str]:
-        """The capabilities that it has."""
+        """The capabilities of the container."""
         return list(self.security["capabilities"].get("add", ()))
 
 
 def containers(example: str) -> Iterator[Container]:
-    """Yield every container of an example, those that prepare included."""
+    """Yield every container of an example, init containers included."""
     for component, pod in pods(example).items():
         for spec in (*pod.get("initContainers", ()), *pod["containers"]):
             security = {**pod["securityContext"], **spec["securityContext"]}

@@ -1,4 +1,4 @@
-"""What the examples grant to whom, and that they agree with the program and the units."""
+"""The permissions in the examples, and their agreement with the program and the units."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_tuners_arguments_and_file_are_what_it_takes(
     asked = load_tuner_config(tmp_path / file)
     assert main(["tuner", "serve", f"--config={tmp_path / file}", *given]) == 0
     assert served[0].db.endswith("@db/jouletune")
-    # Probes and Prometheus ask by the pod's address, agents by the service's name.
+    # Probes and Prometheus use the pod's address, agents the service's name.
     host = "jouletune-tuner.jouletune.svc"
     assert {"10.0.0.7", host} <= tuner.main.names(served[0])
     assert asked.tls.spoken

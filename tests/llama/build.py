@@ -1,7 +1,7 @@
 """Builds the real llama-server from the sources in the PyPI package llama-cpp-python, into a cache.
 
-`python -m tests.llama.build [VERSION …]`: minutes for each the first time, nothing the next. The cache is
-`$JOULETUNE_LLAMA_CACHE`, else `jouletune/llama` in the user's cache folder. What is built there stays.
+`python -m tests.llama.build [VERSION …]`: the first build of a version takes minutes, later ones none.
+The cache is `$JOULETUNE_LLAMA_CACHE`, else `jouletune/llama` in the user's cache folder. Builds stay there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cache() -> Path:
 
 
 def llama_server(version: str) -> Path:
-    """Return the built server of a version, building it first where it is not there.
+    """Return the built server of a version; build it first if it is missing.
 
     Raises:
         Unbuildable: a compiler, cmake or the network is missing, or the build fails.
@@ -74,7 +74,7 @@ def llama_server(version: str) -> Path:
 
 
 def _fetch(version: str, folder: Path) -> None:
-    """Download and unpack the sources; they are there whole or not at all."""
+    """Download and unpack the sources, whole or not at all."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"llama-cpp-python=={version} --hash=sha256:{SOURCES[version]}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
@@ -114,7 +114,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Build the versions named, all where none is, and print where they are."""
+    """Build the named versions, by default all, and print their paths."""
     for version in sys.argv[1:] or SOURCES:
         try:
             print(llama_server(version), flush=True)

@@ -32,7 +32,7 @@ class RealServer:
         return self.folder / "draft.gguf"
 
     def command(self, *options: str) -> list[str]:
-        exact = ["-ctk", "f32", "-ctv", "f32"]  # keys and values as PyTorch has them
+        exact = ["-ctk", "f32", "-ctv", "f32"]  # keys and values in 32 bits, as in PyTorch
         size = ["-np", str(SLOTS), "-c", str(SLOTS * CONTEXT), "-t", "1"]
         return [str(self.program), "-m", str(self.target), *size, *exact, *options]
 

@@ -15,14 +15,14 @@ TARGET = TextModelConfig(
     vocab=258, dim=256, layers=4, heads=8, kv_heads=4, hidden=512, context=1024
 )
 DRAFT = TextModelConfig(vocab=258, dim=256, layers=1, heads=8, kv_heads=4, hidden=512, context=1024)
-"""The target's own first layer: it guesses right now and then."""
+"""The target's first layer alone, which sometimes predicts the right token."""
 BOS = 256
 LATER = 0.15
-"""How much a layer after the first adds: little, so that the draft is often right."""
+"""The weight of the layers after the first: small, so that the draft is often right."""
 
 
 def weights(shape: TextModelConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Return weights under Hugging Face's names; those of fewer layers are a part of those of more."""
+    """Return weights with Hugging Face's names; those of fewer layers are a subset of those of more."""
     made = torch.Generator().manual_seed(seed)
     width = shape.dim // shape.heads
 

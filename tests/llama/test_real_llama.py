@@ -35,7 +35,7 @@ from tuner.core import Plan, Row
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 TIE = 5e-3
-"""Two logits of some 9 that are so near are a tie: PyTorch and ggml add up in another order."""
+"""Two logits of about 9 that are this close are a tie: PyTorch and ggml sum in different orders."""
 HONOURS_REQUESTS = {"0.3.16": True, "0.3.36": False}
 TEXTS = (
     bytes(range(32, 127)).decode(),
@@ -49,7 +49,7 @@ def prompt(seed: int, length: int = 40) -> list[int]:
 
 
 def least(real: RealServer, tokens: int, length: int) -> int:
-    """Return how many tokens an answer has at least.
+    """Return the least number of tokens of an answer.
 
     0.3.16 counts all tokens of an answer's last step, but keeps back those after the first: `n_decoded` has
     grown before `process_token` looks at the budget (`update_slots`).
@@ -134,7 +134,7 @@ def test_each_length_shows_in_what_is_drafted(real: RealServer, proxy: RunningPr
 def test_the_proxy_passes_a_stream_on_byte_for_byte(proxy: RunningProxy) -> None:
     proxy.set_length(0)
     request = {"prompt": "x = ", "n_predict": 8, "temperature": 0, "stream": True, "id_slot": 0}
-    request["speculative.n_max"] = 0  # named by the caller, it is left alone
+    request["speculative.n_max"] = 0  # a length given by the caller is not changed
     through = proxy.client.post("/completion", json=request).content
     direct = httpx2.post(f"{proxy.stats()['server_url']}/completion", json=request, trust_env=False)
     head, _, last = through.rpartition(b"data: ")
@@ -297,9 +297,7 @@ def test_two_methods_are_words_of_a_knob(real: RealServer, tmp_path: Path) -> No
             assert proxy.put("/knobs", setting).json() == {"setting": setting}
             answer = proxy.complete(
                 prompt=[BOS, *[ord("a")] * 120],
-                logit_bias=[
-                    [ord("a"), 100.0]
-                ],  # weights made at random repeat nothing by themselves
+                logit_bias=[[ord("a"), 100.0]],  # random weights do not repeat text by themselves
                 n_predict=400,
                 temperature=0,
                 ignore_eos=True,
@@ -328,7 +326,7 @@ def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None
         ):
             pass
         return
-    # This one translates between the vocabularies; now and then it refuses the result, or dies of it.
+    # This version translates between the vocabularies; sometimes it refuses the result, or crashes.
     with ExitStack() as stack:
         try:
             proxy = stack.enter_context(proxy_for(real.command(), {"other": draft}, tmp_path))

@@ -1,4 +1,4 @@
-"""The fake NVML of the tests: compiled by gcc, its state in a file, reached in through its side door."""
+"""The fake NVML of the tests: compiled by gcc, with its state in a file, set by extra functions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ TOOL = "fakenvml"
 
 
 def compiler() -> str | None:
-    """Return the C compiler, None where there is none."""
+    """Return the C compiler, None if there is none."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
 def build(folder: Path) -> Path:
     """Compile the library into a folder and return its path.
 
-    It is found by its file's name. It has no soname, so that once loaded by its path it is not what
-    the rest of the process gets for NVML.
+    It is found by its file's name. It has no soname, so that loading it by its path does not replace
+    NVML for the rest of the process.
     """
     library = folder / LIBRARY
     _compile(library, "-shared", "-fPIC")
@@ -45,10 +45,10 @@ def _compile(output: Path, *options: str) -> None:
 
 
 class FakeNvml:
-    """One state of the fake. The library of this process uses the state made last."""
+    """One state of the fake. The library in this process uses the state created last."""
 
     def __init__(self, library: Path, state: Path, *, manual: bool, **begin: float) -> None:
-        """Begin a new state; with `manual` time stands still until `advance`."""
+        """Create a new state; with `manual` time advances only by `sleep`."""
         self.library = library
         self.state = state
         self.binding = ctypes.CDLL(str(library))
@@ -62,34 +62,34 @@ class FakeNvml:
             self.set(name, value)
 
     def set(self, name: str, value: float, gpu: int = 0) -> None:
-        """Set a figure of the state, or switch a fault."""
+        """Set a value of the state, or switch a fault."""
         assert self.binding.fakenvml_set(gpu, name.encode(), value) == 0, name
 
     def refuse(self, call: str, code: int, gpu: int = 0) -> None:
-        """Have a call, `nvmlDeviceGetName`, answer an error code on one GPU; 0 ends that."""
+        """Make a call like `nvmlDeviceGetName` return an error code on one GPU; 0 ends that."""
         self.set(call, float(code), gpu)
 
     def get(self, name: str, gpu: int = 0) -> float:
-        """Return a figure of the state."""
+        """Return a value of the state."""
         value = ctypes.c_double()
         assert self.binding.fakenvml_get(gpu, name.encode(), ctypes.byref(value)) == 0, name
         return value.value
 
     def environment(self) -> Mapping[str, str]:
-        """Return what makes another process use this library and this state."""
+        """Return the environment with which another process uses this library and this state."""
         return {
             "LD_LIBRARY_PATH": str(self.library.parent),
             "FAKENVML_STATE": str(self.state),
         }
 
-    # A clock of the fake's own time, as agents take one.
+    # A clock of the fake's own time, for agents.
 
     def monotonic(self) -> float:
         """Return the fake's manual time in seconds."""
         return self._now_s
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of the fake's manual time pass."""
+        """Advance the fake's manual time."""
         self._now_s += max(0.0, seconds)
         self.set("manual_s", self._now_s)
 

@@ -1,4 +1,4 @@
-"""The fake NVML held to what NVIDIA documents, and to what users report of real boards."""
+"""The fake NVML against NVIDIA's documents, and against users' reports of real boards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_any_call_answers_any_error_on_one_gpu_alone(nvml: FakeNvml, call: str, 
     nvml.refuse(call, code)
     with pytest.raises((pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)) as caught:
         getattr(pynvml, call)(first, *READS[call])
-    if isinstance(caught.value, pynvml.NVMLError):  # the binding has another for FUNCTION_NOT_FOUND
+    if isinstance(caught.value, pynvml.NVMLError):  # another class for FUNCTION_NOT_FOUND
         assert caught.value.value == code
     getattr(pynvml, call)(second, *READS[call])
     nvml.refuse(call, 0)
@@ -91,7 +91,7 @@ def test_at_part_load_the_clock_adapts(nvml: FakeNvml) -> None:
 
 
 def test_a_lost_lock_is_not_announced(nvml: FakeNvml) -> None:
-    # nvidia-smi -rgc, or a resume: nothing but the clock tells.
+    # nvidia-smi -rgc, or a resume: only the clock shows it.
     gpu = handle(0)
     pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1005)
     nvml.sleep(2.0)
@@ -114,7 +114,7 @@ def test_an_enforced_limit_is_below_the_one_that_is_asked_for(nvml: FakeNvml) ->
 
 
 def test_a_gpu_takes_its_time_at_its_first_handle(nvml: FakeNvml) -> None:
-    # nvml.h: nvmlInit_v2 initialises no GPU, nvmlDeviceGetHandleByIndex_v2 the one that is asked for.
+    # nvml.h: nvmlInit_v2 initialises no GPU, nvmlDeviceGetHandleByIndex_v2 the requested one.
     nvml.set("init_s", 0.2, gpu=1)
     pynvml.nvmlInit()
     for gpu, slow in ((0, False), (1, True), (1, False)):

@@ -1,4 +1,4 @@
-"""The real programs that the examples tune: started from nothing in a folder, gone afterwards."""
+"""The real programs of the examples: started with new data in a folder, and ended afterwards."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def nginx(folder: Path) -> Iterator[Running]:
             }
         )
     )
-    for part in (folder, *folder.parents[:2]):  # its workers are another user's
+    for part in (folder, *folder.parents[:2]):  # its workers run as another user
         part.chmod(0o755)
     call = ["nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)]
     _call([*call, "-g", "daemon on;"])

@@ -16,7 +16,7 @@ DEADLINE_S = 1500.0
 
 
 def jouletune(running: Running, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command beside the example; nothing of the machine's own tuners is seen."""
+    """Run a command beside the example, isolated from the machine's own tuners."""
     names = {name: text for name, text in os.environ.items() if not name.startswith("JOULETUNE_")}
     return subprocess.run(
         [*JOULETUNE, *words],

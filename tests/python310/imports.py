@@ -1,4 +1,4 @@
-"""`python3.10 -m tests.python310.imports` imports what agent and actuator are made of, and `jouletune`."""
+"""`python3.10 -m tests.python310.imports` imports all modules of agent and actuator, and `jouletune`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 ROOMS = ("agents", "tuner.core", "policies")
 MODULES = ("tuner.compat", "tuner.errors", "tuner.files", "tuner.guard", "tuner.toml", "tuner.wire")
 APART = ("agents.federated", "agents.workloads.reference")
-"""Started as programs beside a tuner, with packages of their own."""
+"""Modules that run as programs beside a tuner, with further packages."""
 TUNERS = ("numpy", "scipy", "torch", "botorch", "starlette", "uvicorn", "httptools", "jtop", "ray")
-"""Packages of extras: a module that needs one is none of an agent's."""
+"""Packages of extras: an agent has no module that needs one."""
 
 
 def modules() -> Iterator[str]:
-    """Yield the names of all modules that have to be importable."""
+    """Yield the names of all modules that must be importable."""
     yield from MODULES
     for room in ROOMS:
         package = importlib.import_module(room)
@@ -28,7 +28,7 @@ def modules() -> Iterator[str]:
 
 
 def main() -> int:
-    """Import everything; print how many there are, and what could not be."""
+    """Import everything; print the number of modules, and the failures."""
     broken, count = 0, 0
     for name in modules():
         try:

@@ -1,4 +1,4 @@
-"""What the tests themselves, written for 3.11, need on Python 3.10: `pytest -p tests.python310.plugin`.
+"""Replacements that the tests, written for 3.11, need on Python 3.10: `pytest -p tests.python310.plugin`.
 
 The product needs none of it: `make test-python310` imports its modules without this, and checks them
 with the types of 3.10.
@@ -19,7 +19,7 @@ import typing_extensions
 
 @asynccontextmanager
 async def unlimited(seconds: float) -> AsyncIterator[None]:
-    """Stand in for asyncio.timeout, which only bounds hangs in tests; pytest's own bounds them, too."""
+    """Replace asyncio.timeout, which only bounds hangs in tests; pytest's timeout bounds them, too."""
     yield
 
 

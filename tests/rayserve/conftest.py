@@ -1,4 +1,4 @@
-"""A Ray cluster of two CPUs on this machine, or a skip that says why there is none."""
+"""A Ray cluster of two CPUs on this machine, or a skip with the reason."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def model(**overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
 
 
 def runs(application: Mapping[str, Any]) -> bool:
-    """Return whether an application is up as its config has it; each here has one deployment."""
+    """Return whether an application runs as configured; each here has one deployment."""
     healthy = [d["status"] == "HEALTHY" for d in application["deployments"].values()]
     return application["status"] == "RUNNING" and healthy == [True]
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the cluster's dashboard and its proxy are, and where its clients come in."""
+    """The addresses of the cluster's dashboard, its proxy, and its port for clients."""
 
     dashboard: int
     proxy: int
@@ -58,7 +58,7 @@ class Cluster:
         return dict(self._ask("GET")["applications"])
 
     def deploy(self, *applications: dict[str, Any]) -> None:
-        """Deploy these, and no other, and wait until they run."""
+        """Deploy exactly these applications, and wait until they run."""
         http = {"host": "127.0.0.1", "port": self.proxy}
         self._ask("PUT", {"applications": applications, "http_options": http})
         wanted = {application["name"] for application in applications}
@@ -95,7 +95,7 @@ def cluster() -> Iterator[Cluster]:
     command += ["--dashboard-host", "127.0.0.1", "--include-dashboard", "true"]
     command += ["--disable-usage-stats", "--object-store-memory", "100000000"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
-    environ.pop("OMP_NUM_THREADS", None)  # the tests set it; Ray would leave it at that
+    environ.pop("OMP_NUM_THREADS", None)  # set by the tests; Ray would keep it
     with (folder / "start.log").open("wb") as log:
         ray = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
     try:
@@ -119,7 +119,7 @@ def await_dashboard(cluster: Cluster, ray: subprocess.Popen[bytes], log: Path) -
 
 
 def end(ray: subprocess.Popen[bytes]) -> None:
-    """End Ray; whatever of it does not end is killed: all are in its session."""
+    """End Ray; kill its remaining processes, which are all in its session."""
     ray.terminate()
     try:
         ray.wait(STOP_S)

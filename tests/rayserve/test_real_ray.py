@@ -150,7 +150,7 @@ def test_rays_own_figures_are_those_of_the_requests(demo: Cluster, tmp_path: Pat
     assert tally.failed == 0
     assert shown.totals["items"] == 400.0
     assert shown.totals["failed"] == 0.0
-    # The proxy does not see what the client and the network add: a bucket lower is possible.
+    # The proxy does not see the time of client and network: one bucket lower is possible.
     assert shown.estimates["latency_p50_ms"].low <= seen["latency_p50_ms"].mean
     assert shown.estimates["latency_p99_ms"].low <= seen["latency_p99_ms"].high
     assert shown.totals["cpu_s"] > 0.0

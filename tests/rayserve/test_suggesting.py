@@ -1,4 +1,4 @@
-"""Suggestions worked out on a real Ray cluster of two workers: `make test-ray`."""
+"""Suggestions computed on a real Ray cluster of two workers: `make test-ray`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ray_suggests_what_is_suggested_here_and_a_lost_worker_is_said(place: st
 
 
 def kill_at_work(ended: threading.Event) -> None:
-    """Kill whichever of Ray's processes works on a question."""
+    """Kill the Ray process that computes a suggestion."""
     while not ended.wait(0.05):
         for pid in processes():
             if any("ray::answer" in word for word in command_line(pid)):

@@ -1,1 +1,1 @@
-"""Packages: built, installed where there is no checkout, and tried there."""
+"""Packages: built, installed without a checkout, and tested there."""

@@ -1,4 +1,4 @@
-"""The packages in a booted Debian: installed, upgraded, refused, removed, purged, with a fake GPU held."""
+"""The packages in a booted Debian with a held fake GPU: install, upgrade, refusals, removal, purge."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ database.commit()
 
 
 class Packages(NamedTuple):
-    """A pair of files."""
+    """The two package files of a version."""
 
     agent: Path
     tuner: Path
 
 
 class Notes(Protocol):
-    """Where it is noted what came of each step."""
+    """The recorded results of the steps."""
 
     def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool: ...
 
@@ -41,7 +41,7 @@ STEPS = ("install .deb", "upgrade from 0.2.0's files", "tune", "upgrade", "run f
 
 
 class Tried:
-    """A machine, the packages of two versions in it, and a study that holds."""
+    """A machine, the packages of two versions, and a holding study."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.machine = site, site.machine
@@ -52,7 +52,7 @@ class Tried:
         return {"dpkg_s": round(time.monotonic() - began, 1)}
 
     def python(self, code: str, database: str = DATABASE) -> str:
-        """Run code on a database as the tuner, whose it is."""
+        """Run code on a database as the tuner's user, its owner."""
         code = f"import sqlite3; database = sqlite3.connect({database!r})\n{code}"
         command = ("runuser", "-u", "jouletune-tuner", "--", "python3", "-c", code)
         return self.machine.run(*command).strip()
@@ -61,7 +61,7 @@ class Tried:
         return self.machine.run("dpkg-query", "-W", "-f", "${Version}", "jouletune")
 
     def install(self) -> dict[str, Any]:
-        """Onto a host with files of 0.2.0: nothing runs, nothing is enabled, changed files stay."""
+        """Install onto a host with files of 0.2.0: nothing runs, nothing is enabled, changed files stay."""
         former.place(self.machine)
         output = self.dpkg("--force-confold", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
         for service in SERVICES:
@@ -73,7 +73,7 @@ class Tried:
         return output
 
     def from_0_2_0(self) -> dict[str, Any]:
-        """The tuner's start copies and migrates, orders to stop are there, the agent takes up its hold.
+        """Start after 0.2.0: the tuner copies and migrates, stop orders remain, the agent resumes its hold.
 
         The agent comes last: its windows differ from the frozen ones, and the tuner watches for drift.
         """
@@ -97,7 +97,7 @@ class Tried:
         return {"schema": [before, after], "said": "".join(said)}
 
     def forget(self) -> None:
-        """Leave the host as a first installation does: only the packages' files."""
+        """Reset the host to the state of a first installation: only the packages' files."""
         self.site.systemctl("stop", *SERVICES)
         assert self.site.gpu == ORIGINAL
         for state in ("tuner", "agent", "actuator"):
@@ -107,7 +107,7 @@ class Tried:
             self.machine.write(f"/etc/jouletune/{name}.toml", text)
 
     def tune(self) -> dict[str, Any]:
-        """A study on the fake GPU comes to hold."""
+        """Tune the fake GPU until the study holds."""
         site = self.site
         site.configure()
         site.systemctl("enable", "--now", *SERVICES)
@@ -121,7 +121,7 @@ class Tried:
         return {}
 
     def upgrade(self) -> dict[str, Any]:
-        """What is held is held again; files that were changed stay."""
+        """Upgrade: the hold is resumed, and changed files stay."""
         held, former = self.site.gpu, self.version()
         output = self.dpkg("-i", "/root/new-agent.deb", "/root/new-tuner.deb")
         assert self.version() > former
@@ -133,7 +133,7 @@ class Tried:
         return output
 
     def run_smoke(self) -> dict[str, Any]:
-        """The smoke test with the installed commands, beside the services."""
+        """Run the smoke test with the installed commands, beside the services."""
         source = "/root/source/tests"
         frozen = f"{source}/frozen/0.2.0/sqlite.sql"
         command = (
@@ -148,7 +148,7 @@ class Tried:
         return {"steps": json.loads(output.splitlines()[-1])}
 
     def refuse_downgrade(self) -> dict[str, Any]:
-        """A database of a newer release: the older package is refused in words, and all goes on."""
+        """Try a downgrade with a newer database: it is refused with a reason, and all continues."""
         site, before = self.site, self.version()
         schema = self.python(SCHEMA)
         self.python(REWRITE.format("9999"))
@@ -163,7 +163,7 @@ class Tried:
         return {"said": next(x for x in done.stderr.splitlines() if "newer jouletune" in x)}
 
     def remove(self) -> dict[str, Any]:
-        """The hardware is put back; data stay."""
+        """Remove the packages: the hardware is restored, and data stay."""
         assert self.site.gpu != ORIGINAL
         output = self.dpkg("-r", "jouletune-tuner", "jouletune")
         assert self.site.gpu == ORIGINAL
@@ -173,7 +173,7 @@ class Tried:
         return output
 
     def purge(self) -> dict[str, Any]:
-        """It says what it deletes, and nothing is left."""
+        """Purge the packages: the deleted files are listed, and nothing is left."""
         output = self.machine.run("dpkg", "-P", "jouletune-tuner", "jouletune")
         for path in ("/var/lib/jouletune-tuner", "/etc/jouletune/token"):
             assert path in output, output
@@ -186,7 +186,7 @@ class Tried:
 
 
 def tried_in_a_machine(notes: Notes, root: str, base: Path, old: Packages, new: Packages) -> None:
-    """Boot a Debian and take every step in it; after one that fails the others say little."""
+    """Boot a Debian and run every step; after a failed step the others mean little."""
     missing = why_not()
     try:
         if missing:

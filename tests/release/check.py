@@ -2,7 +2,7 @@
 
 In fresh roots of Debian 12 and 13: wheel and .deb, the main job, an upgrade from 0.2.0's database and from
 a package of the version before, built from this tree; a downgrade, removing, purging, in a booted machine.
-What cannot be tried here is in the file with its reason, never left out. Exits with 1 where a step failed.
+Steps that cannot run here are in the file with the reason. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.systemd.machine import CannotRun
 SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "deb"
 FORMER = "0.0.9"
-"""The version before, as which this tree is packed, too."""
+"""The former version; this tree is also packed under this number."""
 NUMBERS = {"bookworm": 12, "trixie": 13}
 LIMIT_S = 3600.0
 
 
 class Results:
-    """What came of each step, in their order."""
+    """The results of the steps, in their order."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -48,9 +48,9 @@ class Results:
         self.steps: list[dict[str, Any]] = []
 
     def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool:
-        """Take a step, note what it says and its seconds, and return whether it went well.
+        """Run a step, record its result and seconds, and return whether it succeeded.
 
-        What was begun before says its own seconds.
+        A step that began earlier reports its own seconds.
         """
         began = time.monotonic()
         try:
@@ -67,7 +67,7 @@ class Results:
         step = {"step": name, "root": root, **step_result}
         with self.alone:
             self.steps.append(step)
-            # Roots are tried side by side.
+            # Roots are tested in parallel.
             self.steps.sort(key=lambda each: str(each["root"]))
             print(json.dumps(step), flush=True)
             text = json.dumps({**self.header, "steps": self.steps}, indent=1)
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def tagged(tags: list[str]) -> dict[str, Any]:
-    """Refuse a tag that is not the version's."""
+    """Refuse a tag that differs from the version."""
     try:
         refuse_other_tags(released(), tags)
     except SystemExit as error:
@@ -111,7 +111,7 @@ def tagged(tags: list[str]) -> dict[str, Any]:
 
 
 def whole(results: Results, release: str, again: bool) -> None:
-    """Take every step in one release of Debian."""
+    """Run every step in one release of Debian."""
     root = f"Debian {NUMBERS[release]}"
     packages: dict[str, Packages] = {}
     base: list[Path] = []
@@ -159,7 +159,7 @@ def built(release: str, version: str = "", *options: str) -> Packages:
 
 
 def judged(packages: Packages) -> dict[str, Any]:
-    """Have lintian look at the packages: no error but those in build_deb.py's OVERRIDES."""
+    """Check the packages by lintian: no errors except those in build_deb.py's OVERRIDES."""
     if shutil.which("lintian") is None:
         raise CannotRun("not installed: lintian (apt install lintian)")
     began = time.monotonic()
@@ -172,7 +172,7 @@ def judged(packages: Packages) -> dict[str, Any]:
         kind: Counter(words[2] for words in lines if words[0] == f"{letter}:")
         for kind, letter in (("errors", "E"), ("warnings", "W"), ("overridden", "O"))
     }
-    # 2: something was found, what is overridden included.
+    # 2: there are findings, overridden ones included.
     assert done.returncode in (0, 2), done.stderr
     assert not by_severity["errors"], [
         line for line in done.stdout.splitlines() if line[:2] == "E:"
@@ -182,10 +182,10 @@ def judged(packages: Packages) -> dict[str, Any]:
 
 
 def prepared(release: str, base: list[Path]) -> int:
-    """Make a Debian with what the packages depend on; return its size."""
+    """Make a Debian with the packages' dependencies; return its size."""
     root = bare(release, KEPT)
     if release == "trixie":
-        # Debian's own torch.
+        # Debian's package of torch.
         root = root.with_name(f"{root.name}-torch")
         if not root.exists():
             part = copied(bare(release, KEPT), root.with_suffix(".part"))
@@ -200,7 +200,7 @@ def prepared(release: str, base: list[Path]) -> int:
 
 
 def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
-    """Install the wheel by the locks, offline, and take every step of the smoke test with it."""
+    """Install the wheel with the locks, offline, and run every step of the smoke test."""
     copy = KEPT / "tried" / f"root-{release}"
     environment = copy / "environment"
 
@@ -239,7 +239,7 @@ def inside(root: Path, command: str) -> str:
 
 
 def smoked(root: Path, binaries: str) -> dict[str, Any]:
-    """Take the steps of the smoke test in a root."""
+    """Run the steps of the smoke test in a root."""
     trial = root / "smoke"
     trial.mkdir()
     for file in ("tests/release/smoke.py", "tests/frozen/0.2.0/sqlite.sql"):
@@ -257,7 +257,7 @@ def megabytes(file: Path) -> float:
 
 
 def run(*command: str) -> str:
-    """Run a command that must not fail, and return what it says."""
+    """Run a command that must not fail, and return its output."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=SOURCE, timeout=LIMIT_S
     )

@@ -1,7 +1,7 @@
 """The files of 0.2.0 as a host with the fake GPU has them: the frozen ones, under that host's names.
 
-What is put in their place: the names of device, driver, workload and its sides, the boot and the time, and
-clocks that this GPU has. Reports that end the hold are left out.
+Replaced are the names of device, driver, workload and its sides, the boot id, the time, and the clocks
+by those of this GPU. Reports that end the hold are omitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEVICE, ENTRY = "nvidia-0@edge", f"nvidia:{A100}"
 CLOCKS = {400: 405, 600: 600, 800: 795, 1000: 1005}
 """The frozen clocks, and those nearest to them on this GPU."""
 HELD_MHZ = 795.0
-"""What the frozen hold was at."""
+"""The clock of the frozen hold, on this GPU."""
 CONFIG = f"""
 name = "{AGENT.partition("@")[2]}"
 token_file = "/run/credentials/jouletune-agent.service/token"
@@ -40,7 +40,7 @@ GRANTED = ACTUATOR.replace('"gpu.power_limit_w" = { min = 100, max = 400 }\n', "
 
 
 def place(machine: Machine) -> None:
-    """Put database, configuration, hold, journals and tokens where 0.2.0 had them, with their owners."""
+    """Put database, configuration, hold, journals and tokens into 0.2.0's places, with their owners."""
     sysusers = SOURCE / "deploy/jouletune.sysusers"
     machine.write("/root/jouletune.sysusers", sysusers.read_text())
     machine.run("systemd-sysusers", "/root/jouletune.sysusers")
@@ -94,7 +94,7 @@ def _sum(line: Mapping[str, Any]) -> str:
 
 
 def _renamed(text: str) -> str:
-    """Return a text with clocks that this GPU has."""
+    """Return a text with the clocks of this GPU."""
     for frozen, here in CLOCKS.items():
         text = text.replace(f'"gpu.clock_mhz": {frozen}', f'"gpu.clock_mhz": {here}')
         text = text.replace(f'"gpu.clock_mhz":{frozen}', f'"gpu.clock_mhz":{here}')

@@ -1,4 +1,4 @@
-"""What a release waits for: its frozen files; 1.0 also reports of real hardware of each kind.
+"""The conditions of a release: its frozen files; for 1.0 also reports of each kind of real hardware.
 
 The reports are in the table of docs/hardware-report.md, the files in tests/frozen.
 """
@@ -19,7 +19,7 @@ HEADING = "## Reports"
 
 
 def missing(page: str) -> list[str]:
-    """Return the kinds of hardware that no whole row of the page's table of reports names."""
+    """Return the kinds of hardware without a complete row in the page's table of reports."""
     section = page.partition(f"\n{HEADING}\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in row] for row in ROW.findall(section)]
     machines = [row[0] for row in rows if all(cell.strip("-–") for cell in row)]
@@ -27,7 +27,7 @@ def missing(page: str) -> list[str]:
 
 
 def frozen(version: str, tags: Sequence[str], top: Path) -> dict[str, str]:
-    """Return what is missing of a version's frozen files.
+    """Return the missing frozen files of a version.
 
     Raises:
         AssertionError: they are missing, and the commit is tagged.
@@ -41,7 +41,7 @@ def frozen(version: str, tags: Sequence[str], top: Path) -> dict[str, str]:
 
 
 def waits(version: str, page: str) -> list[str]:
-    """Return what is missing for 1.0.
+    """Return the missing conditions for 1.0.
 
     Raises:
         AssertionError: the version is 1.0 or later, and something is missing.

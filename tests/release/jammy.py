@@ -1,4 +1,4 @@
-"""Agent and actuator on Ubuntu 22.04, which is JetPack 6's, as install.sh has them; the tuner is elsewhere.
+"""Agent and actuator on Ubuntu 22.04, as in JetPack 6, installed by install.sh; the tuner is elsewhere.
 
 The root is the caller's, named by `JOULETUNE_JAMMY`: a folder made by `mmdebstrap jammy` with `PACKAGES`.
 Nothing is fetched from Ubuntu's archive here.
@@ -31,7 +31,7 @@ BINARIES = Path(sys.executable).parent
 
 
 class Away(Site):
-    """A machine without a tuner: that runs on this host, in the machine's network."""
+    """A machine without a tuner; the tuner runs on this host, in the machine's network."""
 
     def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
         done = subprocess.run(
@@ -48,7 +48,7 @@ class Away(Site):
 
 
 def tried(kept: Path) -> dict[str, Any]:
-    """Install, tune to a hold, stop, and remove. Raises CannotRun where no such machine can be had."""
+    """Install, tune to a hold, stop, and remove. Raises CannotRun: there is no such machine."""
     if missing := why_not():
         raise CannotRun(missing)
     with booted(prepared(kept)) as machine:
@@ -104,7 +104,7 @@ def tuner(site: Site) -> Iterator[None]:
 
 
 def prepared(kept: Path) -> Path:
-    """Return a copy of the caller's Ubuntu 22.04, with the wheels that install.sh asks for."""
+    """Return a copy of the caller's Ubuntu 22.04, with the wheels that install.sh needs."""
     named, whole = os.environ.get("JOULETUNE_JAMMY", ""), kept / "jammy"
     base = Path(named)
     if not named or not (base / "etc/os-release").is_file():
@@ -132,7 +132,7 @@ def prepared(kept: Path) -> Path:
 
 
 def must(*command: str) -> None:
-    """Run what the machine needs before it can boot. Raises CannotRun."""
+    """Run a command that prepares the machine. Raises CannotRun: it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAKE_S)
     if done.returncode:
         last = " | ".join(done.stderr.strip().splitlines()[-3:])

@@ -1,7 +1,7 @@
 """Tries an installed jouletune: `PYTHON smoke.py BIN FOLDER FROZEN.sql [COMMIT]`; prints seconds a step.
 
-Of the standard library alone, so that it runs with whatever Python the environment has, in any root. BIN is
-the environment's folder of commands. Exits with 1 at the first step that fails, and says which.
+It uses only the standard library, so that it runs with any environment's Python, in any root. BIN is
+the environment's folder of commands. It exits with 1 at the first failed step, and names it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ print(*{p.__file__ for p in (agents, db, policies, tuner)})
 
 
 class Failed(Exception):
-    """A step did not do what it should."""
+    """A step failed."""
 
 
 class Trial:
-    """One environment, one folder to work in, and what runs there."""
+    """One environment, one working folder, and the processes there."""
 
     def __init__(self, binaries: Path, folder: Path, frozen: Path, commit: str) -> None:
         self.binaries, self.folder, self.frozen, self.commit = binaries, folder, frozen, commit
@@ -46,7 +46,7 @@ class Trial:
         self.environ = {**kept, "OPENBLAS_NUM_THREADS": "1"}
 
     def call(self, *command: str, code: int = 0) -> str:
-        """Run a command of the environment to its end and return what it says."""
+        """Run a command of the environment to its end, and return its output."""
         program, *arguments = command
         done = subprocess.run(
             [str(self.binaries / program), *arguments],

@@ -1,4 +1,4 @@
-"""The locks: what pyproject.toml asks for is in them, pinned and with digests, and nothing else."""
+"""The locks have exactly the dependencies in pyproject.toml, pinned and with digests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_release_has_its_digests_and_no_place(name: str) -> None:
 
 
 def test_the_locks_agree_with_each_other_and_with_the_constraints() -> None:
-    """What the tests run with is what is installed; a tuner's host has one release of each package."""
+    """The tests run with the installed releases; a tuner's host has one release of each package."""
     agent, tuner = (pinned(name, "3.11", "x86_64") for name in ("agent", "tuner"))
     assert agent.items() <= tuner.items()
     lines = (SOURCE / "constraints.txt").read_text().splitlines()

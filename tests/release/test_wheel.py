@@ -1,4 +1,4 @@
-"""Sdist and wheel: built once, installed into an empty environment, tried without the checkout."""
+"""Sdist and wheel: built once, installed into an empty environment, tested without the checkout."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run(*command: str | Path, cwd: Path = SOURCE) -> str:
 def environment(folder: Path, wheel: Path) -> Path:
     """Install a wheel into an empty environment, and return its folder of commands.
 
-    What it depends on is lent by the environment of the tests, of which no `.pth` file counts: not the
-    checkout's either. `make release-check` installs the dependencies for real.
+    Its dependencies come from the environment of the tests, without `.pth` files, so that the checkout
+    is not found. `make release-check` installs the dependencies for real.
     """
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"

@@ -1,7 +1,7 @@
-"""How long the pages take in a fleet that has been tuned for long: python -m tests.scale.bench.
+"""The response times of the pages in a fleet with a long history: python -m tests.scale.bench.
 
 A database is filled by `tests.scale.fill` (PostgreSQL: a server is started), a real tuner serves it,
-and every page is asked for in turn. The cost of a live page is what the tuner uses beside one.
+and every page is requested in turn. The cost of a live page is the tuner's CPU time with one viewer.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ HISTORY = "/history?device=gpu1@host0"
 TURNS = 20
 SETTLE_S = 1.0
 PENDING_S = 900.0
-"""So long the pages are waited for to have computed every study: ten minutes for a million trials."""
+"""The seconds until the pages must have computed every study: ten minutes for a million trials."""
 RENEWED_S = 10.0
-"""How often a page renews itself while nothing happens."""
+"""The period in s at which a page renews itself while nothing happens."""
 
 
 @contextmanager
 def databases(folder: Path) -> Iterator[dict[str, str]]:
-    """Give an empty database of each kind."""
+    """Yield an empty database of each kind."""
     folder.chmod(0o755)
     with postgres.server(folder / "server") as server:
         yield {
@@ -73,7 +73,7 @@ def at_95(times: list[float]) -> float:
 
 
 def shares(played: Stage, client: httpx2.Client, seconds: float) -> tuple[float, float]:
-    """Return the share of a core without a viewer, and what one more takes by the script's own rule."""
+    """Return the share of a core without a viewer, and that of one viewer by the script's own rule."""
     tuner = psutil.Process(played.processes["tuner"].pid)
 
     def used() -> float:
@@ -92,7 +92,7 @@ def shares(played: Stage, client: httpx2.Client, seconds: float) -> tuple[float,
 
 
 def at_once(folder: Path) -> None:
-    """Let this process, what it starts from now on and the server in a folder run before all others."""
+    """Give this process, its later children and the server in a folder priority over all others."""
     servers = [pid for pid in processes() if f"{folder}/server/data" in command_line(pid)]
     for pid in (0, *servers):
         os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))

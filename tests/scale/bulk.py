@@ -1,4 +1,4 @@
-"""Ended trials written many at once, and copied between studies by the database: the store takes one."""
+"""Ended trials in bulk, copied between studies by the database, because the store adds one at a time."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def store_trials(database: Database, study: str, trials: Sequence[Trial]) -> Non
 
 
 def copy_trials(database: Database, source: str, target: str) -> None:
-    """Give a study without trials those of another, with their windows: a million takes two minutes."""
+    """Copy the trials of a study to one without trials, with windows: a million takes two minutes."""
     windows = MeasurementRow.study == source
     with database.write() as connection:
-        if connection.dialect.name == "postgresql":  # what is copied refers to what is there
+        if connection.dialect.name == "postgresql":  # the copied rows refer to existing rows
             connection.execute(text("SET LOCAL session_replication_role = replica"))
         count = connection.scalar(select(StudyRow.last_trial).where(StudyRow.id == source))
         first = connection.scalar(select(func.min(MeasurementRow.id)).where(windows)) or 0
@@ -74,7 +74,7 @@ def _copy(
     which: ColumnElement[bool],
     changed: Mapping[str, ColumnElement[Any] | None],
 ) -> None:
-    """Copy the rows of a table with other values in some columns; None: the database gives one."""
+    """Copy the rows of a table with other values in some columns; None: the database generates it."""
     columns = {
         name: changed.get(name, column)
         for name, column in table.__table__.columns.items()

@@ -1,6 +1,6 @@
-"""Fill a database with a fleet that has been tuned for long: python -m tests.scale.fill --db URL.
+"""Fill a database with a fleet with a long history: python -m tests.scale.fill --db URL.
 
-All of it is made up by formulas. The trials of the first study are copied to the others by the database.
+All values follow formulas. The trials of the first study are copied to the others by the database.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVERY = timedelta(minutes=3)
 HELD_WINDOWS = 30
 EVENTS = 2_000
 WATCHED, LOOKED_AT = "gpu1@host0", 300
-"""One study is of the size that its page is measured with."""
+"""The device and the size of the study whose page is measured."""
 HELD_DAYS = 30
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> None:
-    """Store devices, of which the first have a study each, and the trials shared out among those."""
+    """Store devices; the first ones have a study each, among which the trials are divided."""
     store, database, dice = open_store(url), Database(read_url(url)), random.Random(seed)
     for number in range(devices):
         found = device(f"gpu{number}@host{number // 8}", seen_at=BEGAN, agent=f"host{number // 8}")
@@ -86,7 +86,7 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
 
 
 def _tried(trials: int, until: datetime, dice: random.Random) -> list[Trial]:
-    """Return the trials of a study, the last of a time: its baseline first, then any settings."""
+    """Return the trials of a study up to a time: its baseline first, then random settings."""
     made = []
     for number in range(1, trials + 1):
         began = until - (trials - number) * EVERY
@@ -108,7 +108,7 @@ def _tried(trials: int, until: datetime, dice: random.Random) -> list[Trial]:
 
 
 def _held(store: Store, asked: Study, dice: random.Random) -> None:
-    """Bring a study to a hold, and store what its windows show."""
+    """Run a study to a hold, and store its windows."""
     best = setting(700, 2)
     study = store.studies.get(asked.id)
     for phase, plan in (

@@ -1,4 +1,4 @@
-"""What waiting agents cost a tuner, beside another commit's: `python -m tests.service.bench --help`.
+"""The cost of waiting agents at a tuner, against another commit's: `python -m tests.service.bench --help`.
 
 The tuner is the real process on SQLite; agents are those of `python -m tests.bench fleet`, in this process.
 Arms alternate.
@@ -36,7 +36,7 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one tuner took: `core` and `idle_core` of one processor, memory in bytes, times in seconds."""
+    """The cost of one tuner: `core` and `idle_core` of one processor, memory in bytes, times in seconds."""
 
     commit: str
     agents: int
@@ -49,12 +49,12 @@ class Outcome:
     order_p99_s: float | None
     orders: int
     foreign: float
-    """The share of this machine's processors that neither the tuner nor we took."""
+    """The share of this machine's processors used by other programs than the tuner and this bench."""
 
 
 @contextmanager
 def tuner(root: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """Run a commit's tuner on a database of its own."""
+    """Run a commit's tuner on a separate database."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         token = folder / "token"
@@ -87,7 +87,7 @@ def tuner(root: Path) -> Iterator[tuple[psutil.Process, int]]:
 
 
 async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outcome:
-    """Have so many agents wait at a commit's tuner, and measure it for a window."""
+    """Let this many agents wait at a commit's tuner, and measure it for a window."""
     plan = SimulationPlan(
         agents=agents,
         busy=0,
@@ -127,7 +127,7 @@ async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outc
 async def load(
     process: psutil.Process, fleet: SimulatedFleet, window_s: float
 ) -> tuple[float, list[float], float]:
-    """Return the share of a core that a tuner takes, how long its health took, and what others took."""
+    """Return a tuner's share of a core, the seconds of its health check, and the foreign load."""
     ours = psutil.Process()
     used, all_before, began = cpu_s(process), busy_s(), time.monotonic()
     own = cpu_s(ours)
@@ -139,13 +139,13 @@ async def load(
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Return the processor time a process has had."""
+    """Return the processor time of a process."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def busy_s() -> float:
-    """Return the processor time everything has had."""
+    """Return the processor time of all processes."""
     times = psutil.cpu_times()
     return float(times.user + times.system + times.nice + times.irq + times.softirq)
 
@@ -159,7 +159,7 @@ def described(root: Path) -> str:
 
 
 def main() -> None:
-    """Measure both arms in turns, and write what they took."""
+    """Measure both arms in turns, and write the results."""
     parser = argparse.ArgumentParser(description="What waiting agents cost a tuner.")
     parser.add_argument("--before", type=Path, help="a checkout of another commit, to compare with")
     parser.add_argument("--agents", type=int, default=2000)

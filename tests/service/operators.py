@@ -1,7 +1,7 @@
-"""How long operators wait beside a fleet at work: `python -m tests.service.operators --help`.
+"""The waits of operators beside a working fleet: `python -m tests.service.operators --help`.
 
 The tuner is the real process on SQLite; agents are those of `python -m tests.bench fleet`, in this process,
-and so is an operator who asks for all studies again and again, some at a time.
+and so is an operator who requests all studies repeatedly, several at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.service.bench import ADMIN, HERE, tuner
 from tuner.main import utc_now
 
 AT_ONCE = 4
-"""So many questions of the operator are open at any time."""
+"""The number of the operator's concurrent requests."""
 
 
 async def asked(client: httpx2.AsyncClient, until: float) -> list[float]:
-    """Return how long each list of all studies took, asked one after the other."""
+    """Return the seconds of each list of all studies, requested one after the other."""
     took = []
     while time.monotonic() < until:
         began = time.monotonic()
@@ -36,7 +36,7 @@ async def asked(client: httpx2.AsyncClient, until: float) -> list[float]:
 
 
 async def measure(agents: int, busy: int, window_s: float) -> dict[str, object]:
-    """Return what the operator and the health check waited, in seconds."""
+    """Return the waits of the operator and of the health check, in seconds."""
     plan = SimulationPlan(
         agents=agents, busy=busy, orders=0, seconds=window_s, spec="orin", policy="sobol",
         window_s=5.0, seed=0,
@@ -68,7 +68,7 @@ async def measure(agents: int, busy: int, window_s: float) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure once, and write or print what was waited."""
+    """Measure once, and write or print the waits."""
     parser = argparse.ArgumentParser(description="How long operators wait beside a fleet at work.")
     parser.add_argument("--agents", type=int, default=300)
     parser.add_argument("--busy", type=int, default=60, help="agents whose studies try settings")

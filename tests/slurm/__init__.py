@@ -1,1 +1,1 @@
-"""Jobs of a real Slurm on this host, their GPUs those of the fake NVML."""
+"""Jobs of a real Slurm on this host, with the GPUs of the fake NVML."""

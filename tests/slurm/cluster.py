@@ -1,4 +1,4 @@
-"""A Slurm of one node: its daemons as children of the test, in a folder of its own."""
+"""A Slurm with one node: its daemons are children of the test, in a separate folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.nvml.fake import A40, A100, FakeNvml
 from tests.processes import reserved_port
 
 PAGE = Path(__file__).parents[2] / "docs/slurm.md"
-"""Its scripts are what is run here."""
+"""The page whose scripts are run here."""
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "sinfo")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 START_S = 60.0
@@ -72,7 +72,7 @@ match = "GPU-*"
 
 
 def missing() -> str:
-    """Return why no Slurm can run here, empty where one can."""
+    """Return the reason why no Slurm can run here; empty if one can."""
     absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if absent:
         return f"no {', '.join(absent)}: apt install --no-install-recommends slurmctld slurmd slurm-client"
@@ -90,7 +90,7 @@ class SlurmNode:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the daemons, the actuator and the commands get."""
+        """The environment of the daemons, the actuator and the commands."""
         ours = {
             "JOULETUNE_ROOT": str(self.folder / "root"),
             "SLURM_CONF": f"{self.folder}/slurm.conf",
@@ -150,7 +150,7 @@ class SlurmNode:
         self.processes.pop(name).wait()
 
     def ask(self, *command: str) -> str:
-        """Return what a command of Slurm prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(
             command, env=self.environ, capture_output=True, text=True, check=False, timeout=60
         )
@@ -178,7 +178,7 @@ class SlurmNode:
         return self.ask("sinfo", "-h", "-o", "%T")
 
     def record(self, job: int, restart: int = 0) -> Mapping[str, Any]:
-        """Return a job's record, empty where there is none."""
+        """Return a job's record; empty if there is none."""
         path = self.folder / f"jobs/{job}-{restart}.json"
         found: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
@@ -188,7 +188,7 @@ class SlurmNode:
         return self.nvml.get("limit_w", 0), self.nvml.get("limit_w", 1)
 
     def until(self, done: Callable[[], object], why: str, seconds: float = START_S) -> None:
-        """Wait for something; fail with the logs where it does not come."""
+        """Wait until a condition holds; otherwise fail with the logs."""
         end = time.monotonic() + seconds
         while not done():
             logs = {
@@ -200,7 +200,7 @@ class SlurmNode:
 
 @contextmanager
 def slurm_node(folder: Path, nvml: FakeNvml, flags: str = "Alloc") -> Iterator[SlurmNode]:
-    """Start a node with idle GPUs at their originals; end all of it afterwards."""
+    """Start a node with idle GPUs at their original settings; end all processes afterwards."""
     node = SlurmNode(folder, nvml, flags)
     node.write()
     try:

@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm: what they ask for is in force while they run, and gone after them."""
+"""Jobs of a real Slurm: their requested settings are in force while they run, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 ORIGINALS = (400.0, 300.0)
 LOOK_S = 0.5
-"""How late this test, which waits for records, may look at the truth."""
+"""The largest delay in s of this test's reads, because it waits for records."""
 WISH = "jouletune:gpu.power_limit_w=200"
 
 

@@ -1,4 +1,4 @@
-"""A Debian of its own, booted in systemd-nspawn, in which the services really run."""
+"""A separate Debian, booted in systemd-nspawn, in which the real services run."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from tests.processes import children, gone
 
 SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "systemd"
-"""Where the bare Debian and the wheels are kept for the next time."""
+"""The cache folder of the bare Debian and the wheels."""
 TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "setpriv", "unshare", "gcc", "git")
 PACKAGES = "systemd,systemd-sysv,dbus,polkitd,python3,python3-venv,procps,iproute2"
 CGROUPS = Path("/sys/fs/cgroup")
 WHEELS = "/wheels"
 MAKE_S = 900.0
-"""How long making the Debian, and downloading the wheels, may take each; 40 s and 30 s as a rule.
-
-This deadline and those below only end what hangs: each is twenty times what a quiet machine takes.
+"""The deadline in s of making the Debian, and of downloading the wheels; usually 40 s and 30 s. This
+deadline and those below only end hangs: each is twenty times the time on an idle machine.
 """
 BOOT_S = 300.0
 COMMAND_S = 900.0
-"""How long a command inside may take; installing takes the longest, half a minute as a rule."""
+"""The deadline in s of a command inside; installing takes longest, usually half a minute."""
 AWAIT_S = 900.0
-"""How long something inside may be waited for."""
+"""The longest wait in s for a condition inside."""
 STEPS_S = 2 * MAKE_S + BOOT_S + 3 * COMMAND_S
-"""How long a test may take: more than the deadlines of the first, with making and installing, together."""
+"""The deadline in s of a test: more than all deadlines of the first, which makes and installs."""
 STOP_S = 60.0
 JOIN = 'while [ "$1" != -- ]; do mkdir -p "$1"; echo $$ >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
-"""Machines in one control group share their units' groups: one's stop ends the other's start."""
+"""Machines in one control group would share their units' groups: the stop of one ends the start of
+another."""
 TIED = ("setpriv", "--pdeathsig", "TERM")
-"""Ends what it starts when the tests are gone, by whatever death; a machine takes 90 s at most."""
+"""Ends the machine when the tests end, however that happens; a machine takes at most 90 s."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CannotRun(Exception):
-    """There is no such machine to be had here, and why.
+    """No such machine can be made here; the message has the reason.
 
-    Only for what happens before anything of ours is in the machine: a bare Debian that cannot be
-    made, or does not boot, says nothing about the product. Whatever goes wrong later is a failure.
+    It is raised only before anything of ours is in the machine: a bare Debian that cannot be made, or
+    does not boot, is no evidence about the product. Every later error is a failure.
     """
 
 
 def why_not() -> str:
-    """Return what is missing to boot a machine here; empty where nothing is known to be."""
+    """Return the missing requirements to boot a machine here; empty if none is known."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (apt install mmdebstrap systemd-container gcc)"
@@ -70,7 +70,7 @@ def until(done: Callable[[], object], why: str) -> None:
 
 @dataclass
 class Machine:
-    """A machine: its files as seen from outside, and commands run inside while it is booted."""
+    """A machine: its files seen from outside, and commands that run inside while it is booted."""
 
     root: Path
     options: Sequence[str] = ()
@@ -94,7 +94,7 @@ class Machine:
         _await_boot(self, self.process, log)
 
     def stop(self) -> None:
-        """Shut it down, as an administrator does."""
+        """Shut it down, like an administrator."""
         process, self.process = self.process, None
         if process is not None:
             _stop(process)
@@ -113,7 +113,7 @@ class Machine:
         )
 
     def run(self, *command: str) -> str:
-        """Run a command inside that must not fail, and return what it says."""
+        """Run a command inside that must not fail, and return its output."""
         done = self.call(*command)
         assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
@@ -184,13 +184,13 @@ def _await_boot(machine: Machine, nspawn: subprocess.Popen[bytes], log: Path) ->
 
 
 def _cgroups(root: Path) -> list[Path]:
-    """Return a machine's own control groups: in each tree in which its systemd has its units."""
+    """Return a machine's control groups: one in each hierarchy in which its systemd has units."""
     trees = [CGROUPS / name for name in ("systemd", "unified", ".")]
     return [tree / root.name for tree in trees if (tree / "cgroup.procs").exists()]
 
 
 def _stop(nspawn: subprocess.Popen[bytes]) -> None:
-    """Shut the machine down; the second time of asking, nspawn kills what is still in it.
+    """Shut the machine down; at the second signal nspawn kills the remaining processes.
 
     A killed nspawn would leave the machine running.
     """
@@ -217,12 +217,12 @@ def _drop(root: Path) -> None:
 
 
 def _remove(tree: Path) -> None:
-    """Remove some ten thousand files, and nothing that is mounted there."""
+    """Remove some ten thousand files, but nothing mounted there."""
     subprocess.run(["rm", "-rf", "--one-file-system", tree], check=False)
 
 
 def _drop_leftovers() -> None:
-    """Remove the files of tests that were killed, and what was not made to its end."""
+    """Remove the files of killed tests, and incomplete ones."""
     for part in KEPT.glob("*.part"):
         _remove(part)
     for root in KEPT.glob("root-*[0-9]"):
@@ -234,7 +234,7 @@ def _base() -> Path:
     key = hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]
     base, part = KEPT / f"base-{key}", KEPT / "base.part"
     if not base.exists():
-        # What it mounts is seen by nobody else, and gone with it, also when it is killed.
+        # Its mounts are private, and end with it, also after a kill.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         command = (
             "mmdebstrap",
@@ -249,7 +249,7 @@ def _base() -> Path:
 
 
 def _wheels() -> Path:
-    """Download what the installer will ask for, as the machine inside has no network."""
+    """Download the installer's packages, because the machine has no network."""
     texts = [SOURCE / "pyproject.toml", SOURCE / "constraints.txt"]
     key = hashlib.sha256(b"".join(text.read_bytes() for text in texts)).hexdigest()[:12]
     wheels, part = KEPT / f"wheels-{key}", KEPT / "wheels.part"
@@ -265,7 +265,7 @@ def _wheels() -> Path:
 
 
 def _must(what: str, *command: str) -> None:
-    """Run what the machine needs before it can boot. Raises CannotRun."""
+    """Run a command that prepares the machine. Raises CannotRun: it failed."""
     try:
         done = subprocess.run(
             [*TIED, *command], capture_output=True, text=True, check=False, timeout=MAKE_S
@@ -273,14 +273,14 @@ def _must(what: str, *command: str) -> None:
     except subprocess.TimeoutExpired:
         raise CannotRun(f"{what} takes longer than {MAKE_S:g} s here") from None
     if done.returncode:
-        # Versions that exclude each other are our mistake, not a lack of this host's.
+        # Versions that exclude each other are our mistake, not a lack of this host.
         assert "ResolutionImpossible" not in done.stderr, done.stderr
         last = " | ".join(done.stderr.strip().splitlines()[-3:])
         raise CannotRun(f"{what} fails here (no network, or no rights): {last}")
 
 
 def _copy_source(to: Path) -> None:
-    """Copy what git knows of this checkout, as it stands."""
+    """Copy the tracked files of this checkout, in their present state."""
     listed = subprocess.run(
         ["git", "-c", f"safe.directory={SOURCE}", "ls-files", "-z", "-co", "--exclude-standard"],
         cwd=SOURCE,

@@ -24,7 +24,7 @@ INSTALL = ("bash", "/root/source/deploy/install.sh")
 SERVICES = ("jouletune-tuner", "jouletune-actuator", "jouletune-agent")
 DESK = ("--tuner", "http://127.0.0.1:8790", "--token-file", "/etc/jouletune/token", "--json")
 LEASE_S, GRACE_S = 3.0, 45.0
-"""A lease is over before systemd starts an agent again (5 s), a grace long after that."""
+"""A lease ends before systemd restarts an agent (5 s), a grace period long after that."""
 ORIGINAL = (0.0, 400.0)
 ACTUATOR = f"""
 lease_s = {LEASE_S}
@@ -56,7 +56,7 @@ for file in cpuinfo_min_freq=800000 cpuinfo_max_freq=3000000 scaling_min_freq=80
   echo "${{file#*=}}" >"${{file%%=*}}"
 done
 """
-"""A clock policy where the kernel has its own, on a machine that has none."""
+"""A fake clock policy in the kernel's place, on a machine that has none."""
 CPU_GRANTS = """
 [[device]]
 match = "cpu"
@@ -121,7 +121,7 @@ NOISE = (
     "/wheels",
     "/var/lib/fakenvml",
 )
-"""Where files come and go by themselves, or are the test's own."""
+"""Paths whose files change by themselves, or belong to the test."""
 
 
 class Site:
@@ -167,7 +167,7 @@ class Site:
         return self.shown(service, "ActiveState") == "active"
 
     def started_again(self, service: str, process: str) -> bool:
-        """Return whether a service is up in another process than that."""
+        """Return whether a service runs in another process than the given one."""
         return self.up(service) and self.shown(service, "MainPID") != process
 
     def kill(self, service: str) -> None:
@@ -202,7 +202,7 @@ SiteT = TypeVar("SiteT", bound=Site)
 
 @contextmanager
 def booted_site(kind: type[SiteT]) -> Iterator[SiteT]:
-    """Boot a machine with a fake GPU; skip, with the reason, where that cannot be."""
+    """Boot a machine with a fake GPU; skip with the reason if that is impossible."""
     if os.environ.get("JOULETUNE_TEST_SYSTEMD") != "1":
         pytest.skip("only `make test-systemd` boots a machine")
     if missing := why_not():
@@ -258,7 +258,7 @@ def test_a_rule_of_the_page_lets_the_agents_user_limit_that_unit_and_no_other(si
     assert told["values"] == ["infinity", 50, "infinity"]
     assert told["started"] and not told["unit_ended"]
     assert "other.service" in told["refused"] and "exited with code" in told["refused"]
-    # Whether the kernel limits it depends on this host's cgroups: what it does not show is said.
+    # Whether the kernel limits it depends on this host's cgroups; missing limits are reported.
     assert told["unproven"] == "" or "shows no cpu.max" in told["unproven"]
     assert site.shown("other", "CPUQuotaPerSecUSec") == "infinity"
     for name in ("thumbnails", "other"):
@@ -416,6 +416,6 @@ def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
 
 
 def system_files(left: set[str]) -> set[str]:
-    """Return what the system writes by itself: backups of user files, state of systemd."""
+    """Return the files that the system writes by itself: backups of user files, state of systemd."""
     own = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock")
     return {path for path in left if path in own or path.startswith("/var/lib/systemd")}

@@ -96,7 +96,7 @@ knobs.apply({"--rounds": 50})
 
 
 class UnitSite(Site):
-    """A machine with a fake GPU, and a service whose flag says how much work an answer is."""
+    """A machine with a fake GPU, and a service whose flag sets the work per answer."""
 
     def configure(self) -> None:
         super().configure()
@@ -106,7 +106,7 @@ class UnitSite(Site):
         self.machine.write("/etc/jouletune/answers.toml", WORKLOAD)
 
     def serve(self) -> None:
-        """Have the service there, and started at every boot."""
+        """Install the service, which starts at every boot."""
         self.machine.write("/opt/answers.py", PROGRAM)
         self.machine.write(f"/etc/systemd/system/{UNIT}", SERVICE)
         self.systemctl("daemon-reload")
@@ -114,7 +114,7 @@ class UnitSite(Site):
 
     @property
     def protects(self) -> bool:
-        """Whether systemd can have read-only files here: not in every container."""
+        """Whether systemd can make files read-only here, which some containers prevent."""
         command = ("systemd-run", "--wait", "--quiet", "-p", "ProtectSystem=strict")
         return self.machine.call(*command, "touch", "/run/systemd/system/written").returncode != 0
 
@@ -124,7 +124,7 @@ class UnitSite(Site):
 
     @property
     def command(self) -> str:
-        """The command line of the service that runs now, empty while there is none."""
+        """The command line of the running service; empty while it does not run."""
         told = self.machine.call("cat", f"/proc/{self.process}/cmdline").stdout
         return told.replace("\0", " ").strip()
 
@@ -134,25 +134,25 @@ class UnitSite(Site):
 
     @property
     def holds(self) -> bool:
-        """Whether the tuner answers that the study holds."""
+        """Whether the study holds, by the tuner's answer."""
         shown = self.machine.call("jouletune", "study", "show", self.study, *DESK)
         return shown.returncode == 0 and json.loads(shown.stdout)["study"]["phase"] == "holding"
 
     @property
     def set_anew(self) -> bool:
-        """Whether the service runs with a granted word, and the GPU is as held."""
+        """Whether the service runs with a granted word, and the GPU has the held setting."""
         return self.command.startswith("/usr/bin/python3") and self.rounds != "800"
 
     def flag(self) -> dict[str, Any]:
         return self.device(f"unit:{UNIT}")
 
     def is_own(self) -> bool:
-        """Whether the service runs with its own command, and nothing of ours is left in /run."""
+        """Whether the service runs with its own command, and no file of ours is left in /run."""
         left = self.machine.call("ls", FOLDER).stdout
         return self.command == COMMAND and not left and self.shown(UNIT, "DropInPaths") == ""
 
     def settled(self, process: str) -> None:
-        """Wait until both devices are held again, and see that the service was not restarted."""
+        """Wait until both devices hold again, and check that the service was not restarted."""
         self.until(lambda: self.flag().get("level") == "hold" and self.held(), "not held")
         assert self.process == process and self.set_anew
 
