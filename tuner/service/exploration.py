@@ -19,8 +19,8 @@ from tuner.core import (
 from tuner.service.constraining import revise
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
+from tuner.study.maintenance_windows import check_windows
 from tuner.study.stale import looking_again
-from tuner.study.windows import check_windows
 from tuner.wire import Change, ExplorationChange
 
 

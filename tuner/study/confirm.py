@@ -2,7 +2,7 @@
 
 A row is confirmed at the load that it was decided at, if a trial can request it; otherwise under
 the load that arrives. A table of speculation lengths is then confirmed as a whole, too
-(`tuner.study.tables`).
+(`tuner.study.speculation_table`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tuner.study.moves import (
     rivals,
     without,
 )
-from tuner.study.tables import confirm_table, switches
+from tuner.study.speculation_table import confirm_table, switches
 
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tuner.core import POWER, Exploration, Past, Phase, Study, Trial, called
 from tuner.moments import when
-from tuner.study.windows import wait_for_window
+from tuner.study.maintenance_windows import wait_for_window
 
 
 def waits_to_explore(exploration: Exploration, now: datetime) -> str:

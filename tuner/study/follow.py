@@ -55,7 +55,7 @@ from tuner.study.confirm import (
     row_text,
 )
 from tuner.study.derived import Derived
-from tuner.study.hourly import HourlyLoads
+from tuner.study.load_history import HourlyLoads
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase, refusal_of
 from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 

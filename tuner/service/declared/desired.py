@@ -10,7 +10,7 @@ from tuner.service.creation import about, drafted
 from tuner.service.declared.file import ExplorationTable, FleetFile, GroupTable, StudyTable
 from tuner.service.energy_price import EnergyPrice, in_energy
 from tuner.study.loop import Loop
-from tuner.study.windows import check_windows
+from tuner.study.maintenance_windows import check_windows
 from tuner.typed_toml import TomlText, Way
 from tuner.wire import StudyDraft
 

@@ -33,7 +33,7 @@ from tuner.core import (
 )
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move
-from tuner.study.tables import MOST_ROUNDS, ROUNDS, switches
+from tuner.study.speculation_table import MOST_ROUNDS, ROUNDS, switches
 
 BY, LENGTH = "decoding_requests", "length"
 PLAN = Plan(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tuner.core import Exploration, InvalidInput, MaintenanceWindow
-from tuner.study.windows import check_windows, wait_for_window
+from tuner.study.maintenance_windows import check_windows, wait_for_window
 
 BERLIN = Exploration(windows=(MaintenanceWindow("30 2 * * *", 4.0),), time_zone="Europe/Berlin")
 

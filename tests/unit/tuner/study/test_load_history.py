@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START, trial
 from tests.unit.tuner.bo.test_load import BY, SPACE, asked, shown
 from tuner.core import LoadHistory, MetricSample, load_band, setting_key
-from tuner.study.hourly import HourlyLoads
+from tuner.study.load_history import HourlyLoads
 
 STUDY = asked()
 
