@@ -334,7 +334,7 @@ class EstimateRow(Base):
 
 
 class LeaseRow(Base):
-    """A device's fencing token, which only grows, and its lease; `study` is null if none is in force."""
+    """A device's fencing token, which only grows, and its lease; `study` is null without a lease."""
 
     __tablename__ = "leases"
     __table_args__ = (

@@ -72,6 +72,7 @@ def spread(space: Space, seed: int) -> Iterator[Setting]:
 
 
 def _setting(space: Space, at: Sequence[int]) -> Setting:
+    """Return the setting at these indices of the values, or of the list of combinations."""
     if space.only:
         return space.only[at[0]]
     return space.canonical({k.name: k.values[i] for k, i in zip(space.knobs, at, strict=True)})

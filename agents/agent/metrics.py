@@ -147,8 +147,10 @@ def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    """Return an empty family of a gauge with a label `device` and these."""
     return GaugeMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))
 
 
 def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    """Return an empty family of a counter with a label `device` and these."""
     return CounterMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))

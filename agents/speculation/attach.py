@@ -75,6 +75,7 @@ def attached(
 
 
 def _cannot(stats: SpeculationStats) -> dict[str, str]:
+    """Return the missing metrics with the reasons."""
     cannot = {}
     if stats.cpu_s is None:
         cannot["cpu_time_ms"] = "llama-server was not started by the proxy"
@@ -84,6 +85,7 @@ def _cannot(stats: SpeculationStats) -> dict[str, str]:
 
 
 def _source(load: PromptLoad | None) -> str:
+    """Return the origin of the metrics as text."""
     if load is None:
         return "the statistics of the speculation proxy"
     return f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"

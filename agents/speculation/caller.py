@@ -87,5 +87,6 @@ class PromptCaller:
 
 
 def _body(prompt: str, tokens: int) -> bytes:
+    """Return the JSON body of a streamed, greedy completion of exactly `tokens` tokens."""
     request = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "stream": True}
     return json.dumps({**request, "ignore_eos": True}).encode()

@@ -54,6 +54,7 @@ class SpeculationClient:
         self._http.call("PUT", "/plan", body)
 
     def _get(self, kind: type[MessageT], path: str) -> MessageT:
+        """Return the proxy's answer at a path, parsed as `kind`."""
         return self._http.parsed(
             TypeAdapter(kind),
             self._http.call("GET", path),

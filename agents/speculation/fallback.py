@@ -87,6 +87,7 @@ class _Acceptance:
     plain_s: float = 0.0
 
     def add(self, step: StepCounts) -> None:
+        """Add the counts of a drafted step, after the earlier counts have faded."""
         n = step.shown_by
         fade = math.exp(-max(n / MEMORY_SEQUENCE_STEPS, step.elapsed_s / MEMORY_S))
         self.drafting_s += 0.0 if self.judged else step.elapsed_s
@@ -98,6 +99,7 @@ class _Acceptance:
 
     @property
     def judged(self) -> bool:
+        """Whether enough sequence-steps or seconds are counted to judge the length."""
         return self.sequence_steps >= ENOUGH_SEQUENCE_STEPS or self.drafting_s >= ENOUGH_S
 
     @property
@@ -108,6 +110,7 @@ class _Acceptance:
         return 1.0 + mean + DOUBT * most_sd * math.sqrt(self.squared) / self.weight
 
     def forget(self) -> None:
+        """Drop all counts, as after a judgement against the length."""
         self.accepted = self.weight = self.squared = self.drafting_s = self.plain_s = 0.0
         self.sequence_steps = 0
 
@@ -120,6 +123,7 @@ class _StepTimes:
 
     @property
     def seconds(self) -> float:
+        """The median duration of the latest steps, in seconds."""
         return median(self.last)
 
 
@@ -187,6 +191,7 @@ class SpeculationFallback:
             self._drafting(*self._planned).plain_s += step.elapsed_s
 
     def _drafting(self, draft: str, length: int) -> _Acceptance:
+        """Return the acceptance counts of a draft and length; new ones are empty."""
         return self._acceptance.setdefault((draft, length), _Acceptance(length))
 
 

@@ -121,6 +121,7 @@ class DecodingWindow:
         return self._final
 
     def _look(self) -> Reading:
+        """Read the counters; return the metrics so far. Raises MeasurementError after a restart."""
         before, now = self._before, self._stats()
         if now.incarnation != before.incarnation or now.items < before.items:
             raise MeasurementError("the proxy was restarted", hint="measure again")
@@ -160,6 +161,7 @@ class DecodingWindow:
         return {name: estimate for name, estimate in ratios.items() if estimate is not None}
 
     def _stats(self) -> SpeculationStats:
+        """Return the proxy's counters. Raises MeasurementError."""
         try:
             return self._client.stats()
         except TuningError as error:
@@ -254,6 +256,7 @@ class PromptWindow:
         return self._final
 
     def _reading(self, decoding: Reading, tally: Tally) -> Reading:
+        """Return a reading with the tokens and latencies that our callers saw."""
         timed = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
         within = [(t, n) for t, n in timed if t < tally.seconds]
         latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}
@@ -265,6 +268,7 @@ class PromptWindow:
 
 
 def _token_times(times: TokenTimes) -> dict[str, Estimate]:
+    """Return p50 and p99 of the times to the first token and between tokens, in ms."""
     gaps, first = [1000.0 * s for s in times.gaps_s], [1000.0 * s for s in times.first_s]
     shown = {}
     for name, values in (("inter_token", gaps), ("time_to_first_token", first)):
@@ -288,9 +292,11 @@ def _rate(tokens: Sequence[tuple[float, int]], seconds: float) -> dict[str, Esti
 
 
 def _since(now: Sequence[int], before: Sequence[int]) -> list[int]:
+    """Return the growth of counters by position; a position that is new counts from 0."""
     padded = [*before, *(0 for _ in range(len(now) - len(before)))]
     return [max(0, a - b) for a, b in zip(now, padded, strict=False)]
 
 
 def _mean(mean: float, stderr: float, n: int) -> Estimate:
+    """Return a mean of the service with its standard error."""
     return Estimate.of_mean(mean, stderr, n, scope=Scope.SERVICE)

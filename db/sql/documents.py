@@ -21,6 +21,7 @@ class Unparsed(FunctionElement[str]):
 
 @compiles(Unparsed)
 def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # noqa: ANN401
+    """Return the SQL that casts a JSON column to text; to bytes on SQLite."""
     kind = "BLOB" if compiler.dialect.name == "sqlite" else "TEXT"
     return f"CAST({compiler.process(element.clauses, **about)} AS {kind})"
 

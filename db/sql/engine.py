@@ -94,6 +94,7 @@ class MemoryEngines:
 
 
 def _of_sqlite(url: URL, **options: Any) -> Engine:  # noqa: ANN401  create_engine's
+    """Return an SQLite engine with our settings for connections and transactions."""
     engine = create_engine(url, max_overflow=0, json_serializer=_to_json, **options)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -106,6 +107,7 @@ def _to_json(value: object) -> str:
 
 
 def _as_dict(value: object) -> dict[Any, Any]:
+    """Return a mapping as a dict, for the JSON encoder. Raises TypeError for other values."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -340,6 +340,7 @@ class Studies:
             connection.execute(delete(StudyRow).where(own))
 
     def _to_revision(self, row: Row[str, str, str, str, datetime]) -> Revision:
+        """Return the revision in a row. Raises Unreadable."""
         study = self._decoded(row[0], row.document)
         return Revision(study=study, who=row.who, why=row.why, at=row.at)
 

@@ -83,7 +83,7 @@ def _is_stored(connection: Connection, token: AccessToken, *, rotate: bool) -> b
 
 
 def _noted(connection: Connection, name: str, moment: str, at: datetime) -> bool:
-    """Mark a token as used or revoked; return False if there is none that is unrevoked (and unused)."""
+    """Mark a token as used or revoked; return False if no unrevoked (and unused) token has the name."""
     own = (TokenRow.name == name) & TokenRow.revoked_at.is_(None)
     if moment == "used_at":
         own &= TokenRow.used_at.is_(None)

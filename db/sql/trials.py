@@ -275,6 +275,7 @@ class Trials:
 
 
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
+    """Return the sort order by start, latest first."""
     return [columns[column.key].desc() for column in WHEN]
 
 
@@ -290,6 +291,7 @@ def _trials(
 
 
 def _report(row: Sequence[Any], measurement: Measurement | None) -> Report:
+    """Return the report in a row, with its measurement."""
     outcome = OUTCOMES.read(row[len(REPORTS.names) :], measurement=measurement)
     return REPORTS.read(row, outcome=outcome)
 

@@ -144,6 +144,7 @@ def _labels(now: Context) -> float:
 
 
 def _logs(work: RoundWork) -> LogWork:
+    """Return the logarithms of a work over the usual one."""
     return LogWork(
         math.log(work.participants / USUAL.participants),
         math.log(work.batch / USUAL.batch),
@@ -165,6 +166,7 @@ def _proven(past: Past, options: Sequence[Setting]) -> Array:
 
 
 def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:
+    """Return the reason for a setting: the predicted rest of the cost, or that there is no data yet."""
     if not learnt:
         return "no data yet: the setting that usually takes the least"
     least, most = (float(np.exp(np.quantile(logs, q))) for q in (0.1, 0.9))

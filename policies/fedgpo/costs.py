@@ -104,6 +104,7 @@ def _unit(
     works: Sequence[RoundWork],
     of: Callable[[Round, RoundWork], float],
 ) -> float:
+    """Return the first positive value of `of` over the rounds, the unit of a part; 1 if there is none."""
     units = (of(r, w) for r, w in zip(rounds, works, strict=True))
     return next((value for value in units if value > 0.0), 1.0)
 

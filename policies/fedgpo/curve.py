@@ -113,6 +113,7 @@ def _floor(weights: Array, work: LogWork) -> Array:
 
 
 def _rate(weights: Array, work: LogWork, left: Array) -> Array:
+    """Return the share of the error above the floor that a round removes, for each row of weights."""
     stage = np.log(left / REFERENCE)
     logs = weights[:, 0] + weights[:, 1] * work.k + weights[:, 2] * work.b + weights[:, 3] * work.e
     logs = logs + stage * (weights[:, 4] + weights[:, 5] * work.e + weights[:, 6] * work.k)

@@ -205,6 +205,7 @@ def state_now(past: Past, learnt: Sequence[Round]) -> Context:
 
 
 def _finite(trial: Trial) -> dict[str, float]:
+    """Return the finite means that a trial's round reports, by metric."""
     return {name: e.mean for name, e in trial.shown.items() if math.isfinite(e.mean)}
 
 
@@ -214,4 +215,5 @@ def _near(knob: Knob, value: Value) -> Value:
 
 
 def _class_of(knob: Knob) -> str:
+    """Return the class of clients in a knob's name: the part after the last dot."""
     return knob.name.rpartition(".")[2]

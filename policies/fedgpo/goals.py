@@ -73,6 +73,7 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
 
 
 def _supports(constraint: Constraint, limited: Collection[str]) -> bool:
+    """Return whether a constraint is an absolute goal of accuracy, or an upper limit on such a metric."""
     if constraint.metric == ACCURACY:
         share = not constraint.relative and 0.0 < constraint.bound <= 1.0
         return constraint.op == ">=" and share

@@ -7,8 +7,8 @@ second-hand, in a re-implementation. From there: the bins, the form of the rewar
 discount and epsilon.
 
 Our own: a table per class of clients instead of per client, energies relative to the first rounds'
-(so that the reward has no unit), K in a table of its own, and the features of the model left out,
-as they are the same throughout a study.
+(so that the reward has no unit), a separate table for K, and no features of the model, which are
+constant in a study.
 """
 
 from __future__ import annotations

@@ -194,8 +194,7 @@ def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:
 def admit(windows: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -> Admission:
     """Return whether a fine-tuning request may start beside the inference now.
 
-    Only while no other runs, and only where the upper bound of the mix's predicted latency keeps
-    the limit.
+    It may only while no other runs, and only if the upper bound of the predicted latency keeps the limit.
     """
     if running:
         return Admission(False, "another fine-tuning request is running; wait for its end")

@@ -152,6 +152,7 @@ class TwoPhase:
 
 
 def _unbroken(past: Past) -> Past:
+    """Return the past with a space whose knobs have no breaks."""
     space = past.study.space
     knobs = tuple(replace(knob, breaks=()) for knob in space.knobs)
     return replace(past, study=replace(past.study, space=replace(space, knobs=knobs)))
@@ -164,6 +165,7 @@ def _failed_just_now(past: Past) -> SettingKey | None:
 
 
 def _turns_only(knob: str, study: Study, setting: Setting) -> bool:
+    """Return whether a setting equals the baseline in all knobs except this one."""
     return setting_key({**setting, knob: study.baseline[knob]}) == setting_key(study.baseline)
 
 

@@ -143,6 +143,7 @@ def pooled(windows: Iterable[Lengths]) -> Lengths:
 
 
 def _contradict(a: AcceptedLength, b: AcceptedLength) -> bool:
+    """Return whether two values differ by more than `CONTRADICTION` standard errors."""
     doubt = math.hypot(a.stderr, b.stderr, SCATTER * (1.0 + max(a.mean, b.mean)))
     return abs(a.mean - b.mean) > CONTRADICTION * doubt
 

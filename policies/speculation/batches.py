@@ -65,6 +65,7 @@ def too_many(trials: Sequence[Trial]) -> float:
 
 
 def _evidence(trials: Sequence[Trial], batch: float) -> bool:
+    """Return whether a usable trial was requested at this number of requests."""
     return any(t.state.evidence and t.context[DECODING] == batch for t in trials)
 
 

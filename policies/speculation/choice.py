@@ -79,6 +79,7 @@ def next_cell(
 def _gained(
     mean: Array, spread: Array, batches: Mapping[int, Sequence[int]], nodes: Array, weights: Array
 ) -> float:
+    """Return the expected decrease of the lowest costs (logarithms), summed over the batches."""
     total = 0.0
     for rows in batches.values():
         expected = (mean[rows][:, None] + spread[rows][:, None] * nodes).min(axis=0)

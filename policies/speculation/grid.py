@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.core import InvalidInput, Knob, Role, Setting, Space, Value, setting_key
 
 Draft = tuple[Value, ...]
-"""The values of the knobs of the draft; empty where there are none."""
+"""The values of the draft's knobs; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ def choices(space: Space) -> dict[Choice, Setting]:
     """Return the settings that may be chosen, shortest length first; other knobs keep their default.
 
     Raises:
-        InvalidInput: the space has no knob, or several, for the length, or one with values that are
-            no lengths.
+        InvalidInput: the space has no knob, or several, for the length, or one with values other than
+        integers >= 0.
     """
     length, drafts = _length(space), [k for k in space.knobs if k.role is Role.DRAFT]
     listed = {setting_key(s) for s in space.only}
@@ -64,6 +64,7 @@ def chosen(settings: Mapping[Choice, Setting], setting: Setting) -> Choice | Non
 
 
 def _length(space: Space) -> Knob:
+    """Return the knob of the length. Raises InvalidInput unless there is exactly one, of integers >= 0."""
     knobs = [k for k in space.knobs if k.role is Role.SPECULATION_LENGTH]
     if len(knobs) != 1:
         raise InvalidInput(

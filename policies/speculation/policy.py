@@ -60,14 +60,14 @@ class Speculation:
     """
 
     def refuse(self, study: Study) -> None:
-        """Raise InvalidInput where no knob is the length."""
+        """Raise InvalidInput if no knob is the length."""
         choices(study.space)
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next window, or the plan.
 
         Raises:
-            InvalidInput: the space has no knob for the length, or one whose values are no lengths.
+            InvalidInput: the space has no knob for the length, or one with values other than integers >= 0.
         """
         settings = choices(past.study.space)
         if past.limits is None:
@@ -218,8 +218,8 @@ class _GridSearch:
     def checking(self) -> Try | None:
         """Return a window at the highest batch between two profiled ones at which drafting should pay.
 
-        Plain decoding may fill a pass exactly there, and be better than at both neighbours. If it is,
-        the next lower batch is checked.
+        There plain decoding may fill a pass exactly, and so beat drafting although drafting pays at
+        both neighbours. If it does, the next lower batch is checked.
         """
         wide, plain = self._with_between, self._plain
         drafted = [b for b in wide.bests.values() if b.batch in wide.between and b.choice.length]
@@ -235,11 +235,13 @@ class _GridSearch:
 
     @cached_property
     def _with_between(self) -> _GridSearch:
+        """The search with the batches midway between two profiled ones added."""
         between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
         return replace(self, between=between)
 
     @property
     def _unproven(self) -> Cell | None:
+        """The best cell that drafts at the highest such batch; None if it is measured, or none drafts."""
         likeliest = [best_at(self.outlook, batch, self._unused) for batch in self.bests]
         drafted = [cell for cell in likeliest if cell.choice.length]
         highest = max(drafted, key=lambda cell: cell.batch, default=None)
@@ -247,11 +249,13 @@ class _GridSearch:
 
     @property
     def _most_points(self) -> int:
+        """The most cells to measure: a share of the grid, but enough for every batch."""
         share = SHARE_AT_STARTS if self._shares_starts else SHARE
         return max(int(share * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
 
     @cached_property
     def _shares_starts(self) -> bool:
+        """Whether one start of the engine can profile several cells."""
         return bool(self.profiled) and starts.shares_starts(self.past, DECODING)
 
     @property
@@ -307,10 +311,12 @@ class _GridSearch:
 
     @property
     def _out(self) -> frozenset[Cell]:
+        """The cells that may not be chosen: infeasible ones, and those given up."""
         return self.infeasible | self.closed
 
     @property
     def _account(self) -> str:
+        """The number of measured cells, as text."""
         plain = sum(not c.choice.length for c in self.measured)
         return (
             f"{len(self.measured)} of {len(self.cells)} points of the grid ({plain} of them without "
@@ -352,6 +358,7 @@ class _GridSearch:
 
     @property
     def _plain(self) -> Choice | None:
+        """The choice without drafting; None if the space has none."""
         return next((choice for choice in self.settings if not choice.length), None)
 
     @property
@@ -389,6 +396,7 @@ class _GridSearch:
         return min(1.0, max(MARGIN, *shares)) if shares else 1.0
 
     def _cost(self, cell: Cell) -> float:
+        """Return the logarithm of a cell's predicted cost."""
         return float(self.outlook.mean[self.outlook.index[cell]])
 
     def _try(self, cell: Cell, reason: str, plan: Plan | None = None) -> Try:

@@ -165,6 +165,7 @@ class _Surface:
         return at, (cov + cov.T) / 2.0, evidence
 
     def _levelled(self, level: float) -> Array:
+        """Return the prior mean of the weights with another level."""
         mean = self._mean.copy()
         mean[self._place[("level",)]] = level
         return mean
@@ -317,6 +318,7 @@ def _downhill(
 
 
 def _near(apart: float, reach: float) -> float:
+    """Return the correlation at a distance: a Gaussian kernel of width `reach`."""
     return math.exp(-0.5 * (apart / reach) ** 2)
 
 
@@ -327,6 +329,7 @@ def _bent(apart: float, reach: float) -> float:
 
 
 def _matrix(items: Sequence[ItemT], likeness: Callable[[ItemT, ItemT], float]) -> Array:
+    """Return the correlations of all pairs of items as a square matrix."""
     return np.array([[likeness(a, b) for b in items] for a in items], dtype=np.float64).reshape(
         len(items), len(items)
     )
@@ -346,6 +349,7 @@ def _likeness(drafts: Sequence[Draft]) -> Array:
 
 
 def _alike(column: Iterable[object]) -> Callable[[object, object], float]:
+    """Return the correlation of two values of a knob: by rank for numbers, else 1 if they are equal."""
     values = set(column)
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return lambda a, b: float(a == b)
@@ -354,6 +358,7 @@ def _alike(column: Iterable[object]) -> Callable[[object, object], float]:
 
 
 def _scattered(drafts: Sequence[Draft], like: Array) -> Callable[[Choice, Choice], float]:
+    """Return the correlation of the scatter of two choices, by their drafts and lengths."""
     place = {draft: i for i, draft in enumerate(drafts)}
     return lambda a, b: (
         float(like[place[a.draft], place[b.draft]]) * _near(a.length - b.length, SCATTER_REACH)

@@ -145,6 +145,7 @@ def _drafting(shown: Mapping[str, Estimate], length: int) -> float | None:
 
 
 def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return the mean of values weighted by precision, and its standard deviation, at least `LEAST_SD`."""
     weights = [sd**-2 for _, sd in values]
     mean = math.fsum(w * v for w, (v, _) in zip(weights, values, strict=True)) / math.fsum(weights)
     return mean, max(LEAST_SD, math.fsum(weights) ** -0.5)

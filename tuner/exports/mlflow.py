@@ -129,6 +129,7 @@ class MlflowExport:
         return True
 
     def _create_parent(self, experiment: str, study: ExportedStudy) -> Run:
+        """Create the run of a study, which is the parent of its trials' runs."""
         view = study.view
         return self._client.create_run(
             experiment,

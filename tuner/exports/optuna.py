@@ -132,6 +132,7 @@ class OptunaExport:
         return ExportCount(added=len(new) - changed, changed=changed, known=len(ended) - len(new))
 
     def _describe(self, optuna_study: Any, study: ExportedStudy) -> None:  # noqa: ANN401  a study of Optuna's
+        """Store the study's properties as user attributes of Optuna's study."""
         view = study.view
         about = changed_fields(view) | {
             STUDY: view.id,

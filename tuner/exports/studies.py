@@ -42,7 +42,7 @@ class ExportedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCount:
-    """How many trials an export added, changed, and left unchanged."""
+    """The numbers of trials that an export added, changed, and left unchanged."""
 
     added: int = 0
     changed: int = 0

@@ -287,6 +287,7 @@ class Access(TokenVerbs):
         return "valid" if token.used_at is None else "used"
 
     def _view(self, token: AccessToken) -> TokenView:
+        """Return a token as operators see it, without its hash."""
         return TokenView(
             name=token.name,
             role=token.role,
@@ -296,6 +297,7 @@ class Access(TokenVerbs):
         )
 
     def _note(self, kind: str, text: str) -> None:
+        """Add an event to the log."""
         self.store.events.add(Event(at=self.now(), kind=kind, text=text))
 
 
@@ -308,6 +310,7 @@ def no_token(how: str = "missing") -> Unauthorised:
 
 
 def _check_name(name: str) -> None:
+    """Raise InvalidInput if a token's name is not valid."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"not a valid token name: {name!r}",

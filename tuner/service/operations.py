@@ -63,7 +63,7 @@ from tuner.wire import (
 class Operations(BudgetOperations):
     """The operators' verbs, over one loop and its store. A refused request changes nothing.
 
-    A study may be given by the beginning of its id if no other id begins so; `delete` needs the whole id.
+    A study may be given by a prefix of its id that no other id has; `delete` needs the whole id.
     """
 
     loop: Loop
@@ -96,10 +96,10 @@ class Operations(BudgetOperations):
         return self.under_budget(self._views.one(self.loop, self._stored(study)))
 
     def full_id(self, study: str) -> str:
-        """Return the id of the study whose id begins so; the given text if no id does.
+        """Return the id of the study with this prefix of an id; the given text if there is none.
 
         Raises:
-            InvalidInput: several ids begin so.
+            InvalidInput: several ids have this prefix.
         """
         try:
             return self._stored(study).id
@@ -155,6 +155,7 @@ class Operations(BudgetOperations):
         return self._halted(study, Phase.STOPPED, change)
 
     def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
+        """Move a study to a phase in which it does not run, and return its view."""
         study = self.full_id(study)
         halt(self.loop, study, phase, change)
         return self.study(study)
@@ -391,6 +392,7 @@ class Operations(BudgetOperations):
             end()
 
     def _stored(self, study: str) -> Study:
+        """Return the study with this id, or with this prefix of an id."""
         return begun_with(self.loop.store.studies, study)
 
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:

@@ -164,6 +164,7 @@ class Summaries:
         return (stale[0][0], DUTY_AGAIN) if stale else None
 
     def _run(self) -> None:
+        """Renew the summaries at each request, until the end; log errors."""
         while not self._over.is_set():
             self._requested.wait()
             self._requested.clear()

@@ -49,6 +49,7 @@ def parsed(name: str, text: str, now: datetime, called: str = "") -> object:
 
 
 def _word(name: str, words: type[Word], text: str) -> Word:
+    """Return the member of an enumeration with this text. Raises InvalidInput, which lists them."""
     try:
         return words(text)
     except ValueError:

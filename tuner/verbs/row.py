@@ -120,8 +120,10 @@ def _answer(declared: Any) -> Any:  # noqa: ANN401  a type, or a variable for on
 
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401  a type
+    """Return the cached validator of a type."""
     return TypeAdapter(kind)
 
 
 def _text(value: object) -> str:
+    """Return a value as text for a query; a time as ISO 8601."""
     return value.isoformat() if isinstance(value, datetime) else str(value)

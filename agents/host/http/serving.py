@@ -80,10 +80,12 @@ def end_with_stdin() -> None:
 
 
 def _end_at_eof() -> None:
+    """Wait for the end of standard input, then send SIGTERM to this process."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
+    """Exit with status 0: the handler of a signal."""
     sys.exit(0)

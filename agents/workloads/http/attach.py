@@ -265,11 +265,13 @@ class Service:
         return (GaugeSignal(name, self._exposition, askable=askable, followed=followed), *beside)
 
     def _has_cpu_time(self) -> bool:
+        """Return whether a source of the service's CPU time reports a value."""
         if self._process is not None:
             return self._process.cpu_s() is not None
         return self._exposition is not None and self._exposition.has_cpu_time
 
     def _why_no_cpu(self) -> str:
+        """Return the reason why the CPU time is missing."""
         if self._process is not None:
             return f"systemd counts no CPU time of {self._config.name} (set CPUAccounting=yes)"
         if not self._config.cpu_time:

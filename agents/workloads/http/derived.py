@@ -105,6 +105,7 @@ class DerivedLoadMeter(DerivedMeter):
 
     @property
     def _sent(self) -> Context:
+        """Return the load that the agent sends."""
         return self.context
 
     def offering(self, context: Context) -> DerivedLoadMeter:

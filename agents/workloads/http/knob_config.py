@@ -131,7 +131,7 @@ class KnobCalls:
 
     @property
     def http(self) -> bool:
-        """Whether it uses HTTP to set, to read or to check its effect."""
+        """Whether the knob is set, read or checked over HTTP."""
         return self.set is not None or isinstance(self.read, ReadCall) or self.effect is not None
 
     @property

@@ -62,6 +62,7 @@ def timings_of(table: object) -> Timings | None:
 
 
 def _is_count(value: Any) -> bool:  # noqa: ANN401  JSON
+    """Return whether a JSON value is an integer of at least 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

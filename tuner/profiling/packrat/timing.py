@@ -81,6 +81,7 @@ class Timer:
         return max(own, default=0)
 
     async def _window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
+        """Time instances of these shapes side by side. Raises InvalidInput: the cores do not suffice."""
         parts: list[tuple[Instance, range]] = []
         used = first = 0
         for threads, items in shapes:
@@ -130,4 +131,5 @@ class Timer:
         return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
 
     async def _close(self) -> None:
+        """End all instances."""
         await asyncio.gather(*(i.leave(CLOSE_S) for i in self._instances.values()))

@@ -165,6 +165,7 @@ class WattDivider:
         return self._capped
 
     def _unmet(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> Mapping[str, str]:
+        """Return why caps do not keep the limits of a group's members, by device."""
         return limits_not_met(self.state(group, records))
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
@@ -249,6 +250,7 @@ class WattDivider:
         self._wake(record.device)
 
     def _wake(self, device: str) -> None:
+        """Wake the waiting request of a device's agent."""
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
 
     def _enlist(

@@ -92,6 +92,7 @@ class FrontMeasuring:
             self._halt(name, study.reason or f"the front was measured; it was {study.phase}")
 
     def _halt(self, study: str, why: str) -> None:
+        """Stop a study, and have all fronts computed again."""
         halt(self._loop, study, Phase.STOPPED, Change(who="budget", why=why))
         self._fronts.forget()
 

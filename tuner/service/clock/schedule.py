@@ -296,6 +296,7 @@ class Periodic:
             thread.start()
 
     def _run(self, task: Callable[[], None], every_s: float) -> None:
+        """Repeat a task until shutdown; log its errors."""
         due_s = time.monotonic() + every_s
         while not self._over.wait(max(0.0, due_s - time.monotonic())):
             due_s = max(due_s, time.monotonic()) + every_s

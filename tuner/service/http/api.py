@@ -208,6 +208,7 @@ def _install_errors(app: FastAPI) -> None:
 
 
 def _health_routes(operations: Operations, version: str) -> APIRouter:
+    """Return the routes `/health` and `/ready`, which need no token."""
     router = APIRouter(tags=["health"], route_class=BoundedRoute)
 
     readiness = Readiness(operations.loop.store.check_writable)
@@ -234,6 +235,7 @@ def _spoken(message: Message) -> None:
 
 
 def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> APIRouter:
+    """Return the routes of agents."""
     router = APIRouter(route_class=ThreadedRoute)
     loop = operations.loop
 

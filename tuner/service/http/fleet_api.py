@@ -70,6 +70,7 @@ def operator_routes(
 def _stream_route(
     verb: Verb, operations: Operations, feed: Feed, places: StreamPlaces
 ) -> APIRouter:
+    """Return the route of the stream of events."""
     router = APIRouter(tags=["operators"], dependencies=[may_ask(verb)], route_class=BoundedRoute)
 
     @router.get(verb.path, response_class=StreamingResponse)

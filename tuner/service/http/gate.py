@@ -323,6 +323,7 @@ def _shows_certificate(request: Request) -> bool:
 
 
 def _address(request: Request) -> str:
+    """Return the IP address of a caller; empty if it is unknown."""
     return request.client.host if request.client else ""
 
 

@@ -70,6 +70,7 @@ class Waiters:
                 await watching
 
     async def _watch(self) -> None:
+        """Wait until the server is about to end, then call the functions in `at_end`."""
         while not self._leaving():
             await asyncio.sleep(LEAVING_S)
         self.over = True

@@ -73,6 +73,7 @@ class Courier:
         return end
 
     def _on_notice(self, notice: Notice) -> None:
+        """Wake the courier if the notice is about events."""
         if notice.topic is Topic.EVENTS:
             self._new.set()
 
