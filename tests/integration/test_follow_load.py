@@ -162,7 +162,7 @@ def test_a_report_says_what_each_row_rests_on_beside_the_baseline_at_its_load() 
     served = Served()
     served.run(DAY[:60])
     stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
-    report = look(served.loop, stored, trials, study_view(stored, trials, ""), {}).report
+    report = look(served.loop, stored, trials, study_view(stored, trials, ""), {}, "").report
     assert len(report.rows) == len(served.plan.rows) >= 3
     for row in report.rows:
         if row.setting == SPACE.default:

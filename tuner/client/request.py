@@ -11,6 +11,7 @@ from tuner.core import Exploration, Terms
 class StudyRequest(TypedDict, total=False):
     """The fields of a request for a study; an absent one has the default of a draft."""
 
+    name: str
     policy: str
     seed: int
     terms: Terms

@@ -26,6 +26,7 @@ __all__ = [
     "JOULES_PER_KWH",
     "PeriodSaving",
     "draw_up",
+    "summed",
     "window_energy",
 ]
 
@@ -40,6 +41,7 @@ class PeriodSaving:
 
     `windows` is the number of windows that count; they represent `seconds` of the period, as in `draw_up`.
     `saved_j` is None if no window counts: the energy of that time, or of the baseline, was not measured.
+    `baseline_j` is what the baseline would have used in that time; `cost` and `co2e_g` as in `Bill`.
     """
 
     period: str
@@ -48,6 +50,15 @@ class PeriodSaving:
     seconds: float = 0.0
     saved_j: float | None = None
     stderr_j: float | None = None
+    baseline_j: float | None = None
+    cost: float | None = None
+    co2e_g: float | None = None
+
+    def ascribed(self, share: float) -> PeriodSaving:
+        """Return this share of the saving."""
+        parts = ("saved_j", "stderr_j", "baseline_j", "cost", "co2e_g")
+        values = {name: getattr(self, name) for name in parts}
+        return replace(self, **{n: v * share for n, v in values.items() if v is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ class Bill:
     after a control window, or at any time after the first baseline. It is None without such a window.
 
     `granted` is the number of trials added by changes of the constraints. `periods` are the requested parts
-    of `saved_j`.
+    of `saved_j`, `whole` is all of it; None without a held window.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of the measured values.
@@ -96,10 +107,12 @@ class Bill:
     seconds: float = 0.0
     origin: Origin | None = None
     periods: tuple[PeriodSaving, ...] = ()
+    whole: PeriodSaving | None = None
     share: float = 1.0
     saved_cost: float | None = None
     saved_co2e_g: float | None = None
     priced_by: tuple[str, ...] = ()
+    currency: str = ""
 
     def ascribed(self, share: float) -> Bill:
         """Return the bill with this share of all measured joules, and of the costs derived from them."""
@@ -114,9 +127,8 @@ class Bill:
             saving_w=part(self.saving_w),
             saved_j=part(self.saved_j),
             saved_stderr_j=part(self.saved_stderr_j),
-            periods=tuple(
-                replace(p, saved_j=part(p.saved_j), stderr_j=part(p.stderr_j)) for p in self.periods
-            ),
+            periods=tuple(period.ascribed(share) for period in self.periods),
+            whole=None if self.whole is None else self.whole.ascribed(share),
             share=share,
             saved_cost=part(self.saved_cost),
             saved_co2e_g=part(self.saved_co2e_g),
@@ -186,7 +198,7 @@ def draw_up(
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
     saved, shown = _Saved(prices), HeldRange.of((w for _, w in measured), declared)
-    parts = {name: (since, _Saved({})) for name, since in periods.items()}
+    parts = {name: (since, _Saved(prices)) for name, since in periods.items()}
     for window, speaks_s in spoken_for(held, revisions, [t for t in trials if t.control]):
         if _beyond(window, shown):
             continue
@@ -212,9 +224,29 @@ def draw_up(
         seconds=seconds,
         origin=per_item.origin,
         periods=tuple(own.of_period(name, since) for name, (since, own) in parts.items()),
+        whole=saved.of_period("in all", held[0].started_at) if held else None,
         saved_cost=saved.worth.get("cost") if held else None,
         saved_co2e_g=saved.worth.get("co2e_g") if held else None,
         priced_by=tuple(series.name for series in prices.values()),
+    )
+
+
+def summed(parts: Sequence[PeriodSaving]) -> PeriodSaving:
+    """Return the sum of the savings that are known; a value that one of them lacks is None."""
+    known = [part for part in parts if part.saved_j is not None]
+
+    def of(name: str) -> float | None:
+        values = [getattr(part, name) for part in known]
+        return None if not values or None in values else math.fsum(values)
+
+    return PeriodSaving(
+        parts[0].period,
+        min(part.since for part in parts),
+        sum(part.windows for part in known),
+        math.fsum(part.seconds for part in known),
+        of("saved_j"),
+        math.hypot(*(part.stderr_j or 0.0 for part in known)),
+        *(of(name) for name in ("baseline_j", "cost", "co2e_g")),
     )
 
 
@@ -249,6 +281,7 @@ class _Saved:
     j: float = 0.0
     windows: int = 0
     seconds: float = 0.0
+    baseline_j: float = 0.0
     extrapolated_since: datetime | None = None
     worth: dict[str, float | None] = field(init=False)
     _own: float = 0.0
@@ -275,7 +308,9 @@ class _Saved:
         """Return the sum as the saving of a period."""
         if not self.windows:
             return PeriodSaving(period, since)
-        return PeriodSaving(period, since, self.windows, self.seconds, self.j, self.stderr_j)
+        joules = self.j, self.stderr_j, self.baseline_j
+        worth = self.worth.get("cost"), self.worth.get("co2e_g")
+        return PeriodSaving(period, since, self.windows, self.seconds, *joules, *worth)
 
     def add(
         self,
@@ -293,9 +328,10 @@ class _Saved:
             return
         self.windows += 1
         self.seconds += speaks_s
+        items = window.completed / window.seconds * speaks_s
+        self.baseline_j += items * math.fsum(p.share * p.estimate.mean for p in baseline)
         if rests:
             return
-        items = window.completed / window.seconds * speaks_s
         more_j = items * _more_j(baseline, window.mean)
         self.j -= more_j
         for name, series in self.prices.items():

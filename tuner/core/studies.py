@@ -176,6 +176,7 @@ class Requested:
     `Exploration` are also options of `study create` and fields of the form for a new study.
     """
 
+    name: Annotated[str, Described("Name in lists; default: workload and devices.", "NAME")] = ""
     policy: Annotated[str, Described("The search policy.", "NAME")] = "polythrottle"
     seed: Annotated[int, Described("Same seed, same suggestions.")] = 0
     terms: Terms = Terms()

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core import ConfigError, Improvement, PeriodSaving
+from tuner.core import ConfigError, Improvement, Origin, PeriodSaving
+from tuner.core import summed as total_of
 from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
@@ -17,11 +18,15 @@ from tuner.presentation.outcomes import StudyOutcome, applied_now
 from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.plans import PLAN_COLUMNS, plan_table
 from tuner.presentation.standing import standing
-from tuner.presentation.texts import improved, requested_metrics, sized
+from tuner.presentation.studies import titled
+from tuner.presentation.texts import improved, requested_metrics, sized, worth
 from tuner.wire import SettingView, StudyView
 
 COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">saved", "setting")
 """The columns of the overview; a leading `>` marks a column of numbers."""
+
+MOST_DRAWN = 4
+"""The most studies of a page with charts, and without folding; a report of one study has its charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +41,10 @@ class ReportedStudy:
     period: PeriodSaving | None = None
 
     @property
-    def saved(self) -> tuple[float, float] | None:
-        """The saving by holding in the period and its standard error, both in J; None if unknown."""
-        bill = self.outcome.report.bill
-        joules, stderr = bill.saved_j, bill.saved_stderr_j
-        if self.period is not None:
-            joules, stderr = self.period.saved_j, self.period.stderr_j
-        return None if joules is None else (joules, stderr or 0.0)
+    def saved(self) -> PeriodSaving | None:
+        """The saving by holding in the period; None if unknown."""
+        saving = self.period or self.outcome.report.bill.whole
+        return None if saving is None or saving.saved_j is None else saving
 
     @property
     def id(self) -> str:
@@ -51,9 +53,9 @@ class ReportedStudy:
 
     @property
     def title(self) -> str:
-        """The title: the study's id, its workload and its devices."""
+        """The title: the study's id and its name."""
         view = self.outcome.report.study
-        return f"Study {view.id}: {view.workload} on {joined(view.devices)}"
+        return f"Study {view.id}: {titled(view)}"
 
     def charts(self) -> dict[str, Chart]:
         """Return the charts that can be drawn, by title."""
@@ -88,7 +90,9 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 standing(view),
                 str(sum(view.trials.values())),
                 _gained(gain, view) if gain is not None and applied_now(view) else "–",
-                "–" if one.saved is None else figure("energy_j", *one.saved),
+                "–"
+                if one.saved is None or one.saved.saved_j is None
+                else figure("energy_j", one.saved.saved_j, one.saved.stderr_j or 0.0),
                 change(one.outcome.held, view.baseline.setting),
             )
         )
@@ -108,15 +112,18 @@ def summed(reported: Sequence[ReportedStudy]) -> str:
     seconds = math.fsum(bill.seconds for bill in bills)
     studies = how_many(len(reported), "study", "studies")
     text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
-    saved = [one.saved for one in reported if one.saved is not None]
-    if not saved:
+    origins: dict[str, list[PeriodSaving]] = {}
+    for one, bill in zip(reported, bills, strict=True):
+        if one.saved is not None:
+            origins.setdefault(str(bill.origin or Origin.MEASURED), []).append(one.saved)
+    if not origins:
         return f"{text}; no saving by holding measured yet"
-    joules = math.fsum(own for own, _ in saved)
-    stderr = math.hypot(*(doubt for _, doubt in saved))
-    partly = (
-        f" (by {len(saved)} of them; unknown for the others)" if len(saved) < len(bills) else ""
-    )
-    return f"{text}; saved by holding: {figure('energy_j', joules, stderr)}{partly}"
+    known = sum(map(len, origins.values()))
+    partly = f" (by {known} of them; unknown for the others)" if known < len(bills) else ""
+    for origin, parts in sorted(origins.items(), key=lambda o: o[0] != Origin.MEASURED):
+        label = "" if origin == Origin.MEASURED else f", {origin}"
+        text += f"; saved by holding: {worth(total_of(parts), bills[0].currency)}{label}"
+    return f"{text}{partly}"
 
 
 def markdown(
@@ -178,6 +185,7 @@ def html(
         columns=COLUMNS,
         plan_columns=PLAN_COLUMNS,
         overview=overview(reported) if len(reported) > 1 else [],
+        folded=len(reported) > MOST_DRAWN,
         studies=[
             {
                 "title": one.title,
@@ -189,6 +197,7 @@ def html(
                 "charts": {
                     title: Markup(inline(drawn(chart, one.title)))
                     for title, chart in one.charts().items()
+                    if len(reported) <= MOST_DRAWN
                 },
             }
             for one in reported

@@ -110,6 +110,8 @@ def _limits(report: StudyReport, by: SettingView, owner: str = "") -> Iterator[s
             )
         required = figure(limit.metric, limit.value, declared=quantities)
         yield f"limit     {limit.metric} {limit.op} {required}: {judgement}{bound}"
+    limited = joined(dict.fromkeys(c.split()[0] for c in report.study.constraints), "")
+    yield f"limited   only {limited}" if limited else "limited   nothing: no limit was set"
 
 
 def account(main: StudyOutcome) -> Iterator[str]:

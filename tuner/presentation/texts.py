@@ -9,6 +9,7 @@ from tuner.core import (
     HELD,
     IDLE,
     IDLE_UNLOADED,
+    JOULES_PER_KWH,
     BelievedSetting,
     Bill,
     Estimate,
@@ -46,6 +47,7 @@ from tuner.study.moves import in_words
 from tuner.wire import (
     ConstraintPreview,
     ExplanationView,
+    FleetView,
     SettingView,
     StudyReport,
     StudyView,
@@ -288,8 +290,10 @@ def _saved_since(bill: Bill) -> str:
     """Return a clause with the saving by holding, and the baseline measurements behind it."""
     if bill.saved_j is None or bill.saved_since is None:
         return ""
-    amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
-    text = f"; saved since {day(bill.saved_since)}: {amount}{_priced(bill)}"
+    amount = worth(bill.whole or PeriodSaving("", bill.saved_since), bill.currency)
+    if bill.priced_by:
+        amount += f", by {', '.join(bill.priced_by)}"
+    text = f"; saved since {day(bill.saved_since)}: {amount}"
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
@@ -301,14 +305,32 @@ def _saved_since(bill: Bill) -> str:
     return f"{text}, estimated; baseline not re-measured since {when(old)}" if old else text
 
 
-def _priced(bill: Bill) -> str:
-    """Return the saving in money and in kg CO₂e, with the time series behind them."""
-    parts = []
-    if bill.saved_cost is not None:
-        parts.append(f"{bill.saved_cost:.4g} in money")
-    if bill.saved_co2e_g is not None:
-        parts.append(f"{bill.saved_co2e_g / 1000.0:.4g} kg CO₂e")
-    return f" ({', '.join(parts)}, by {', '.join(bill.priced_by)})" if parts else ""
+def worth(saving: PeriodSaving, currency: str = "") -> str:
+    """Return a saving in J with its error, kWh, money and CO₂e as far as known, and of the baseline."""
+    if saving.saved_j is None:
+        return "unknown"
+    parts = [f"{saving.saved_j / JOULES_PER_KWH:.3g} kWh"]
+    if saving.cost is not None:
+        parts.append(f"{saving.cost:.4g} {currency or 'in money'}")
+    if saving.co2e_g is not None:
+        parts.append(f"{saving.co2e_g / 1000.0:.4g} kg CO₂e")
+    if saving.baseline_j:
+        parts.append(f"{percent(saving.saved_j / saving.baseline_j)} of the baseline")
+    return f"{figure('energy_j', saving.saved_j, saving.stderr_j or 0.0)} ({', '.join(parts)})"
+
+
+def saved_texts(view: FleetView) -> list[str]:
+    """Return the savings of a fleet by origin: of the last week and in all, with its start."""
+    shown = [s for s in view.savings if s.period.period in ("last 7 d", "in all")]
+    texts = [
+        f"saved {s.period.period}{f' since {day(s.period.since)}' if s.period.period == 'in all' else ''}: "
+        f"{worth(s.period, s.currency)}{'' if s.origin == 'measured' else f', {s.origin}'}"
+        for s in shown
+    ]
+    if shown and shown[0].uncounted:
+        several = how_many(shown[0].uncounted, "study", "studies")
+        texts.append(f"not counted: {several} on several devices together")
+    return texts
 
 
 def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
@@ -325,16 +347,16 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
         return [("this hold", "unknown", "no window of it was measured yet")]
     names: dict[tuple[str, str], list[str]] = {}
     for period in bill.periods:
-        names.setdefault(_saved_in(period, bill.origin), []).append(period.period)
+        names.setdefault(_saved_in(period, bill), []).append(period.period)
     return [(joined(periods), saved, basis) for (saved, basis), periods in names.items()]
 
 
-def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:
+def _saved_in(period: PeriodSaving, bill: Bill) -> tuple[str, str]:
     """Return the saving in a period, and its basis in time and windows."""
     if period.saved_j is None:
         return "unknown", "no window of a hold was measured"
-    label = "" if origin in (None, Origin.MEASURED) else f" ({origin})"
-    saved = figure("energy_j", period.saved_j, period.stderr_j or 0.0)
+    label = "" if bill.origin in (None, Origin.MEASURED) else f", {bill.origin}"
+    saved = worth(period, bill.currency)
     windows = how_many(period.windows, "window")
     return f"{saved}{label}", f"{duration(period.seconds)} of holding, {windows}"
 

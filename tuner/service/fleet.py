@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +21,11 @@ from tuner.core import (
     Study,
     UnreadableStudy,
     called,
+    summed,
 )
 from tuner.service.courses import watched_metrics
 from tuner.service.operations import Operations
+from tuner.service.reports import PERIODS
 from tuner.service.summaries import StudySummary, Summaries
 from tuner.wire import FleetRow, FleetView, Health, Savings
 
@@ -60,7 +61,7 @@ class FleetOverview:
     _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
     def view(self) -> FleetView:
-        """Return the status of every device. Sums cover the studies evaluated so far."""
+        """Return the status of every device. Sums are given once every study is evaluated."""
         store = self.operations.loop.store
         phases, devices = store.studies.phases(), store.devices.list()
         applied = store.devices.standing()
@@ -98,13 +99,18 @@ class FleetOverview:
         heard = store.devices.heard_at() if lost.unread else {}
         rows += of_fleet.unread(lost, lambda name, why: _unread(name, why, heard.get(name)))
         counted = [s for s in summaries.values() if s is not None]
+        pending = len(summaries) - len(counted)
+        saved: tuple[Savings, ...] = ()
+        if not pending:  # a partial sum looks like a small one
+            saved = each("all savings", partial(self.savings, counted), lambda _: ())
         return FleetView(
             rows=tuple(rows),
             health=dict(Counter(str(row.health) for row in rows)),
             stopped=stopped,
             studies=len(summaries),
-            pending=sum(summary is None for summary in summaries.values()),
-            saved=each("all savings", partial(self.savings, counted), lambda _: None),
+            pending=pending,
+            saved=next((s for s in saved if s.period.period == "in all"), None),
+            savings=saved,
         )
 
     def studies(self) -> Sequence[Study | UnreadableStudy]:
@@ -127,24 +133,31 @@ class FleetOverview:
                         )  # fmt: skip
         return applied
 
-    def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
-        """Return the sum of the savings of all holds; None if no study has a saving."""
-        counted = [s for s in summaries if s.saved_j is not None]
-        uncounted = sum(s.uncounted for s in summaries)
-        if not counted and not uncounted:
-            return None
-        joules = math.fsum(s.saved_j or 0.0 for s in counted)
-        price = self.operations.price
-        return Savings(
-            joules=joules,
-            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in counted)),
-            kwh=joules / JOULES_PER_KWH,
-            cost=_sum([s.saved_cost for s in counted]),
-            currency=price.currency,
-            co2e_g=_sum([s.saved_co2e_g for s in counted]),
-            priced_by=tuple(series.name for series in price.series.values()),
-            uncounted=uncounted,
-        )
+    def savings(self, summaries: Sequence[StudySummary]) -> tuple[Savings, ...]:
+        """Return the savings of all holds together, for each origin and each period of `PERIODS`."""
+        price, totals = self.operations.price, []
+        for origin in sorted({s.origin for s in summaries}, key=lambda o: (o != "measured", o)):
+            own = [s for s in summaries if s.origin == origin]
+            for period in (*PERIODS, "in all"):
+                parts = [p for s in own for p in s.saved if p.period == period]
+                if not any(part.saved_j is not None for part in parts):
+                    continue
+                total = summed(parts)
+                totals.append(
+                    Savings(
+                        period=total,
+                        origin=origin,
+                        joules=total.saved_j or 0.0,
+                        stderr_j=total.stderr_j or 0.0,
+                        kwh=(total.saved_j or 0.0) / JOULES_PER_KWH,
+                        cost=total.cost,
+                        currency=price.currency,
+                        co2e_g=total.co2e_g,
+                        priced_by=tuple(series.name for series in price.series.values()),
+                        uncounted=sum(s.uncounted for s in summaries),
+                    )
+                )
+        return tuple(totals)
 
     def _row(
         self,
@@ -216,12 +229,6 @@ def _unread(name: str, why: str, heard_at: datetime | None) -> FleetRow:
         last_seen=last_seen,
         error=why,
     )
-
-
-def _sum(parts: Sequence[float | None]) -> float | None:
-    """Return a sum; None if a part of it is unknown, or if it has no parts."""
-    given = [part for part in parts if part is not None]
-    return math.fsum(given) if given and len(given) == len(parts) else None
 
 
 def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:

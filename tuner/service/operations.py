@@ -292,7 +292,7 @@ class Operations(BudgetOperations):
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
         view = self._with_held_violations(stored, trials)
-        return look(self.loop, stored, trials, view, self.price.series, since)
+        return look(self.loop, stored, trials, view, self.price.series, self.price.currency, since)
 
     def explain(self, study: str, setting: str | None = None) -> ExplanationView:
         """Return a study's explanation by its policy; why `setting` (`knob=value …`) was not chosen.

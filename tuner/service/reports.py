@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from db.history import front
@@ -68,6 +68,7 @@ def look(
     trials: Sequence[Trial],
     view: StudyView,
     prices: Mapping[str, TimeSeries],
+    currency: str,
     since: datetime | None = None,
 ) -> StudyLook:
     """Return a study's report with all its trials.
@@ -98,19 +99,22 @@ def look(
         difference=gain.amount if gain and not gain.relative else None,
         baseline_shift=shift,
         limit_kept=limit_kept(best),
-        bill=draw_up(
-            trials,
-            present.metrics,
-            shown.metrics if shown and winner else {},
-            _held_samples(loop, study, trials),
-            revisions,
-            study.quantities,
-            BaselineCourse.of(study, trials),
-            len(study.devices),
-            setting_key(study.baseline),
-            prices,
-            _periods(revisions, loop.now(), since),
-        ).ascribed(study.terms.energy_share or 1.0),
+        bill=replace(
+            draw_up(
+                trials,
+                present.metrics,
+                shown.metrics if shown and winner else {},
+                _held_samples(loop, study, trials),
+                revisions,
+                study.quantities,
+                BaselineCourse.of(study, trials),
+                len(study.devices),
+                setting_key(study.baseline),
+                prices,
+                _periods(revisions, loop.now(), since),
+            ).ascribed(study.terms.energy_share or 1.0),
+            currency=currency,
+        ),
         origins=origins(study, trials),
         failures=tuple(v for v in views if v.state not in ended),
         rows=row_views(past),

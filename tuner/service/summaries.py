@@ -18,6 +18,7 @@ from tuner.core import (
     Limit,
     NotFound,
     Notice,
+    PeriodSaving,
     Study,
     TrialState,
     TuningError,
@@ -41,17 +42,17 @@ DUTY, DUTY_AGAIN = 0.5, 0.01
 class StudySummary:
     """A study in short; None stands for an unknown value.
 
-    `saving` is the share that it saves; `saved_j` are the joules that holding has saved, `explored_j` those
-    that trials have used. `uncounted`: it holds on several devices together, and their saving is not
-    billed. `trials` are the numbers of trials by state and by verdict under today's limits. `error` is the
-    reason why the other values are unknown; empty if they are available.
+    `saving` is the share that it saves; `saved_j` are the joules that holding has saved, `saved` those of
+    each period, `explored_j` those that trials have used. `uncounted`: it holds on several devices
+    together, and their saving is not billed. `trials` are the numbers of trials by state and by verdict
+    under today's limits. `error` is the reason why the other values are unknown; empty if they are
+    available.
     """
 
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None
-    saved_cost: float | None = None
-    saved_co2e_g: float | None = None
+    saved: tuple[PeriodSaving, ...] = ()
     explored_j: float | None = None
     origin: str = ""
     limits: tuple[Limit, ...] = ()
@@ -68,8 +69,7 @@ class StudySummary:
             saving=report.saving,
             saved_j=bill.saved_j,
             saved_stderr_j=bill.saved_stderr_j,
-            saved_cost=bill.saved_cost,
-            saved_co2e_g=bill.saved_co2e_g,
+            saved=(*bill.periods, *([bill.whole] if bill.whole else ())),
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             limits=report.study.limits,

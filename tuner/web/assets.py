@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from functools import cache
 from importlib.util import find_spec
@@ -45,6 +46,12 @@ def tag(name: str) -> str:
     return hashlib.sha256(file_of(name).read_bytes()).hexdigest()[:12]
 
 
+@cache
+def gzipped(file: Path) -> bytes:
+    """Return an asset's content as gzip; plotly.js takes a second, so it is compressed once."""
+    return gzip.compress(file.read_bytes(), mtime=0)
+
+
 def assets() -> APIRouter:
     """Return the route of the assets."""
     router = APIRouter(route_class=BoundedRoute)
@@ -57,6 +64,11 @@ def assets() -> APIRouter:
             "public, max-age=31536000, immutable" if request.query_params else "no-cache"
         )
         headers = {"Cache-Control": cache_control, "X-Content-Type-Options": "nosniff"}
-        return FileResponse(file, media_type=TYPES[file.suffix], headers=headers)
+        headers["Vary"] = "Accept-Encoding"
+        kind = TYPES[file.suffix]
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return FileResponse(file, media_type=kind, headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return Response(gzipped(file), media_type=kind, headers=headers)
 
     return router

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import InvalidInput, Study
+from tuner.core import InvalidInput, Phase, Study
+from tuner.presentation.studies import SORTS, StudyFilters
 from tuner.service.courses import recent_courses
 from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.http.bodies import BoundedRoute
@@ -78,18 +80,34 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         return RedirectResponse("/budgets", status_code=303)
 
     @router.get("/studies")
-    def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
-        """List studies, latest first."""
+    def studies(
+        request: Request,
+        find: str = "",
+        phase: str = "",
+        device: str = "",
+        group: str = "",
+        since: str = "",
+        sort: str = "",
+        page: int = 1,
+    ) -> Response:
+        """List the studies that pass the filters, in pages."""
         store = operations.loop.store
-        ids = store.studies.ids(phase=phase or None, group=group or None)[::-1]
-        last = max(1, -(-len(ids) // PAGE))
+        filters = StudyFilters(
+            find=find, phase=phase, device=device, group=group, since=since, sort=sort
+        )
+        every = fleet.studies()
+        found = filters.of(every, operations.loop.now())
+        last = max(1, -(-len(found) // PAGE))
         at = min(max(page, 1), last)
-        shown = store.studies.stored(among=ids[(at - 1) * PAGE : at * PAGE])[::-1]
+        shown = found[(at - 1) * PAGE : at * PAGE]
         applied = () if operations.stop_state().in_force else store.devices.standing()
         standing = {one.device: one for one in applied}
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
-        return pages.page(request, "studies", rows=rows, phase=phase, group=group, at=at, last=last)
+        return pages.page(
+            request, "studies", rows=rows, filters=filters, at=at, last=last, phases=list(Phase),
+            sorts=list(SORTS), query=urlencode(asdict(filters)), total=len(every),
+        )  # fmt: skip
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:

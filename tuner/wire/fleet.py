@@ -15,6 +15,7 @@ from tuner.core import (
     Estimate,
     Level,
     Limit,
+    PeriodSaving,
     Phase,
     Setting,
     TunerReplica,
@@ -91,13 +92,15 @@ class Health(StrEnum):
 
 
 class Savings(OperatorView):
-    """The energy saved by holding, in joules with its standard error, and its cost and CO2e by the series.
+    """The energy saved by holding in a period, in joules with its standard error; its cost and CO2e.
 
-    `priced_by` names the operator's series behind `cost` and `co2e_g`. `uncounted` is the number of
-    studies that hold a plan on several devices together: their savings are not billed and are missing in
-    the sums.
+    All of it has one `origin`. `priced_by` names the operator's series behind `cost` and `co2e_g`.
+    `uncounted` is the number of studies that hold a plan on several devices together: their savings are
+    not billed and are missing in the sums.
     """
 
+    period: PeriodSaving
+    origin: str
     joules: float
     stderr_j: float
     kwh: float
@@ -142,9 +145,10 @@ class FleetRow(OperatorView):
 
 
 class FleetView(OperatorView):
-    """All devices, the number of devices by status, and the savings of all studies but the `pending` ones.
+    """All devices, the number of devices by status, and the savings of all studies.
 
-    `pending` is the number of studies that are not evaluated yet.
+    `savings` are for each origin and period, `saved` the first of the whole time. While `pending` studies
+    are not evaluated yet there are none.
     """
 
     rows: tuple[FleetRow, ...]
@@ -153,6 +157,7 @@ class FleetView(OperatorView):
     studies: int
     pending: int = 0
     saved: Savings | None = None
+    savings: tuple[Savings, ...] = ()
 
 
 class FleetChange(OperatorView):

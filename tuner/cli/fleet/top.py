@@ -20,6 +20,7 @@ from tuner.cli.watching import looks
 from tuner.core import ConfigError
 from tuner.moments import when
 from tuner.presentation.figures import amount, change, how_many, percent
+from tuner.presentation.texts import saved_texts
 from tuner.wire import FleetRow, FleetView, Health
 
 STYLES = {
@@ -85,14 +86,7 @@ def sums(view: FleetView) -> str:
     """Return the fleet in one line: devices by status, and the saved energy."""
     parts = [how_many(len(view.rows), "device")]
     parts += [f"{n} {word}" for word in WRONG_FIRST if (n := view.health.get(word, 0))]
-    if view.saved is not None:
-        saved = view.saved
-        parts.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
-        if saved.cost is not None:
-            parts.append(f"{saved.cost:.2f} {saved.currency}")
-        if saved.uncounted:
-            several = how_many(saved.uncounted, "study", "studies")
-            parts.append(f"not counted: {several} on several devices together")
+    parts += saved_texts(view)
     if view.pending:
         done = view.studies - view.pending
         parts.append(f"computing savings and limits: {done} of {view.studies} studies done")

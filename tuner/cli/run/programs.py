@@ -13,7 +13,7 @@ from pathlib import Path
 from agents.workloads.command.config import load_command_config
 from tuner import files
 from tuner.cli.conditions import parted
-from tuner.core import InvalidInput, Value
+from tuner.core import InvalidInput, Setting, Value
 from tuner.typed_toml import to_toml
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -88,6 +88,17 @@ def write_program(program: Program, state_dir: Path) -> str:
     finally:
         trial.unlink(missing_ok=True)
     return f"command:{file}"
+
+
+def finished_command(workload: str, setting: Setting) -> str:
+    """Return the command line of a command's workload with a setting's values; empty for another one."""
+    kind, _, file = workload.partition(":")
+    if kind != "command":
+        return ""
+    program = load_command_config(Path(file)).program(setting)
+    return shlex.join(
+        [*(f"{n}={value}" for n, value in program.environment.items()), *program.words]
+    )
 
 
 PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -41,7 +41,7 @@ from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
 from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, usual_device, write_files
 from tuner.cli.run.printed import next_steps, print_report
-from tuner.cli.run.programs import Program, write_program
+from tuner.cli.run.programs import Program, finished_command, write_program
 from tuner.cli.run.results import Result, document
 from tuner.cli.run.summary import summary, write_page
 from tuner.cli.runfile import RunRecord, read_run, write_run
@@ -373,6 +373,9 @@ def _conclude(
     progress.print("\nMore:", style="bold")
     for command in next_steps(finished, reach):
         progress.print(f"  {command}", soft_wrap=True)
+    for result in finished:
+        if result.main.tuned and (line := finished_command(result.job.workload, result.main.held)):
+            progress.print(f"\n{line}", soft_wrap=True)
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:

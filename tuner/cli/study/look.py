@@ -1,26 +1,29 @@
-"""`jouletune study list`, `show` and `explain`."""
+"""`jouletune study list`, `compare`, `show` and `explain`."""
 
 from __future__ import annotations
 
 import shlex
+from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
-from tuner.cli.options import OfGroup, StudyId
+from tuner.cli.options import OfGroup, Since, StudyId
 from tuner.cli.study.choosing import of_group
-from tuner.moments import when
+from tuner.core import InvalidInput
+from tuner.moments import day, when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
 from tuner.presentation.standing import status, waiting
+from tuner.presentation.studies import MOST_COMPARED, SORTS, StudyFilters, side_by_side, titled
 from tuner.presentation.texts import believed_rows, requested_metrics, why_not
 from tuner.wire import StudyView
 
 COLUMNS = (
-    "study", "status", "=device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
-    "+group", "+reason",
+    "study", "status", "=device", ">objective", "created", "~best so far", "+=name", "+>trials",
+    "+workload", "+policy", "+group", "+reason",
 )  # fmt: skip
 
 
@@ -31,11 +34,40 @@ WhyNot = Annotated[
 
 
 @with_api(watch=True, lists=True)
-def list_(api: Api, group: OfGroup = "") -> Answer:
-    """List all studies, oldest first, one a line."""
+def list_(
+    api: Api,
+    find: Annotated[
+        str, typer.Option("--find", metavar="TEXT", help="Only with these words.")
+    ] = "",
+    phase: Annotated[
+        str, typer.Option("--phase", metavar="PHASE", help="Only in this phase.")
+    ] = "",
+    device: Annotated[
+        str, typer.Option("--device", metavar="ID", help="Only of this device.")
+    ] = "",
+    since: Since = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="ORDER", help=f"{', '.join(SORTS)}.")
+    ] = "newest",
+    group: OfGroup = "",
+) -> Answer:
+    """List studies, active and newest first, one a line."""
     views = of_group(api.studies(), group)
+    filters = StudyFilters(find=find, phase=phase, device=device, since=since, sort=sort)
+    found = filters.of(views, datetime.now(timezone.utc))
     nothing = "no studies yet; create one with `jouletune study create`"
-    return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
+    nothing = "no study matches the filters" if views else nothing
+    return Answer(found, Rows(COLUMNS, map(_row, found), nothing))
+
+
+@with_api(lists=True)
+def compare(api: Api, studies: Annotated[list[str], typer.Argument(metavar="STUDY...")]) -> Answer:
+    """Show two to four studies side by side: status, saving, setting, metrics and limits."""
+    if not 2 <= len(studies) <= MOST_COMPARED:
+        raise InvalidInput(f"{len(studies)} studies are given", hint=f"give 2 to {MOST_COMPARED}")
+    reports = [api.report(study) for study in studies]
+    columns = ("fact", *(f"~{report.study.id}" for report in reports))
+    return Answer(reports, Rows(columns, side_by_side(reports), ""))
 
 
 def _row(view: StudyView) -> tuple[str, ...]:
@@ -47,7 +79,9 @@ def _row(view: StudyView) -> tuple[str, ...]:
         status(view),
         f"{first} +{len(others)}" if others else first,
         shown(requested_metrics(view)[0], best.metrics, view.quantities) if best else "–",
+        day(view.created_at),
         change(best.setting, view.baseline.setting) if best else "–",
+        titled(view),
         str(sum(view.trials.values())),
         view.workload,
         view.policy,

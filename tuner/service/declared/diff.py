@@ -130,7 +130,7 @@ def _replacing(present: Study, target: Study) -> Iterator[str]:
     """Yield the differences that need a new study."""
     written = target.written
     for name, then in present.written.items():
-        if name not in ("terms", "constraints") and then != written[name]:
+        if name not in ("name", "terms", "constraints") and then != written[name]:
             yield f"{name}: {_shown(then)} → {_shown(written[name])}"
     # A change of constraints may have granted trials beyond the declared number: ignored here.
     granted = replace(present.terms, trials=min(present.terms.trials, target.terms.trials))

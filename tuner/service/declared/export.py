@@ -28,6 +28,8 @@ from tuner.study.loop import Loop
 from tuner.typed_toml import to_toml
 from tuner.wire import StudyDraft
 
+IN_HEAD = frozenset({"name", "terms"})
+"""Fields that a table writes by itself; the name of a group is that of its studies."""
 HEAD = "# The active studies, by their devices' ids; `select` may also go by board, workload and labels."
 
 
@@ -39,7 +41,8 @@ def exported(loop: Loop) -> str:
     for study in loop.store.studies.stored(active=True):
         if isinstance(study, Study) and study.policy != SWEEP:  # it ends by itself
             table = _table(study, [devices[n] for n in study.devices if n in devices])
-            key = study.id if len(study.devices) > 1 else f"{study.group} {_toml(table)}"
+            key = f"{study.group} {study.name} {_toml(table)}"
+            key = study.id if len(study.devices) > 1 else key
             tables[key] = table
             alike.setdefault(key, []).append(study)
     names: set[str] = set()
@@ -51,7 +54,8 @@ def exported(loop: Loop) -> str:
 def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str:
     """Return the table of studies that differ only in their devices."""
     first = studies[0]
-    name = first.group if first.group and first.group not in names else first.id
+    called = first.group or first.name
+    name = called if called and called not in names else first.id
     names.add(name)
     ids = [device for study in studies for device in study.devices]
     together = {"together": True} if len(first.devices) > 1 else {}
@@ -82,7 +86,7 @@ def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:
     """Return the declaration of a study without its devices; defaults are left out."""
     own, usual = study.written, asdict(Written())
     optional = {
-        **{n: value for n, value in own.items() if value != usual[n] and n != "terms"},
+        **{n: value for n, value in own.items() if value != usual[n] and n not in IN_HEAD},
         "terms": _changed(study.terms, Terms()),
         "choices": _choices(study, devices),
         "conditions": {k.name: str(k.condition) for k in study.space.knobs if k.condition},

@@ -140,7 +140,11 @@ CASES: dict[str, list[str]] = {
         "study freeze STUDY --all",
     ],
     "study thaw": ["study thaw STUDY"],
+    "study compare": ["study compare STUDY STUDY", "study compare STUDY"],
     "study list": [
+        "study list --find inference --since 3650d --sort oldest",
+        "study list --phase stopped",
+        "study list --sort fast",
         "study list",
         "study list --group lab",
         "study list --tuner http://127.0.0.1:9 --db sqlite:///x",

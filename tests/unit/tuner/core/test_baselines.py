@@ -191,9 +191,10 @@ def test_what_was_held_before_the_baseline_was_confirmed_against_again_is_not_ex
 
 
 def test_a_control_window_explores_nothing_and_is_counted_as_none_of_the_trials() -> None:
-    assert replace(billed([], 1), saved_j=None) == replace(
+    assert replace(billed([], 1), saved_j=None, whole=None) == replace(
         billed([baseline(3, 2.0, 10.0)], 1),
         saved_j=None,
+        whole=None,
         saved_stderr_j=billed([], 1).saved_stderr_j,
         controls=0,
         measured_again_at=None,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import START, device
 from tests.unit.tuner.cli import worlds
-from tuner.core import Bill, Phase
+from tuner.core import Bill, PeriodSaving, Phase
 from tuner.presentation.documents import COLUMNS, ReportedStudy, html, markdown, overview, summed
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.service.operations import Operations
@@ -85,14 +85,15 @@ def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
 
 def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStudy) -> None:
     def having(saved: float | None, stderr: float) -> ReportedStudy:
-        bill = Bill(saved_j=saved, saved_stderr_j=stderr, seconds=60.0)
+        whole = PeriodSaving("in all", START, 1, 60.0, saved, stderr, 70e3)
+        bill = Bill(whole=whole, seconds=60.0, currency="EUR")
         report = held.outcome.report.model_copy(update={"bill": bill})
         return replace(held, outcome=replace(held.outcome, report=report))
 
     text = summed([having(3e3, 30.0), having(4e3, 40.0), having(None, 0.0)])
     assert text == (
-        "3 studies, 24 trials, 3 min of windows; saved by holding: 7.000 ± 0.050 kJ "
-        "(by 2 of them; unknown for the others)"
+        "3 studies, 24 trials, 3 min of windows; saved by holding: "
+        "7.000 ± 0.050 kJ (0.00194 kWh, 5.0 % of the baseline) (by 2 of them; unknown for the others)"
     )
     assert summed([having(None, 0.0)]).endswith("no saving by holding measured yet")
     assert summed([]) == "0 studies, 0 trials, 0 s of windows; no saving by holding measured yet"

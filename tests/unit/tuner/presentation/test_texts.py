@@ -38,7 +38,7 @@ def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> 
     held = report.model_copy(update={"bill": bill})
     assert saved_by_period(held) == [
         ("last 24 h", "unknown", "no window of a hold was measured"),
-        ("last 7 d", "12.30 ± 0.40 kJ", "2 h of holding, 90 windows"),
+        ("last 7 d", "12.30 ± 0.40 kJ (0.00342 kWh)", "2 h of holding, 90 windows"),
     ]
     month = replace(week, period="last 30 d")
     same = replace(bill, periods=(today, week, month))

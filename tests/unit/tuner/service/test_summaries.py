@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from tests.builders import Time
+from tests.builders import START, Time
 from tests.unit.tuner.cli.worlds import created, operations, slope, tune
-from tuner.core import Study
+from tuner.core import PeriodSaving, Study
 from tuner.service import summaries
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
@@ -83,8 +85,27 @@ def test_a_thread_renews_them_until_it_is_ended(verbs: Operations) -> None:
     end()
 
 
-def test_what_several_devices_save_together_is_named_as_not_counted(verbs: Operations) -> None:
-    summary = StudySummary(uncounted=True)
-    both = FleetOverview(verbs, Summaries(verbs)).savings([summary, StudySummary(saved_j=5.0)])
-    assert both is not None
-    assert (both.joules, both.uncounted) == (5.0, 1)
+def test_the_fleet_s_savings_are_apart_by_origin_and_period(verbs: Operations) -> None:
+    def saving(joules: float, origin: str = "measured") -> StudySummary:
+        parts = (
+            PeriodSaving("last 7 d", START, 1, 60.0, joules, 3.0, 100.0),
+            PeriodSaving("in all", START, 2, 120.0, 2.0 * joules, 4.0, 200.0, 0.5),
+        )
+        return StudySummary(saved_j=2.0 * joules, saved=parts, origin=origin)
+
+    several = StudySummary(uncounted=True)
+    summaries = [saving(5.0), saving(7.0), saving(1e6, "simulated"), several]
+    totals = FleetOverview(verbs, Summaries(verbs)).savings(summaries)
+    week, whole, simulated, _ = totals
+    assert [t.origin for t in totals] == ["measured"] * 2 + ["simulated"] * 2
+    assert (week.joules, week.stderr_j, week.cost) == (12.0, math.hypot(3.0, 3.0), None)
+    assert (whole.joules, whole.cost, whole.uncounted) == (24.0, 1.0, 1)
+    assert whole.period.baseline_j == 400.0 and simulated.joules == 1e6
+
+
+def test_a_sum_that_lacks_a_study_is_not_shown(verbs: Operations) -> None:
+    study, cached = held(verbs), Summaries(verbs)
+    fleet = FleetOverview(verbs, cached)
+    assert (fleet.view().pending, fleet.view().savings) == (1, ())
+    cached.renew()
+    assert fleet.view().pending == 0 and cached.of(study) is not None

@@ -442,7 +442,11 @@ def test_assets_come_from_here_and_are_kept_for_good_by_their_content(site: Site
     assert style is not None
     browser = site.browser()
     assert "immutable" in browser.get(style[1]).headers["cache-control"]
-    assert len(browser.get("/assets/plotly.min.js").content) > 1_000_000
+    plain = browser.get("/assets/plotly.min.js", headers={"Accept-Encoding": "identity"})
+    packed = browser.get("/assets/plotly.min.js")
+    assert packed.content == plain.content and "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip" and packed.headers["vary"]
+    assert int(packed.headers["content-length"]) < 1_500_000 < len(plain.content)
     for name in ("nothing.js", "../app.py", "%2e%2e%2fapp.py"):
         answer = browser.get(f"/assets/{name}", follow_redirects=False)
         assert answer.status_code in (303, 404), name
@@ -487,3 +491,18 @@ def test_each_setting_that_is_not_chosen_has_a_reason(
         asked = " ".join(f"{knob}={value}" for knob, value in point.items())
         answer = site.verbs.explain(study, asked)
         assert answer.why_not and answer.asked is not None and answer.asked.setting == point
+
+
+def test_studies_are_found_by_their_names_and_compared(site: Site) -> None:
+    browser = site.signed_in("operator", "ann")
+    form = {"device": "sim", "policy": "scripted", "name": "night batch", "trials": "9"}
+    made = send(browser, "/studies/new", "/studies/new", **form).url.path.rpartition("/")[2]
+    assert "night batch" in text_of(browser.get(f"/studies/{made}"))
+    assert made in text_of(browser.get("/studies?find=night&phase=baseline&since=1d&device=si"))
+    assert made not in text_of(browser.get("/studies?find=day"))
+    assert "No study matches" in text_of(browser.get("/studies?since=2099-01-01"))
+    assert browser.get("/studies?sort=fast").status_code == 422
+    tune(site.verbs, slope)
+    page = browser.get(f"/compare?study={made}&study={made}").text
+    assert page.count(f'href="/studies/{made}"') == 2 and "baseline energy_j" in page
+    assert "Pareto fronts" in page

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.builders import START, setting
 from tuner.cli.app import main
 from tuner.cli.fleet.top import pictured, sums
-from tuner.core import Estimate, Level, Phase
+from tuner.core import Estimate, Level, PeriodSaving, Phase
 from tuner.wire import FleetRow, FleetView, Health, Savings
 
 
@@ -25,7 +25,11 @@ def row(name: str, health: Health = Health.SAFE, **about: Any) -> FleetRow:  # n
 def shown(*rows: FleetRow, height: int = 40, saved: Savings | None = None) -> list[str]:
     words = [str(r.health) for r in rows]
     view = FleetView(
-        rows=rows, health={w: words.count(w) for w in words}, stopped=False, studies=1, saved=saved
+        rows=rows,
+        health={w: words.count(w) for w in words},
+        stopped=False,
+        studies=1,
+        savings=(saved,) if saved else (),
     )
     screen = Console(file=io.StringIO(), width=160, markup=False, highlight=False)
     screen.print(pictured(view, height, 160))
@@ -38,13 +42,17 @@ def test_what_is_wrong_comes_first_and_each_device_says_what_it_saves() -> None:
         "b", Health.HOLDING, study="s1", phase=Phase.HOLDING, setting=setting(600),
         saving=Estimate(0.4, 0.01), saved_j=1_000.0, saved_stderr_j=10.0,
     )  # fmt: skip
-    saved = Savings(joules=1_000.0, stderr_j=10.0, kwh=1 / 3600, cost=1.5, currency="EUR")
+    period = PeriodSaving("in all", START, 9, 60.0, 1_000.0, 10.0, 4_000.0, 1.5)
+    saved = Savings(
+        period=period, origin="simulated", joules=1e3, stderr_j=10.0, kwh=1 / 3600, currency="EUR"
+    )
     lines = shown(
         row("a"), held, row("c", Health.OFFLINE), row("d", Health.LIMIT_NOT_MET), saved=saved
     )
     assert lines[0].startswith("4 devices  1 limit not met  1 offline  1 holding  1 safe")
-    assert "saved 1.000 ± 0.010 kJ" in lines[0] and "1.50 EUR" in lines[0]
-    assert [line.split()[0] for line in lines[2:]] == ["d", "c", "b", "a"]
+    assert "saved in all since 2026-01-01: 1.000 ± 0.010 kJ" in lines[0]
+    assert "1.5 EUR, 25.0 % of the baseline), simulated" in " ".join(lines[:2])
+    assert [line.split()[0] for line in lines[3:]] == ["d", "c", "b", "a"]
     (told,) = [line for line in lines if line.split()[0] == "b"]
     for text in ("holding", "s1", "gpu.clock_mhz=600", "40.0 ± 1.0 %", "1.000 ± 0.010 kJ"):
         assert text in told

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tuner.cli.run.programs import listed_values
+from tuner.cli.run.programs import Program, finished_command, listed_values, write_program
 from tuner.core import Value
 
 
@@ -23,3 +25,10 @@ from tuner.core import Value
 )
 def test_words_that_a_number_would_not_give_back_stay_texts(text: str, values: list[Value]) -> None:
     assert listed_values(text)[1] == values
+
+
+def test_the_finished_command_has_the_setting_s_values(tmp_path: Path) -> None:
+    typed = Program("gzip -k '{level}' {threads} my file", knobs=("level=1,9", "threads=2,1"))
+    spec = write_program(typed, tmp_path)
+    assert finished_command(spec, {"level": 9, "threads": 1}) == "gzip -k 9 1 my file"
+    assert finished_command("reference", {"level": 9}) == ""

@@ -35,6 +35,7 @@ from tuner.core import (
     Constraint,
     Estimate,
     Objective,
+    PeriodSaving,
     Phase,
     Plan,
     Setting,
@@ -260,14 +261,19 @@ def test_an_unknown_energy_is_not_called_zero() -> None:
 def test_what_was_saved_since_is_on_the_bill() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
     assert billed(bill, held_view()).endswith("exploring pays off after 3.33 min")
-    bill = replace(bill, saved_j=5e3, saved_since=START)
-    assert billed(bill, held_view()).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
+    whole = PeriodSaving("in all", START, 9, 60.0, 5e3, None, 20e3, 0.25, 700.0)
+    bill = replace(bill, saved_j=5e3, saved_since=START, whole=whole, currency="EUR")
+    assert billed(bill, held_view()).endswith(
+        "3.33 min; saved since 2026-01-01: 5.000 kJ (0.00139 kWh, 0.25 EUR, 0.7 kg CO₂e, "
+        "25.0 % of the baseline)"
+    )
 
 
 def test_a_bill_says_on_which_baseline_it_rests() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
-    bill = replace(bill, saved_j=5e3, saved_stderr_j=120.0, saved_since=START)
-    saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ", START + timedelta(days=2)
+    whole = PeriodSaving("in all", START, 9, 60.0, 5e3, 120.0)
+    bill = replace(bill, saved_j=5e3, saved_since=START, whole=whole)
+    saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ (0.00139 kWh)", START + timedelta(days=2)
     old = replace(bill, extrapolated_since=START)
     assert billed(old, held_view()).endswith(
         f"{saved}, estimated; baseline not re-measured since {when(START)}"

@@ -1,0 +1,118 @@
+"""Studies found by text, state, device and time, in order; and studies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tuner.core import InvalidInput, Phase, Study, UnreadableStudy
+from tuner.moments import moment, when
+from tuner.presentation.charts import Axes, Chart, axis_title, plain, scale
+from tuner.presentation.figures import joined, shown
+from tuner.presentation.standing import standing
+from tuner.presentation.texts import gained, requested_metrics
+from tuner.wire import SettingView, StudyReport, StudyView
+
+OneStudy = TypeVar("OneStudy", bound=StudyView | Study | UnreadableStudy)
+MOST_COMPARED = 4
+SORTS: Mapping[str, Callable[[Any], Any]] = {
+    "newest": lambda study: (study.phase is Phase.STOPPED, -study.created_at.timestamp()),
+    "oldest": lambda study: study.created_at,
+    "name": lambda study: titled(study),
+    "device": lambda study: study.devices,
+    "status": lambda study: list(Phase).index(study.phase),
+}
+"""The orders of studies by their names; by default the active ones come first, then the newest."""
+
+
+def titled(study: StudyView | Study | UnreadableStudy) -> str:
+    """Return a study's name; by default its workload and its devices."""
+    return getattr(study, "name", "") or f"{study.workload} on {joined(study.devices)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFilters:
+    """The filters and the order of a list of studies, as an operator writes them; empty: any.
+
+    Each word of `find` is in the study's id, name, devices, workload, group or policy.
+    """
+
+    find: str = ""
+    phase: str = ""
+    device: str = ""
+    group: str = ""
+    since: str = ""
+    sort: str = ""
+
+    def of(self, studies: Iterable[OneStudy], now: datetime) -> list[OneStudy]:
+        """Return the studies that match, in order. Raises InvalidInput: a filter cannot be read."""
+        for name, words in (("phase", list(Phase)), ("sort", list(SORTS))):
+            if getattr(self, name) not in ("", *words):
+                raise InvalidInput(
+                    f"{name} cannot be {getattr(self, name)!r}", hint=f"choose {', '.join(words)}"
+                )
+        start, words = moment("since", self.since, now), self.find.lower().split()
+        matching = [
+            study
+            for study in studies
+            if self.phase in ("", study.phase)
+            and self.group in ("", getattr(study, "group", ""))
+            and (start is None or study.created_at >= start)
+            and any(name.startswith(self.device) for name in study.devices)
+            and all(word in _searched(study) for word in words)
+        ]
+        return sorted(matching, key=SORTS[self.sort or "newest"])
+
+
+def _searched(study: StudyView | Study | UnreadableStudy) -> str:
+    """Return the text of a study in which words are searched."""
+    own = (getattr(study, name, "") for name in ("name", "group", "policy"))
+    return " ".join((study.id, study.workload, *study.devices, *own)).lower()
+
+
+def side_by_side(reports: Sequence[StudyReport]) -> list[tuple[str, ...]]:
+    """Return rows of a fact's name and its text for each study: state, saving, setting, metrics, limits."""
+    views = [report.study for report in reports]
+    bests = [view.best or view.baseline for view in views]
+    knobs = dict.fromkeys(knob for best in bests for knob in best.setting)
+    metrics = dict.fromkeys(metric for view in views for metric in requested_metrics(view))
+    return [
+        ("name", *map(titled, views)),
+        ("status", *map(standing, views)),
+        ("created", *(when(view.created_at) for view in views)),
+        ("objective", *(view.objective for view in views)),
+        ("constraints", *(joined(view.constraints, "none") for view in views)),
+        ("saving", *(gained(report) or "none" for report in reports)),
+        *((k, *(str(best.setting.get(k, "–")) for best in bests)) for k in knobs),
+        *(
+            (m, *(shown(m, b.metrics, v.quantities) for b, v in zip(bests, views, strict=True)))
+            for m in metrics
+        ),
+        *(
+            (f"baseline {m}", *(shown(m, v.baseline.metrics, v.quantities) for v in views))
+            for m in metrics
+        ),
+        ("trials", *(str(sum(view.trials.values())) for view in views)),
+    ]
+
+
+def fronts(compared: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Chart | None:
+    """Return a chart of the Pareto fronts of studies with the first one's objective; None without one."""
+    first = compared[0][0]
+    y, *others = requested_metrics(first.study)
+    if not others:
+        return None
+    axes = Axes(others[0], y, scale(first, others[0]), scale(first, y))
+    data = [
+        {
+            "name": plain(report.study.id), "mode": "lines+markers",
+            "x": [a for a, _ in points], "y": [b for _, b in points], "line": {"shape": "hv"},
+        }
+        for report, front in compared
+        if (points := sorted(p for s in front if (p := axes.place(s)) is not None))
+    ]  # fmt: skip
+    titles = ((axes.x, axes.of_x), (axes.y, axes.of_y))
+    x_title, y_title = ({"title": {"text": axis_title(m, unit.unit)}} for m, unit in titles)
+    return {"data": data, "layout": {"xaxis": x_title, "yaxis": y_title}} if data else None
