@@ -18,6 +18,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
+from tuner.cli.run.observed import ObservedTarget
 from tuner.service.declared.file import FleetFile
 from tuner.verbs.row import Verb, verbs_of
 from tuner.verbs.table import TokenVerbs, Verbs
@@ -128,6 +129,12 @@ def request() -> str:
     )
 
 
+def observed_schema() -> str:
+    """Return the JSON schema of `jouletune observe --json`."""
+    written = TypeAdapter(ObservedTarget).json_schema(mode="serialization")
+    return json.dumps(written, indent=1) + "\n"
+
+
 def generated() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
@@ -138,6 +145,7 @@ def generated() -> dict[Path, str]:
         ROOT / "tuner/client/request.py": request(),
         ROOT / "docs/api/http.md": page(),
         ROOT / "docs/api/fleet.schema.json": schema(),
+        ROOT / "docs/api/observe.schema.json": observed_schema(),
     }
 
 

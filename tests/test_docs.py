@@ -41,6 +41,7 @@ TUTORIAL = "docs/tutorial.md"
 SIMULATED = "run --device simulated:"
 """Runs anywhere, and fast."""
 ONLY_READ = {
+    "observe": "measures this machine",
     "run": "measures this machine, or goes on with what was interrupted",
     "tuner serve": "serves until it is ended",
     "events --follow": "goes on until it is ended",

@@ -17,7 +17,8 @@ from agents.holding.holder import Holder
 from agents.holding.journal import LIFT
 from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
-from agents.target.measure import CLOCK_STEP_S, Measurer
+from agents.target.measure import Measurer
+from agents.target.observe import CLOCK_STEP_S
 from agents.target.window_counts import WindowCounts
 from agents.tuner_link.client import Backoff
 from tuner.core import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from agents.target.target import Target, lists
+from agents.target.measured import lists
+from agents.target.target import Target
 from tuner.core import ENERGY, CapStep, Clock, MeasurementError, TuningError, Window
 
 LOOK_S = 2.0

@@ -10,7 +10,8 @@ from agents.actuator_client.client import named
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
 from agents.target.capping import over_cap
-from agents.target.measure import Ask, Measurer
+from agents.target.measure import Measurer
+from agents.target.observe import Ask
 from agents.target.target import Target
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder, context_of
-from agents.target.measure import Ask, Check, Measurer
+from agents.target.measure import Measurer
+from agents.target.observe import Ask, Check
 from agents.tuner_link.client import TunerClient
 from tuner.core import ActuationError, Clock, Conflict, Context, SettingContested, TuningError
 from tuner.wire import HoldReport

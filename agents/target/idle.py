@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agents.target.side import IdleState
-from agents.target.target import Target
+from agents.target.measured import MeasuredTarget
+from agents.target.side import IdleState, MeasuredSide
 from agents.target.window import TargetWindow, Usage
 from tuner.core import IDLE, IDLE_UNLOADED, POWER, Clock, Estimate, Setting, Value
 
@@ -27,7 +27,11 @@ Pause = Callable[[float], None]
 
 
 def idle_power(
-    target: Target, setting: Setting, clock: Clock, usage: Usage, pause: Pause
+    target: MeasuredTarget[MeasuredSide],
+    setting: Setting,
+    clock: Clock,
+    usage: Usage,
+    pause: Pause,
 ) -> dict[str, Estimate]:
     """Return the idle power in W by metric; empty if no device has a meter, or requests arrive.
 
@@ -40,7 +44,7 @@ def idle_power(
     names = [metric.name for metric in target.metrics]
     if workload is None or workload.idle is None or IDLE not in names:
         return {}
-    look, devices = workload.idle.look, Target(target.devices)
+    look, devices = workload.idle.look, MeasuredTarget(target.devices)
     powers = _measured(devices, look, clock, usage, pause)
     delay_s = _delay_s(setting.get(workload.idle.delay_knob))
     if IDLE_UNLOADED not in powers and 0.0 < delay_s <= LONGEST_DELAY_S:
@@ -52,7 +56,11 @@ def idle_power(
 
 
 def _measured(
-    devices: Target, look: Callable[[], IdleState], clock: Clock, usage: Usage, pause: Pause
+    devices: MeasuredTarget[MeasuredSide],
+    look: Callable[[], IdleState],
+    clock: Clock,
+    usage: Usage,
+    pause: Pause,
 ) -> dict[str, Estimate]:
     """Return one window's power by the workload's state; empty if the state changed, or was busy."""
     before = look()

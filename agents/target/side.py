@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol, runtime_checkable
 
 from agents.actuator_client.caps import DeviceCaps
@@ -294,21 +294,19 @@ class IdleWorkload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
-    """One side of a target: its description, its knobs, its actuator and its meter.
+class MeasuredSide:
+    """One side of a target as it is measured: its description and its meter; nothing can be set.
 
     `version` is the driver's or the workload's: a change of it restarts a study's evidence. `clock`
-    is the side's own clock if it has one (simulated and replayed devices), else None. `settle_s` is
-    the wait in s after `apply` before measuring. `cannot` has the knobs and metrics that are not
-    available here, each with the reason. `source` is the origin of its numbers as text (`our load
-    generator, closed loop of 4`); empty: the side's own meter. `shared` names the other users of the
-    measured resource; empty: none is reported. `signals` are those that a plan can use. `unproven`
-    gives the reason for each knob that is set without being read back from its user. `warm_up_s` is the
-    least time under load before a window counts. `spec` opens the same side again, from any folder;
-    empty: the spec that opened it is used.
+    is the side's own clock if it has one (simulated and replayed devices), else None. `cannot` has the
+    knobs and metrics that are not available here, each with the reason. `source` is the origin of its
+    numbers as text (`our load generator, closed loop of 4`); empty: the side's own meter. `shared` names
+    the other users of the measured resource; empty: none is reported. `signals` are those that a plan can
+    use. `warm_up_s` is the least time under load before a window counts. `spec` opens the same side again,
+    from any folder; empty: the spec that opened it is used.
 
-    The types of its actuator and its meter declare further abilities: `HoldGuard`, `Restartable`,
-    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
+    The type of its meter declares further abilities: `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`,
+    `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and totals. The agent derives metrics per item from the totals of all
@@ -321,17 +319,13 @@ class Side:
     kind: str
     board: str
     version: str
-    space: Space
     metrics: tuple[Metric, ...]
-    actuator: Actuator
     meter: Meter
     clock: Clock | None = None
-    settle_s: float = 0.0
     cannot: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     shared: str = ""
     signals: tuple[LiveSignal, ...] = ()
-    unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
     spec: str = ""
     idle: IdleWorkload | None = None
@@ -339,6 +333,38 @@ class Side:
     """Identifies a workload's processes."""
     energy_of: frozenset[str] = frozenset()
     """The parts of the host that its energy covers; a part that another side covers is added once."""
+
+    @property
+    def restarts_workload(self) -> bool:
+        """Whether its changes restart the workload; it is then a part of it and uses no energy."""
+        return False
+
+    def close(self) -> None:
+        """Release its meter's resources."""
+        if isinstance(self.meter, Closing):
+            self.meter.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side(MeasuredSide):
+    """One side of a target that can also be set: its knobs and its actuator.
+
+    `settle_s` is the wait in s after `apply` before measuring. `unproven` gives the reason for each knob
+    that is set without being read back from its user.
+
+    The type of its actuator declares further abilities: `HoldGuard`, `Restartable`, `FollowsPlans`,
+    `Closing`.
+    """
+
+    space: Space
+    actuator: Actuator
+    settle_s: float = 0.0
+    unproven: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> MeasuredSide:
+        """The side without its knobs and its actuator, which alone can change it."""
+        return MeasuredSide(**{f.name: getattr(self, f.name) for f in fields(MeasuredSide)})
 
     @property
     def offered(self) -> Space:
@@ -368,6 +394,6 @@ class Side:
 
     def close(self) -> None:
         """Release the side's resources."""
-        for part in (self.meter, self.actuator):
-            if isinstance(part, Closing):
-                part.close()
+        super().close()
+        if isinstance(self.actuator, Closing):
+            self.actuator.close()

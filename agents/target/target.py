@@ -2,74 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
 from agents.target.capping import TargetCaps
+from agents.target.measured import WORKLOAD, MeasuredTarget, joined_text
 from agents.target.side import (
     Accepted,
     FallsBack,
     FollowsPlans,
-    LiveSignal,
-    NamesItsSource,
+    MeasuredSide,
     Restartable,
     Side,
 )
 from agents.target.spaces import speed_change, together
 from tuner.core import (
-    IDLE,
-    IDLE_UNLOADED,
-    POWER,
     ActuationError,
-    Clock,
     ConfigError,
     Context,
     Device,
     DeviceLost,
-    Metric,
-    OverDevices,
     Plan,
-    Quantities,
     Setting,
     Space,
     TuningError,
-    quantity_of,
     render_setting,
-    weakest,
 )
-
-WORKLOAD = "workload"
-"""The key of the workload among a target's sides; a device's key is its kind, numbered if it repeats."""
 
 SideSettings = Mapping[str, Setting]
 """Settings by the side's key."""
 
 
 @dataclass(frozen=True)
-class Target:
-    """Devices, with or without a workload.
+class Target(MeasuredTarget[Side]):
+    """Devices that can also be set, with or without a workload.
 
     Raises:
-        ConfigError: the target has no side, two sides have a knob of one name, or sides run on
-            different clocks, which prevents a common window.
+        ConfigError: as `MeasuredTarget`, or two sides have a knob of one name.
     """
 
-    devices: tuple[Side, ...]
-    workload: Side | None = None
-
     def __post_init__(self) -> None:
-        if not self.sides:
-            raise ConfigError("a target without any side cannot be tuned", hint="name a device")
-        first, *others = self.sides.values()
-        for other in others:
-            if other.clock is not first.clock:
-                simulated, real = (first, other) if first.clock is not None else (other, first)
-                raise ConfigError(
-                    f"{simulated.name} uses simulated time, {real.name} does not",
-                    hint="remove one of the two, or choose a real device",
-                )
+        super().__post_init__()
         names = [knob.name for side in self.sides.values() for knob in side.space.knobs]
         twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         if twice:
@@ -79,38 +54,9 @@ class Target:
             )
 
     @cached_property
-    def sides(self) -> Mapping[str, Side]:
-        """The sides by key, the devices first."""
-        sides: dict[str, Side] = {}
-        for side in self.devices:
-            same = sum(key.split("~")[0] == side.kind for key in sides)
-            sides[f"{side.kind}~{same + 1}" if same else side.kind] = side
-        return sides if self.workload is None else {**sides, WORKLOAD: self.workload}
-
-    @cached_property
     def caps(self) -> TargetCaps:
         """Its sides' power caps."""
         return TargetCaps(self.sides)
-
-    @property
-    def runs(self) -> Side:
-        """The workload, or the device that includes its own workload."""
-        return self.workload or self.devices[0]
-
-    @property
-    def name(self) -> str:
-        """The sides' names, the devices' first."""
-        return " + ".join(side.name for side in self.sides.values())
-
-    @property
-    def driver(self) -> str:
-        """The devices' versions: a change of one restarts a study's evidence."""
-        return _joined(side.version for side in self.devices)
-
-    @property
-    def clock(self) -> Clock | None:
-        """The common clock, None for the host's."""
-        return self.runs.clock
 
     @property
     def settle_s(self) -> float:
@@ -130,49 +76,20 @@ class Target:
         return together([side.offered for side in self.sides.values()])
 
     @property
-    def quantities(self) -> Quantities:
-        """The quantities of the metrics, by name."""
-        return {m.name: m.quantity for m in self.metrics}
-
-    @cached_property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of all sides; if several list one, the workload's declaration counts.
-
-        A metric of several devices claims no more than the weakest of their declarations.
-        """
-        metrics: dict[str, Metric] = {}
-        for key, side in self.sides.items():
-            for metric in side.metrics:
-                previous = metrics.get(metric.name)
-                if previous is not None and key != WORKLOAD:
-                    origin = weakest((previous.origin, metric.origin))
-                    metric = Metric(metric.name, origin, previous.scope, previous.quantity)
-                metrics[metric.name] = metric
-        if self._idles and (power := metrics.get(POWER)) is not None:
-            metrics |= {n: Metric(n, power.origin, power.scope) for n in (IDLE, IDLE_UNLOADED)}
-        return tuple(metrics.values())
-
-    @property
-    def _idles(self) -> bool:
-        """Whether the workload's idle power can be measured."""
-        return self.workload is not None and self.workload.idle is not None
+    def measured(self) -> MeasuredTarget[MeasuredSide]:
+        """Its devices and its workload without their actuators."""
+        devices = tuple(side.measured for side in self.devices if not side.restarts_workload)
+        return MeasuredTarget(devices, self.workload and self.workload.measured)
 
     @property
     def cannot(self) -> Mapping[str, str]:
         """Knobs and metrics that no side can set, prove or measure, with the reasons."""
         offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
-        reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
+        reasons = dict(super().cannot)
         for side in self.sides.values():
             reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
-        if self._idles:
-            reasons[IDLE] = "no device has an energy meter"
         withdrawn = {k: v for side in self.sides.values() for k, v in side.withdrawn.items()}
         return {name: why for name, why in reasons.items() if name not in offered} | withdrawn
-
-    @property
-    def signals(self) -> Mapping[str, LiveSignal]:
-        """The signals for plans, by name."""
-        return {live.signal.name: live for side in self.sides.values() for live in side.signals}
 
     def askable(self, context: Context) -> Context:
         """Return the part of a load that can be requested here."""
@@ -185,35 +102,13 @@ class Target:
         actuator = self.runs.actuator
         return actuator if isinstance(actuator, Restartable) else None
 
-    def source(self, metric: str) -> str:
-        """Return as text the sides that list a metric, the workload first."""
-        listed = [side for side in self.sides.values() if lists(side, metric)] or [self.runs]
-        if self.workload in listed:
-            return _source(self.runs, metric)
-        if quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
-            return " + ".join(_source(side, metric) for side in listed)
-        covered = [side for side in listed if self.covers(side)]
-        source = " + ".join(_source(side, metric) for side in listed if side not in covered)
-        blind = [d.name for d in self.devices if d not in listed and not d.restarts_workload]
-        within = (
-            f"; {', '.join(s.name for s in covered)} is part of it and not added" if covered else ""
-        )
-        return f"{source}{within}" + (f", without {', '.join(blind)}: no meter" if blind else "")
-
-    def covers(self, side: Side) -> bool:
-        """Return whether another device's energy includes this one's, as a module's includes its CPU's."""
-        others = [
-            d.energy_of for d in self.devices if d is not side and d.energy_of > side.energy_of
-        ]
-        return bool(side.energy_of) and bool(others)
-
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the target's description for the tuner."""
         devices = self.devices or (self.runs,)
         return Device(
             id=id,
             kind="+".join(side.kind for side in devices),
-            board=_joined(side.board for side in devices),
+            board=joined_text(side.board for side in devices),
             driver=self.driver,
             agent=agent,
             workload=self.runs.name,
@@ -342,11 +237,6 @@ class Target:
         actuator = self.runs.actuator
         return actuator.look(reference) if isinstance(actuator, FallsBack) else reference
 
-    def close(self) -> None:
-        """Release all sides, the workload first."""
-        for side in reversed(list(self.sides.values())):
-            side.close()
-
     def _follow(self, plan: Plan) -> bool:
         """Give a plan to a workload that follows plans itself; return False if it does not take it.
 
@@ -397,21 +287,3 @@ class Target:
 def _of(side: Side, setting: Setting) -> Setting:
     """Return the part of a setting that belongs to a side."""
     return {knob.name: setting[knob.name] for knob in side.space.knobs}
-
-
-def lists(side: Side, metric: str) -> bool:
-    """Return whether a side lists a metric."""
-    return any(m.name == metric for m in side.metrics)
-
-
-def _source(side: Side, metric: str) -> str:
-    """Return the origin of a side's metric as text."""
-    if metric == "cpu_time_ms":
-        return f"the CPU accounting of {side.name}"
-    now = side.meter.source if isinstance(side.meter, NamesItsSource) else side.source
-    return now or f"the meter of {side.name}"
-
-
-def _joined(texts: Iterator[str] | Sequence[str]) -> str:
-    """Join the texts that are not empty."""
-    return " + ".join(text for text in texts if text)

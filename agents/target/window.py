@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.target.side import OffersLoad, WaitsForRuns
+from agents.target.measured import MeasuredTarget, lists
+from agents.target.side import MeasuredSide, OffersLoad, WaitsForRuns
 from agents.target.signal_mean import SignalMean
-from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
     FOREIGN_LOAD,
@@ -29,6 +29,7 @@ from tuner.core import (
     OverDevices,
     Quantity,
     Reading,
+    RuleFinding,
     TuningError,
     Window,
     WorkloadPlace,
@@ -99,7 +100,7 @@ class TargetWindow:
 
     def __init__(
         self,
-        target: Target,
+        target: MeasuredTarget[MeasuredSide],
         clock: Clock,
         usage: Usage,
         context: Context = ANYWHERE,
@@ -141,6 +142,7 @@ class TargetWindow:
         self._finished: dict[str, Estimate] = {}
         self._notes: list[Mapping[str, str]] = []
         self._facts: list[Fact] = []
+        self.findings: list[RuleFinding] = []
 
     @property
     def seconds(self) -> float:
@@ -176,7 +178,8 @@ class TargetWindow:
             self._signal.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
-            demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
+            step = demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
+            self.findings += [one for one in step if one not in self.findings]
         self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
@@ -196,7 +199,8 @@ class TargetWindow:
         if uses and self._workload:
             whole = len(uses) == self._devices
             self._facts.append(WorkloadPlace(uses, self.total("items") or 0.0, whole))
-        if one_witness := in_words(demand(*self._facts)):
+        self.findings += demand(*self._facts)
+        if one_witness := in_words(self.findings):
             self._notes.append({ONE_WITNESS: one_witness})
 
     def discard(self) -> None:

@@ -28,7 +28,7 @@ NOUNS = {
 """Groups of verbs."""
 
 SECTIONS = {
-    "Tune": ("run", "doctor", "status", "report", "study"),
+    "Tune": ("observe", "run", "doctor", "status", "report", "study"),
     "Look": ("fleet", "top", "best", "trial", "history", "events", "audit", "export"),
     "Change": (
         "constraint", "device", "stop-all", "diff", "apply", "budget", "token", "notification", "db"
@@ -40,6 +40,7 @@ SECTIONS = {
 
 VERBS = (
     ("run", "run.run", "Tune this machine and report the saving."),
+    ("observe", "run.observe", "Measure energy, CPU time and latencies; set nothing."),
     ("status", "fleet.status", "Show what needs you, and the command to run next."),
     ("fleet", "fleet.fleet", "List the devices by group, with status and saving."),
     ("history", "study.history", "Show the trials of all studies."),

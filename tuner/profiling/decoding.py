@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from agents.host.host import HostClock, suspended_s
-from agents.target.measure import Ask, Measurer
+from agents.target.measure import Measurer
+from agents.target.measured import WORKLOAD
+from agents.target.observe import Ask
 from agents.target.side import FollowsPlans, NothingToSet, Side
-from agents.target.target import WORKLOAD, Target
+from agents.target.target import Target
 from agents.target.window import Usage
 from policies import load_policy
 from policies.speculation.batches import BATCHES, FURTHER

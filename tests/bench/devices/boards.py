@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from statistics import fmean, median, stdev
 
 from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
-from agents.target.measure import Ask, Measurer
+from agents.target.measure import Measurer
+from agents.target.observe import Ask
 from agents.target.target import Target
 from agents.target.window import Usage
 from policies import load_policy

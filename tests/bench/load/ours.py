@@ -12,7 +12,8 @@ from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
 from agents.host.host import Host
-from agents.target.measure import Ask, Measurer
+from agents.target.measure import Measurer
+from agents.target.observe import Ask
 from agents.target.target import Target
 from agents.target.window import Usage
 from jouletune_bench.llm import Request, ServedRequest, ServesRequests, attach

@@ -9,15 +9,30 @@ from pathlib import Path
 
 from agents.holding.journal import Journal
 from tuner.cli.run.display import Display
-from tuner.cli.run.jobs import CONTROL, draft
+from tuner.cli.run.jobs import CONTROL, draft, terms
 from tuner.cli.run.processes import AGENT, Stand, stand
 from tuner.cli.run.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, forget_run, write_run
-from tuner.core import Device, LinkError, NotFound, Phase, Safety, StoreError, TuningError
+from tuner.core import (
+    Device,
+    InvalidInput,
+    LinkError,
+    NotFound,
+    Phase,
+    Safety,
+    StoreError,
+    TuningError,
+)
 from tuner.main import local_operations
+from tuner.service.drafts import space_of
 from tuner.study.changes import TUNER
 from tuner.verbs.table import Verbs
-from tuner.wire import Change, StudyView
+from tuner.wire import Change, StudyDraft, StudyView
+
+
+class NoFreeKnob(InvalidInput):
+    """A target has no knob that may be tried; it can only be observed. Offer a knob, or allow restarts."""
+
 
 LOOK_S = 1.0
 """The interval between polls of a study; shorter ones would disturb the measurement."""
@@ -78,6 +93,8 @@ def _conducted(
     results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
     with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
+        for job in record.jobs:
+            demand_knob(job, at_work.devices[job.spec].device)
         for number, job in enumerate(record.jobs, 1):
             work = _Work(record, state_dir, at_work, display, job, who)
             title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
@@ -85,6 +102,14 @@ def _conducted(
             done(results[-1])
         _wait_released(at_work, Journal(state_dir / AGENT / "journal"))
     return results
+
+
+def demand_knob(job: RunJob, device: Device) -> None:
+    """Return if the job may try a knob of the device. Raises NoFreeKnob."""
+    try:
+        space_of((device,), StudyDraft(devices=(device.id,), terms=terms(job)))
+    except InvalidInput as error:
+        raise NoFreeKnob(error.message, hint=error.hint) from None
 
 
 @dataclass

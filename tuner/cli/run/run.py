@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -16,9 +17,8 @@ from rich.console import Console
 
 from agents.host.host import HostClock
 from tuner import files
-from tuner.cli.answers import checked
+from tuner.cli.answers import Answer, checked, show
 from tuner.cli.host import logs
-from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     STATE_DIR,
     AsJson,
@@ -35,17 +35,30 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import console, echo_json, plain
 from tuner.cli.place import place, reached
-from tuner.cli.run.conduct import conduct, drop_leftovers
+from tuner.cli.run.conduct import NoFreeKnob, conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
 from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
 from tuner.cli.run.keeping import Keeper
-from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, usual_device, write_files
+from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, write_files
+from tuner.cli.run.observe import lines, look
 from tuner.cli.run.printed import next_steps, print_report
-from tuner.cli.run.programs import Program, finished_command, write_program
+from tuner.cli.run.programs import finished_command
 from tuner.cli.run.results import Result, document
 from tuner.cli.run.summary import summary, write_page
-from tuner.cli.runfile import RunRecord, read_run, write_run
+from tuner.cli.run.targets import (
+    Command,
+    GenerateLoad,
+    Knobs,
+    Llm,
+    Metrics,
+    Runs,
+    TypedTarget,
+    Workload,
+)
+from tuner.cli.runfile import RunJob, RunRecord, read_run, write_run
 from tuner.core import ConfigError, NotFound, Safety, StoreError, TuningError
+
+RESUMES = "give only --state-dir, --keep and --json"
 
 
 def run(
@@ -59,43 +72,10 @@ def run(
             show_default=False,
         ),
     ] = "",
-    workload: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What runs on the device: reference, http://127.0.0.1:PORT, "
-            "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
-            "command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
-            show_default=False,
-        ),
-    ] = "",
-    command: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help='A program that runs to an end, tuned by whole runs: "train --batch {batch}". No shell '
-            "reads it. A file has more options: --workload command:/PATH/FILE.toml.",
-            show_default=False,
-        ),
-    ] = "",
-    llm: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="A server of a language model on this machine, like http://127.0.0.1:8000: vLLM, SGLang, "
-            "llama.cpp, TGI, Ollama, Triton or OpenAI-compatible. Its own traffic is measured.",
-            show_default=False,
-        ),
-    ] = "",
-    generate_load: Annotated[
-        str,
-        typer.Option(
-            metavar="LOAD",
-            help="With --llm: send requests, like rate=2,prompt=64-512,output=32-128 (requests/s, "
-            "tokens), callers=4, or trace=FILE.csv (arrival_s, prompt_tokens, output_tokens).",
-            show_default=False,
-        ),
-    ] = "",
+    workload: Workload = "",
+    command: Command = "",
+    llm: Llm = "",
+    generate_load: GenerateLoad = "",
     allow_restart: Annotated[
         bool,
         typer.Option(
@@ -117,26 +97,9 @@ def run(
             show_default=False,
         ),
     ] = None,
-    knob: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=V,V",
-            help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
-            "@ (8,16,32@16). With a condition: prefetch=2,4 if workers > 0. Repeatable.",
-        ),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:less|more]",
-            help="A number that --command prints in its last line of JSON, like accuracy:more; "
-            "repeatable.",
-        ),
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(help="Runs of --command per window (default 4).", show_default=False),
-    ] = None,
+    knob: Knobs = None,
+    metric: Metrics = None,
+    runs: Runs = None,
     policy: Annotated[str, option("policy", "Default: polythrottle.", closed=True)] = "",
     objective: Annotated[str, option("objective", closed=True)] = "",
     constraint: Constraints = None,
@@ -188,35 +151,34 @@ def run(
     """Tune this machine and report the saving.
 
     Starts a tuner and an agent as local processes and ends them afterwards. The device is restored; only
-    --keep holds the result. Exits with 1 if nothing could be tuned.
+    --keep holds the result. Exits with 1 if nothing could be tuned. A target without a knob is observed.
     """
-    if not command and (knob or metric or runs is not None):
-        raise ConfigError("--knob, --metric and --runs need --command", hint="give --command, too")
     if (tuner or token_file) and not keep:
         raise ConfigError("--tuner and --token-file need --keep", hint="give --keep, or neither")
     if keep and not (device or command or resume):
         raise ConfigError("--keep needs a device", hint="give --device, too")
-    if sum(map(bool, (command, llm, workload, resume))) > 1:
-        raise ConfigError(
-            "--command, --llm, --workload and --resume exclude each other", hint="give one of them"
-        )
-    if (generate_load or check or write_config) and not llm:
-        raise ConfigError(
-            "--generate-load, --check and --write-config need --llm", hint="give --llm URL, too"
-        )
+    if resume and (command or llm or workload):
+        raise ConfigError("--resume excludes --command, --llm and --workload", hint=RESUMES)
+    if (check or write_config) and not llm:
+        raise ConfigError("--check and --write-config need --llm", hint="give --llm URL, too")
+    typed = TypedTarget(
+        device=device,
+        workload=workload,
+        command=command,
+        llm=llm,
+        generate_load=generate_load,
+        knob=knob,
+        metric=metric,
+        runs=runs,
+        load=load,
+        constraint=constraint,
+        seed=seed,
+        allow_restart=allow_restart,
+    )
     demand_consent(device, restart=allow_restart, llm=bool(llm))
-    if command:
-        program = Program(command, knob or (), metric or (), runs)
-        device, workload = device or "cpu", write_program(program, state_dir)
-    if llm:
-        request = LlmRequest(
-            llm, device or usual_device(), generate_load, constraint or (), seed or 0, allow_restart
-        )
-        if check or write_config:
-            return _describe(request, write_config, as_json)
-        device, workload = request.device, write_files(request, state_dir).workload
-    workload = under_trace(workload, load)
-    demand_file(workload)
+    if typed.server is not None and (check or write_config):
+        return _describe(typed.server, write_config, as_json)
+    device, workload = typed.written(state_dir)
     wishes = Wishes(
         device=device,
         workload=workload,
@@ -234,7 +196,7 @@ def run(
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
             "--resume continues the run with its own options",
-            hint="give only --state-dir, --keep and --json",
+            hint=RESUMES,
         )
     requested = None if resume else _requested_run(wishes, db, state_dir)
     if llm and not generate_load:
@@ -246,7 +208,20 @@ def run(
             keeper.check(record.jobs[-1])
         if requested is not None:
             _begin(requested, state_dir)
-        _carry_out(record, state_dir, as_json, keeper)
+        try:
+            _carry_out(record, state_dir, as_json, keeper)
+        except NoFreeKnob as error:
+            if keeper is not None:
+                raise
+            _observe(record.jobs[-1], str(error), as_json)
+
+
+def _observe(job: RunJob, why: str, as_json: bool) -> None:
+    """Measure a target that has no knob to try, and print the observation."""
+    typer.echo(f"{why}. Nothing can be tuned, so it is observed:", err=as_json)
+    with TemporaryDirectory(prefix="jouletune-") as folder:
+        seen = look(job.device, job.workload, Path(folder), 0.0, job.window_s, job.seed)
+    show(Answer(seen, lines(seen)), "json" if as_json else "table")
 
 
 def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.holding.journal import Journal
-from agents.target.target import WORKLOAD
+from agents.target.measured import WORKLOAD
 from tests.errors import raised
 from tests.fakes import Rig, failing, refused
 from tuner.core import ActuationError, Conflict, Level, Setting, StoreError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.target.idle import idle_power
-from agents.target.measure import Ask
+from agents.target.observe import Ask
 from agents.target.side import IdleState, IdleWorkload
 from agents.target.target import Target
 from tests.fakes import FakeMeter, Rig

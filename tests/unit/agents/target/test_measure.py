@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.target.measure import JITTER, Ask
+from agents.target.observe import JITTER, Ask
 from agents.target.target import Target
 from tests.fakes import FakeActuator, Rig, refused, steady
 from tuner.core import (

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.target.measured import WORKLOAD
 from agents.target.side import Side
 from agents.target.spaces import speed_change
-from agents.target.target import WORKLOAD, Target
+from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from tests.builders import START, Time
 from tests.errors import raised

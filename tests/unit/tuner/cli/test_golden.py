@@ -153,6 +153,12 @@ CASES: dict[str, list[str]] = {
         "study list --db mysql://h/d",
         "study list --db sqlite:///none.sqlite",
     ],
+    "observe": [
+        "observe --device simulated:orin --seed 1",
+        "observe --device nothing",
+        "observe --metric loss",
+        "observe --device simulated:orin --for soon",
+    ],
     "study pause": [
         "study pause STUDY --why lunch",
         "study pause STUDY",

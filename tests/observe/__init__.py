@@ -1,0 +1,1 @@
+"""`jouletune observe` as a process: its figures beside independent ones, and what it writes."""

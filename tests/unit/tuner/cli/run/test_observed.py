@@ -1,0 +1,141 @@
+"""The windows of `observe`, and each metric pooled over them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from agents.target.measured import MeasuredTarget
+from agents.target.observe import MeasuredWindow, Observer
+from agents.target.side import MeasuredSide
+from tests.fakes import Rig, steady
+from tuner.cli.output import plain
+from tuner.cli.run.observe import lines
+from tuner.cli.run.observed import RefusedWindow, observation, observed
+from tuner.core import Conflict, Estimate, MeasurementError, RuleFinding, RuleResult
+
+Outcomes = list[MeasuredWindow | RefusedWindow]
+
+
+class Bench:
+    """A fake target that is observed on its own time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rig = Rig(folder)
+        self.target = self.rig.target.measured
+
+    @property
+    def observer(self) -> Observer:
+        bench = self.rig.bench
+        return Observer(
+            target=self.target,
+            host_clock=self.rig.time,
+            now=self.rig.time.now,
+            usage=bench.usage,
+            foreign_share=1.0,
+        )
+
+    def windows(self, count: int = 3, for_s: float = 0.0, stop_s: float = 1e9) -> Outcomes:
+        time = self.rig.time
+        began = time.monotonic()
+        seen: Outcomes = []
+
+        def check() -> None:
+            if time.monotonic() - began > stop_s:
+                raise Conflict("ended")
+
+        with contextlib.suppress(Conflict):
+            seen.extend(observed(self.observer, 10.0, count, began + for_s, check))
+        return seen
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_the_type_has_no_actuator(bench: Bench) -> None:
+    names = {field.name for field in fields(MeasuredSide)}
+    assert not names & {"actuator", "space", "settle_s"}
+    assert not hasattr(MeasuredTarget, "apply")
+    for side in bench.target.sides.values():
+        assert type(side) is MeasuredSide and not hasattr(side, "actuator")
+
+
+def test_three_windows_are_pooled_and_nothing_is_set(bench: Bench) -> None:
+    seen = observation(bench.target, bench.windows())
+    assert len(seen.windows) == 3 and not seen.refused
+    assert seen.metrics["energy_j"].value == pytest.approx(2.0, rel=0.01)
+    assert seen.metrics["energy_j"].n == sum(w.metrics["energy_j"].n for w in seen.windows)
+    assert seen.windows[0].joules == pytest.approx(100.0 * seen.windows[0].seconds, rel=0.01)
+    assert bench.rig.log == []
+    assert bench.rig.meter.open == bench.rig.work_meter.open == 0
+
+
+def test_a_time_is_filled_with_windows_and_has_at_least_one(bench: Bench) -> None:
+    assert len(bench.windows(0, for_s=2.0)) == 1
+    began = bench.rig.time.monotonic()
+    seen = bench.windows(0, for_s=60.0)
+    assert 4 <= len(seen) <= 6
+    assert bench.rig.time.monotonic() - began <= 61.0
+
+
+def test_the_windows_before_an_interrupt_count(bench: Bench) -> None:
+    assert len(bench.windows(0, for_s=600.0, stop_s=25.0)) == 2
+    assert bench.rig.meter.open == 0
+
+
+def test_a_contradicted_window_is_refused_with_its_reason(bench: Bench) -> None:
+    usual, began_s = bench.rig.shows, bench.rig.time.monotonic()
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        if now - began_s < 5.0:
+            raise MeasurementError("two witnesses differ")
+        return usual(began, now)
+
+    bench.rig.shows = shows
+    seen = observation(bench.target, bench.windows())
+    assert {one.why for one in seen.refused} == {"two witnesses differ"}
+    assert len(seen.windows) + len(seen.refused) == 3 and seen.windows
+    assert any("two witnesses differ" in str(one) for one in lines(seen))
+
+
+def test_rules_are_listed_with_the_figures_that_they_judge(bench: Bench) -> None:
+    findings = (
+        RuleFinding(rule="lengths"),
+        RuleFinding(RuleResult.UNKNOWN, "no energy counter", rule="counter_beside_power"),
+        RuleFinding(rule="own_requests"),
+    )
+    windows: Outcomes = [
+        replace(one, findings=findings)
+        for one in bench.windows()
+        if isinstance(one, MeasuredWindow)
+    ]
+    metrics = observation(bench.target, windows).metrics
+    assert metrics["energy_j"].judged_by == ("lengths",)
+    assert metrics["energy_j"].not_judged_by == {"counter_beside_power": "no energy counter"}
+    assert metrics["latency_p99_ms"].judged_by == ("lengths", "own_requests")
+    assert metrics["latency_p99_ms"].not_judged_by == {}
+
+
+def test_what_is_not_measured_has_its_reason(bench: Bench) -> None:
+    bench.rig.shows = steady(per_s=0.0)
+    seen = observation(bench.target, bench.windows())
+    assert seen.unavailable["cpu_time_ms"] == "not measured: no item was completed"
+    assert any("unavailable" in one for one in lines(seen) if isinstance(one, str))
+
+
+def test_the_document_is_as_its_schema_says(bench: Bench) -> None:
+    rs = pytest.importorskip("jsonschema_rs")
+    schema = json.loads((Path(__file__).parents[5] / "docs/api/observe.schema.json").read_text())
+    document = plain(observation(bench.target, bench.windows()))
+    validator = rs.validator_for(schema)
+    validator.validate(document)
+    assert isinstance(document, dict)
+    document["metrics"] = 3
+    assert not validator.is_valid(document)
