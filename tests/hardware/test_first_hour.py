@@ -1,14 +1,16 @@
 """The kit for a GPU host that is read-only for us: built, then run from its folder alone.
 
-It cannot reach the checkout or a package index: it starts in another folder, with a separate
-environment. The GPU is the fake NVML; torch and nvidia-smi are stand-ins over it.
+No checkout and no package index is within its reach: it starts in another folder, with an environment of
+its own. The GPU is the fake NVML; its CUDA driver and nvidia-smi are stand-ins over it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,16 +23,16 @@ import pytest
 
 from tests.boards.fixtures import Mount, boards, mount
 from tests.hardware.first_hour import calls, settings
-from tests.hardware.first_hour.build import HOST_SCRIPT, MOST_MIB, SCRIPT, build
+from tests.hardware.first_hour.build import HOST_SCRIPT, MOST_MIB, PYTHONS, SCRIPT, build
+from tests.hardware.first_hour.kernels import PTX
 from tests.hardware.first_hour.series import described, ratio, steps
-from tests.hardware.stand_ins import stand_ins
-from tests.nvml.fake import FakeNvml
+from tests.hardware.stand_ins import smi
+from tests.nvml.fake import FakeNvml, build_cuda
 from tests.nvml.fixtures import library
 
 __all__ = ["boards", "library", "mount"]
 
 ROOT = Path(__file__).parents[2]
-THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 QUICK_S = 150.0
 """A tenth of the durations takes under a minute here; the rest is a margin for a busy machine."""
 
@@ -45,9 +47,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def kit(folder: Path) -> Path:
-    """Yield the folder for this Python; the one for 3.12 differs only in its wheels."""
+    """Yield the folder for this processor, with the wheels of every Python."""
     try:
-        assert build(folder / "kit", THIS_PYTHON) < MOST_MIB
+        assert build(folder / "kit", platform.machine()) < MOST_MIB
     except subprocess.CalledProcessError as error:
         pytest.skip(f"pip cannot fetch the wheels here: {error}")
     return folder / "kit"
@@ -67,8 +69,8 @@ class Ran:
 def ran(kit: Path, folder: Path, library: Path) -> Ran:
     (folder / library.name).write_bytes(library.read_bytes())
     fake = FakeNvml(folder / library.name, folder / "nvml.state", manual=False, busy=0.0)
-    torch, programs = stand_ins(folder)
-    environ = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(torch), **fake.environment()}
+    build_cuda(fake.library)
+    environ = {"PATH": f"{smi(folder)}:/usr/bin:/bin", **fake.environment()}
     done = subprocess.run(
         [sys.executable, str(kit / SCRIPT), "--quick", "--output", str(folder / "out")],
         env=environ, cwd="/", capture_output=True, text=True, timeout=QUICK_S, check=False,
@@ -83,7 +85,8 @@ def test_every_part_runs_from_the_folder_alone(ran: Ran) -> None:
     assert ran.report["complete"] and ran.report["load"]["on"] == "stand-in"
     parts = ran.report["parts"]
     wanted = {"calls_unprivileged", "doctor_idle", "doctor_loaded", "windows", "agent_killed"}
-    wanted |= {f"energy_{name}" for name in ("idle", "steady", "on_off")}
+    wanted |= {f"energy_{name}" for name in ("idle", "context", "steady", "memory", "on_off")}
+    wanted |= {"who_works_here"}
     wanted |= {f"clocks_{share}" for share in (5, 30, 100)} | {"settings"}
     missing = {
         name: parts.get(name)
@@ -143,6 +146,80 @@ def test_windows_tell_joules_an_item_and_an_agent_that_was_killed_leaves_nothing
     assert len(rows) == 10 and all(row["j_per_item"] > 0.0 and "celsius" in row for row in rows)
     assert parts["agent_killed"]["in_a_window"] and parts["agent_killed"]["signal"] == 9
     assert parts["agent_killed"]["next"]["totals"]["energy_j"] > 0.0
+
+
+@pytest.mark.slow
+def test_the_loads_process_is_found_and_each_row_says_its_true_load(ran: Ran) -> None:
+    parts = ran.report["parts"]
+    assert parts["who_works_here"]["load_listed"] and parts["who_works_here"]["others"] == 0
+    used = {
+        name: parts[f"energy_{name}"]["utilisation_pct"]["p50"] for name in ("context", "memory")
+    }
+    assert used == {"context": 0.0, "memory": 97.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["no GPU", "no compiler"])
+def test_a_gpu_that_cannot_be_looked_at_or_loaded_is_named(
+    kit: Path, ran: Ran, tmp_path: Path, case: str
+) -> None:
+    there = {} if case == "no GPU" else {**ran.fake.environment(), "FAKECUDA_CODE": "221"}
+    done = subprocess.run(
+        [sys.executable, str(kit / SCRIPT), "--quick", "--output", str(tmp_path)],
+        env={"PATH": "/usr/bin:/bin", **there}, cwd="/", capture_output=True, text=True,
+        timeout=QUICK_S, check=False,
+    )  # fmt: skip
+    report = json.loads((tmp_path / "first-hour.json").read_text())
+    if case == "no GPU":
+        assert done.returncode == 3 and "no GPU answers" in done.stderr.splitlines()[-1]
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "libnvidia-ptxjitcompiler" in report["parts"]["energy_steady"]["not_run"]
+
+
+def _pythons() -> list[str]:
+    """Return the commands of the supported Pythons that this machine has."""
+    found = (shutil.which(f"python{version}") for version in PYTHONS)
+    return [
+        one for one in found if one and not subprocess.run([one, "-c", ""], check=False).returncode
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", _pythons())
+def test_it_starts_with_each_python_of_this_machine(kit: Path, tmp_path: Path, python: str) -> None:
+    done = subprocess.run(
+        [python, str(kit / SCRIPT), "--quick", "--output", str(tmp_path)],
+        env={"PATH": "/usr/bin:/bin"}, cwd="/", capture_output=True, text=True,
+        timeout=QUICK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.slow
+def test_the_kernels_assemble_for_every_gpu_of_today(tmp_path: Path) -> None:
+    wheel = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(tmp_path),
+    ]
+    got = subprocess.run(
+        [*wheel, "nvidia-cuda-nvcc-cu12==12.9.86"], capture_output=True, check=False
+    )
+    if got.returncode != 0:
+        pytest.skip("pip cannot fetch ptxas here")
+    ptxas = tmp_path / "nvidia/cuda_nvcc/bin/ptxas"
+    ptxas.chmod(0o755)
+    text = tmp_path / "kernels.ptx"
+    text.write_text(PTX)
+    for generation in ("70", "75", "80", "86", "89", "90", "100"):
+        command = [str(ptxas), f"-arch=sm_{generation}", str(text), "-o", str(tmp_path / "out")]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("fakenvml.c")
+CUDA_SOURCE = Path(__file__).with_name("fakecuda.c")
 LIBRARY = "libnvidia-ml.so.1"
 A100 = "GPU-fa4e0000-0000-4000-8000-000000000000"
 A40 = "GPU-fa4e0001-0000-4000-8000-000000000001"
@@ -39,9 +40,16 @@ def build_tool(folder: Path) -> Path:
     return folder / TOOL
 
 
-def _compile(output: Path, *options: str) -> None:
-    command = [compiler() or "gcc", *options, "-O2", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([*command, "-o", str(output), str(SOURCE), "-lm", "-lpthread"], check=True)
+def build_cuda(library: Path) -> Path:
+    """Compile the CUDA driver that loads GPU 0 of the fake beside it and return its path."""
+    cuda = library.with_name("libcuda.so.1")
+    _compile(cuda, "-shared", "-fPIC", str(library), source=CUDA_SOURCE)
+    return cuda
+
+
+def _compile(output: Path, *options: str, source: Path = SOURCE) -> None:
+    command = [compiler() or "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(output)]
+    subprocess.run([*command, str(source), *options, "-lm", "-lpthread"], check=True)
 
 
 class FakeNvml:

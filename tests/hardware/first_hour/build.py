@@ -7,6 +7,7 @@ installed on the host: the script unpacks the wheels into a temporary folder.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 SCRIPT, HOST_SCRIPT = "first_hour.pyz", "host.pyz"
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
-MOST_MIB = 60
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+MOST_MIB = 25
 GPU_MAIN = """import sys
 from tests.hardware.first_hour.script import start
 sys.exit(start())
@@ -31,13 +33,14 @@ sys.exit(main())
 HOST_MODULES = ("__init__.py", "host.py", "series.py")
 README = """The first hour of jouletune on a GPU host
 =========================================
-As root if you can, else as you are, with the Python that has torch (CPython {python}):
+As root if you can, else as you are, with any Python from 3.10 to 3.14:
 
     python3 first_hour.pyz --output .
 
 At most six minutes. Reads only: no clock, limit or mode is changed, nothing is installed, no network is
-used. It leaves first-hour.json and first-hour.md in the folder of --output; neither has the host's name.
---quick takes a tenth of all durations, --gpu N another GPU than the first.
+used; the GPU is loaded through its CUDA driver, without torch. It leaves first-hour.json and first-hour.md
+in the folder of --output; neither has the host's name. --quick takes a tenth of all durations, --gpu N
+another GPU than the first. Exit status 3: no GPU answers.
 
 host.pyz is the same for a Jetson board or a CPU server, Xeon or EPYC; it needs nothing but Python 3.10:
 
@@ -50,8 +53,8 @@ def pip(*arguments: str) -> None:
     subprocess.run([*command, *arguments], check=True, cwd=ROOT)
 
 
-def wheels(folder: Path, python: str) -> None:
-    """Put the product's wheel and its dependencies into a folder."""
+def wheels(folder: Path, machine: str) -> None:
+    """Put the product's wheel and all that it needs on each Python into a folder, with a list for each."""
     with tempfile.TemporaryDirectory() as copy:
         source = Path(copy) / "source"
         shutil.copytree(
@@ -61,11 +64,19 @@ def wheels(folder: Path, python: str) -> None:
         )
         pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
     (ours,) = folder.glob("jouletune-*.whl")
-    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
-    pip(
-        "download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
-        *platforms, "--constraint", str(ROOT / "constraints.txt"), "--dest", str(folder), str(ours),
-    )  # fmt: skip
+    platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_{machine}")]
+    by_python: dict[str, object] = {"machine": machine}
+    for python in PYTHONS:
+        constraints = "constraints-310.txt" if python == "3.10" else "constraints.txt"
+        with tempfile.TemporaryDirectory() as alone:
+            pip(
+                "download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
+                *platforms, "--constraint", str(ROOT / constraints), "--dest", alone, str(ours),
+            )  # fmt: skip
+            by_python[python] = sorted(file.name for file in Path(alone).iterdir())
+            for file in Path(alone).iterdir():
+                shutil.copy(file, folder)
+    (folder / "pythons.json").write_text(json.dumps(by_python, indent=1) + "\n")
 
 
 def script(file: Path, main: str, modules: Sequence[str]) -> None:
@@ -83,19 +94,19 @@ def script(file: Path, main: str, modules: Sequence[str]) -> None:
     file.chmod(0o755)
 
 
-def build(folder: Path, python: str) -> float:
-    """Build the kit for a Python and return its size in MiB.
+def build(folder: Path, machine: str) -> float:
+    """Build the kit for a processor and return its size in MiB.
 
     Raises:
         SystemExit: it is larger than such a host accepts.
     """
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "wheels").mkdir(parents=True)
-    wheels(folder / "wheels", python)
+    wheels(folder / "wheels", machine)
     apart = {"build.py", "host.py"}
     script(folder / SCRIPT, GPU_MAIN, [m.name for m in HERE.glob("*.py") if m.name not in apart])
     script(folder / HOST_SCRIPT, HOST_MAIN, HOST_MODULES)
-    (folder / "README.txt").write_text(README.format(python=python))
+    (folder / "README.txt").write_text(README)
     mib = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20
     if mib > MOST_MIB:
         raise SystemExit(f"{folder} has {mib:.0f} MiB; at most {MOST_MIB} travel")
@@ -105,6 +116,6 @@ def build(folder: Path, python: str) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", default="3.12")
+    parser.add_argument("--machine", default="x86_64", choices=("x86_64", "aarch64"))
     given = parser.parse_args()
-    print(f"{given.folder}: {build(given.folder, given.python):.1f} MiB for CPython {given.python}")
+    print(f"{given.folder}: {build(given.folder, given.machine):.1f} MiB for {given.machine}")

@@ -1,7 +1,7 @@
-"""A load on the GPU, with the machine's own torch, in a separate process.
+"""A load on the GPU through its CUDA driver, in a process of its own.
 
-A line on standard input sets the mode (`idle`, `share 0.3`, `on-off 0.05`, `steady`) or requests the
-items done (`count`); the first line of the output names the device.
+A line on standard input sets the work (`idle`, `steady`, `memory`, `share 0.3`, `on-off 0.05`) or asks for
+the items done (`count`); the first line of the output names the GPU, or the reason why nothing loads it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-SIDE = 4096
+from tests.hardware.first_hour.cuda import Cuda, NoCuda
+from tests.hardware.first_hour.kernels import COMPUTE, MEMORY
+
 PERIOD_S = 0.1
 START_S, ANSWER_S = 60.0, 10.0
-NO_TORCH = "torch is not installed for this Python"
-NO_CUDA = "this torch has no CUDA, so nothing loads the GPU"
 
 
 class Work:
-    """Endless matrix products, or for a share of the time; an item is one product."""
+    """Kernels without end, or for a share of the time; an item is one kernel."""
 
-    def __init__(self, torch: Any) -> None:  # noqa: ANN401 - whichever torch is there
-        self.torch = torch
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._kernel = COMPUTE
         self.items = 0
         self.share, self.period_s = 0.0, PERIOD_S
-        kind = {"device": "cuda", "dtype": torch.float16}
-        self._a, self._b = (torch.randn(SIDE, SIDE, **kind) for _ in range(2))
 
     def run(self) -> None:
         """Work for ever."""
+        self._cuda.enter()
         while True:
             began = time.monotonic()
             busy_s = self.period_s * self.share
             while time.monotonic() - began < busy_s:
-                self.torch.matmul(self._a, self._b)
-                self.torch.cuda.synchronize()
+                self._cuda.run(self._kernel)
                 self.items += 1
             if self.share < 1.0:
                 time.sleep(max(0.0, self.period_s - (time.monotonic() - began)))
@@ -47,12 +46,11 @@ class Work:
         """Obey a line of standard input."""
         word, _, value = line.strip().partition(" ")
         if word == "count":
-            say({"items": self.items})
-        elif word == "on-off":
-            self.share, self.period_s = 0.5, 2.0 * float(value)
-        else:
-            self.share = {"idle": 0.0, "steady": 1.0}.get(word) if word != "share" else float(value)  # type: ignore[assignment]
-            self.period_s = PERIOD_S
+            return say({"items": self.items})
+        self._kernel = MEMORY if word == "memory" else COMPUTE
+        self.period_s = 2.0 * float(value) if word == "on-off" else PERIOD_S
+        shares = {"idle": 0.0, "steady": 1.0, "memory": 1.0, "on-off": 0.5}
+        self.share = shares[word] if word in shares else float(value)
 
 
 def say(what: dict[str, Any]) -> None:
@@ -64,19 +62,11 @@ def say(what: dict[str, Any]) -> None:
 def main() -> None:
     """Serve standard input until it ends."""
     try:
-        import torch
-    except ImportError:
-        return say({"on": "", "why": NO_TORCH})
-    if not torch.cuda.is_available():
-        return say({"on": "", "why": NO_CUDA, "torch": str(torch.__version__)})
-    work = Work(torch)
-    say(
-        {
-            "on": torch.cuda.get_device_name(0),
-            "torch": str(torch.__version__),
-            "item": f"{SIDE}³ fp16",
-        }
-    )
+        cuda = Cuda()
+    except NoCuda as error:
+        return say({"on": "", "why": str(error)})
+    work = Work(cuda)
+    say({"on": cuda.name})
     threading.Thread(target=work.run, daemon=True).start()
     for line in sys.stdin:
         work.told(line)
@@ -97,6 +87,11 @@ class Load:
             "on": "",
             "why": "the load did not start; see its errors above",
         }
+
+    @property
+    def pid(self) -> int:
+        """The process that works on the GPU."""
+        return self._process.pid
 
     @property
     def there(self) -> bool:

@@ -25,8 +25,22 @@ from tests.hardware.first_hour.page import page
 
 FORMAT = "jouletune-first-hour-1"
 LIMIT_S = 360.0
-ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 40.0, 20.0, 5.0, 2.0
-CALLS_S, CHECK_S, DOCTOR_S, AGENT_S = 30.0, 6.0, 20.0, 15.0
+ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 24.0, 20.0, 5.0, 2.0
+CALLS_S, CHECK_S, DOCTOR_S, AGENT_S, LIST_S = 30.0, 10.0, 20.0, 15.0, 2.0
+NO_GPU = 3
+"""The exit status where no GPU answers."""
+LOADED = (
+    *(
+        "energy_context",
+        "who_works_here",
+        "windows",
+        "energy_steady",
+        "energy_memory",
+        "energy_on_off",
+    ),
+    *("clocks_100", "clocks_30", "clocks_5", "doctor_loaded", "agent_killed"),
+)
+"""The parts that say nothing of a GPU without a load."""
 RESERVE_S = 12.0
 """The seconds reserved for the last read of the settings, the report and the end of the load."""
 
@@ -115,7 +129,10 @@ class FirstHour:
             "name": query(pynvml.nvmlDeviceGetName, handle),
             "driver": query(pynvml.nvmlSystemGetDriverVersion),
             "memory_mhz": query(pynvml.nvmlDeviceGetSupportedMemoryClocks, handle),
+            "graphics_mhz": sampling.graphics_mhz(handle),
             "limit_mw": query(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
+            "default_mw": query(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
+            "enforced_mw": query(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
             "limits_mw": query(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle),
         }, handle
 
@@ -138,11 +155,17 @@ class FirstHour:
         def windows() -> dict[str, Any]:
             return parts.windows(uuid, handle, working, self.state_dir, seconds)
 
+        if not working.there:
+            why = f"no load: {working.about['why']}"
+            self.found |= {name: {"not_run": why} for name in LOADED}
+            return
+        self._energy("context", handle)
         working.work("steady")
+        self.part("who_works_here", LIST_S, lambda: parts.listed(handle, working.pid))
         self.part("windows", parts.WINDOWS * seconds + CHECK_S, windows)
-        self._energy("steady", handle)
-        working.work("on-off 0.05")
-        self._energy("on_off", handle)
+        for name, work in (("steady", "steady"), ("memory", "memory"), ("on_off", "on-off 0.05")):
+            working.work(work)
+            self._energy(name, handle)
         for share in (100, 30, 5):
             working.work(f"share {share / 100:g}")
             time.sleep(SETTLE_S * self.scale)
@@ -185,5 +208,11 @@ def main() -> int:
     given = parser.parse_args()
     scale = 0.1 if given.quick else 1.0
     with tempfile.TemporaryDirectory() as state_dir:
-        FirstHour(given.gpu, scale, Path(state_dir), given.output).run()
+        hour = FirstHour(given.gpu, scale, Path(state_dir), given.output)
+        hour.run()
+    if why := hour.gpu.get("why"):
+        sys.stderr.write(
+            f"no GPU answers: {why}; the report in {given.output} has what else was found\n"
+        )
+        return NO_GPU
     return 0

@@ -24,7 +24,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield "- Not complete: it was ended before its last part"
     load = report["load"]
     yield (
-        f"- Load: {load['on']}, torch {load['torch']}"
+        f"- Load: {load['on']}, kernels through its CUDA driver"
         if load.get("on")
         else f"- No load: {load.get('why')}"
     )
@@ -74,14 +74,21 @@ def _calls(parts: Mapping[str, Any]) -> Iterator[str]:
 
 def _energy(parts: Mapping[str, Any]) -> Iterator[str]:
     head = ("counter step ms", "quantum mJ", "to instant", "to average", "instant ms", "average ms")
-    yield from ("", "## Energy counter and power", _row("load", *head), "|---" * 7 + "|")
-    for name in ("idle", "steady", "on_off"):
+    yield from ("", "## Energy counter and power")
+    yield from (_row("load", *head, "SM MHz", "utilisation %"), "|---" * 9 + "|")
+    for name in ("idle", "context", "steady", "memory", "on_off"):
         part = parts.get(f"energy_{name}", {})
         counter = part.get("counter_mj", {})
         cells = [_p50(counter), counter.get("quantum", "")]
         cells += [part.get(f"ratio_to_{power}_mw", "") for power in ("instant", "average")]
         cells += [_p50(part.get(f"{power}_mw", {})) for power in ("instant", "average")]
-        yield _row(name, *cells)
+        yield _row(name, *cells, *(_span(part, column) for column in ("sm_mhz", "utilisation_pct")))
+    yield from ("", f"Processes on the GPU: {parts.get('who_works_here', {})}")
+
+
+def _span(part: Mapping[str, Any], name: str) -> str:
+    """Return least, median and greatest of a column; empty without it."""
+    return "{least:g} / {p50:g} / {most:g}".format(**part[name]) if part.get(name) else ""
 
 
 def _p50(part: Mapping[str, Any]) -> object:
@@ -97,10 +104,7 @@ def _clocks(parts: Mapping[str, Any]) -> Iterator[str]:
     )
     for share in (100, 30, 5):
         part = parts.get(f"clocks_{share}", {})
-        spans = [
-            "{least:g} / {p50:g} / {most:g}".format(**part[name]) if part.get(name) else ""
-            for name in ("sm_mhz", "utilisation_pct")
-        ]
+        spans = [_span(part, name) for name in ("sm_mhz", "utilisation_pct")]
         yield f"| {share} % | {spans[0]} | {spans[1]} | {part.get('reasons', '')} |"
 
 

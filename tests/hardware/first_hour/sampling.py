@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pynvml
@@ -12,7 +14,7 @@ import pynvml
 from tests.hardware.first_hour.series import Row, described, ratio, series, spread, steps
 
 POLL_S = 0.002
-LOOK_S = 0.02
+LOOK_S, GLANCE_S = 0.02, 0.5
 AVERAGE, INSTANT = 185, 186
 """NVML_FI_DEV_POWER_AVERAGE and NVML_FI_DEV_POWER_INSTANT, in milliwatts."""
 
@@ -22,8 +24,18 @@ def energy(handle: object, seconds: float) -> dict[str, Any]:
     counter = told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
     if isinstance(counter, str):
         return {"not_run": f"no energy counter: {counter}"}
-    rows = series(seconds, POLL_S, lambda: _energies(handle))
+    looks: list[Row] = []
+    began = time.monotonic()
+
+    def polled() -> Row:
+        if time.monotonic() - began >= GLANCE_S * len(looks):
+            looks.append(_look(handle))
+        return _energies(handle)
+
+    rows = series(seconds, POLL_S, polled)
     result: dict[str, Any] = {"samples": len(rows), "seconds": rows[-1][0] if rows else 0.0}
+    result["sm_mhz"] = spread([look[0] for look in looks if look[0] >= 0])
+    result["utilisation_pct"] = spread([look[2] for look in looks if look[2] >= 0])
     counter_steps = steps(rows, 1)
     result["counter_mj"] = described(counter_steps)
     for name, column in (("average_mw", 2), ("instant_mw", 3)):
@@ -74,6 +86,18 @@ def _look(handle: object) -> Row:
         -1.0 if isinstance(one, str) else float(getattr(one, "gpu", one))
         for one in (mhz, reasons, used)
     )
+
+
+def graphics_mhz(handle: object) -> Any:  # noqa: ANN401 - a summary, or NVML's error in words
+    """Return number, least, greatest and steps of the graphics clocks at the greatest memory clock."""
+    memory = told(pynvml.nvmlDeviceGetSupportedMemoryClocks, handle)
+    if isinstance(memory, str):
+        return memory
+    clocks = told(pynvml.nvmlDeviceGetSupportedGraphicsClocks, handle, max(memory))
+    if isinstance(clocks, str):
+        return clocks
+    steps_mhz = sorted({a - b for a, b in pairwise(sorted(clocks, reverse=True))})
+    return {"n": len(clocks), "least": min(clocks), "most": max(clocks), "steps": steps_mhz}
 
 
 def told(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - the binding is untyped

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -20,18 +22,18 @@ def start() -> int:
         from tests.hardware.first_hour.main import main
 
         return main()
-    wheels = sorted((Path(sys.argv[0]).resolve().parent / "wheels").glob("*.whl"))
-    if not wheels:
+    kit = Path(sys.argv[0]).resolve().parent
+    try:
+        by_python = json.loads((kit / "wheels/pythons.json").read_text())
+    except (OSError, ValueError):
         sys.stderr.write("there is no folder `wheels` beside this script; copy the whole folder\n")
         return 2
-    tags = {wheel.stem.split("-")[-3] for wheel in wheels if "-abi3-" not in wheel.name}
-    fixed, ours = {tag for tag in tags if tag.startswith("cp3")}, f"cp3{sys.version_info[1]}"
-    if fixed - {ours}:
-        wanted = ", ".join(sorted(fixed))
-        sys.stderr.write(
-            f"the wheels are for {wanted}, this Python is {ours}: start it with that\n"
-        )
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if platform.machine() != by_python["machine"] or ours not in by_python:
+        has = f"{by_python.pop('machine')}, Python {', '.join(by_python)}"
+        sys.stderr.write(f"the wheels are for {has}; this is {platform.machine()}, Python {ours}\n")
         return 2
+    wheels = [kit / "wheels" / name for name in by_python[ours]]
     with tempfile.TemporaryDirectory(prefix="first-hour-") as folder:
         Path(folder).chmod(0o755)
         for wheel in wheels:
