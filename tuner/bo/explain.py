@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import islice, takewhile
 
 from tuner import guard
+from tuner.bo.ending import ending
 from tuner.bo.explore import explore
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
@@ -54,7 +55,7 @@ def explain(past: Past, asked: Setting | None = None) -> Explanation:
     elif not study.searching:
         text = "the search has ended"
     else:
-        text = "no further trial: " + ("little gain is left" if past.left > 0 else "all are used")
+        text = f"no further trial: {ending(search)}"
     row = None if asked is None else search.grid.row(asked)
     return Explanation(
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Set
 
 from tuner.bo.beliefs import believe
 from tuner.bo.encoding import Grid
+from tuner.bo.ending import ending
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
@@ -18,11 +19,11 @@ def suggest(
     """Return the next setting to try, or the end of the search.
 
     A pure function of study, trials and seed. It waits until the baseline is measured. It explores
-    while some setting promises enough. Then it proposes the measured setting of the best predicted
-    objective that is likely enough to keep its limits, or the baseline. `within` limits the
-    settings to try next, as in one stage of a search in several. All trials remain evidence, and
-    the proposed setting may lie outside it. Rules named in `without` are left out.
-    Trials that failed, were aborted or contaminated give no value of a metric.
+    while some setting promises enough; `tuner.bo.ending` has the reasons for an end. Then it proposes
+    the measured setting of the best predicted objective that is likely enough to keep its limits, or
+    the baseline. `within` limits the settings to try next, as in one stage of a search in several. All
+    trials remain evidence, and the proposed setting may lie outside it. Rules named in `without` are
+    left out. Trials that failed, were aborted or contaminated give no value of a metric.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -35,13 +36,11 @@ def suggest(
     if study.space.size == 1:
         return Done(Plan.single(study.baseline), "there is only one setting")
     search = search_of(past, within)
-    if past.left <= 0:
-        return _done(search, f"all {study.terms.trials} trials are used")
-    chosen = explore(search, without)
+    chosen = explore(search, without) if past.left > 0 else None
     if chosen is None and past.running:
         return Wait("waiting for running trials")
     if chosen is None:
-        return _done(search, "little gain is left")
+        return _done(search, ending(search, without))
     return chosen
 
 

@@ -72,7 +72,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         yield f"plan      {next(rows)}"
         yield from (f"          {row}" for row in rows)
         yield f"held      {main.why}"
-    if main.proposed:
+    elif main.proposed:
         yield f"search    {main.proposed}"
     gain = improved(report)
     if gain is not None:

@@ -81,7 +81,7 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
         step = (confirming_rows if study.terms.plan_by else confirming)(past, trials)
-        return _searching(past, step)
+        return _with_the_search(past, _searching(past, step))
     return Rest(f"the study is {study.phase}")
 
 
@@ -180,6 +180,13 @@ def _common_plan(past: Past) -> Move | None:
     text = render_setting(transfer.plan)
     why = f"{transfer.holders} studies of the same board, workload and versions agree on {text}"
     return Move(Phase.CONFIRMING, f"{why}; verifying it here", Plan.single(transfer.plan))
+
+
+def _with_the_search(past: Past, step: Assign | Move) -> Assign | Move:
+    """Return a step of confirming; a hold's reason also says why the search ended."""
+    if not isinstance(step, Move) or step.phase is not Phase.HOLDING or not past.study.reason:
+        return step
+    return replace(step, why=f"{step.why}; search: {past.study.reason}")
 
 
 def _searching(past: Past, step: Assign | Move) -> Assign | Move:
