@@ -117,18 +117,22 @@ def _encodable(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The limits for a field that declares none; `once` refuses lists that have a text twice."""
+    """The limits for a field that declares none; `once` refuses lists that have a text twice.
+
+    `strict` refuses `true` and "1e9" as numbers.
+    """
 
     text: int = MOST_SENTENCE
     items: int = MOST_SETTINGS
     keys: int = MOST_KEYS
     number: float = 1e18
     once: bool = True
+    strict: bool = True
 
 
 RECEIVED = Sizes()
 """The limits for data from another machine or an operator."""
-ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e300, once=False)
+ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e300, once=False, strict=False)
 """The limits for the tuner's answers, which grow with the fleet and have sums of received numbers."""
 MOST_INTEGER = 2**63 - 1
 UNSEEN = frozenset(
@@ -190,28 +194,35 @@ def _tighten_number(node: dict[str, Any], given: Any, sizes: Sizes) -> None:  # 
             node["le"] = most
     elif given.open_ended:
         limits = {"minimum": given.low, "maximum": given.high}
-        _checked(node, partial(_within, given.low, given.high), limits)
+        _checked(node, partial(_within, given.low, given.high), limits, "function-wrap")
         return
     else:
         kind = int if whole else float
         node["gt" if given.above else "ge"], node["le"] = kind(given.low), kind(given.high)
+    node["strict"] = node.get("strict", sizes.strict)
     if not whole:
         node["allow_inf_nan"] = False
 
 
 def _checked(
-    node: dict[str, Any], check: Callable[..., object], shown: Mapping[str, object]
+    node: dict[str, Any],
+    check: Callable[..., object],
+    shown: Mapping[str, object],
+    kind: str = "function-after",
 ) -> None:
     """Wrap a node in a check of its value; `shown` is the check as JSON Schema keywords."""
     inner = {**node}
     node.clear()
-    node["type"], node["schema"] = "function-after", inner
+    node["type"], node["schema"] = kind, inner
     node["function"] = {"type": "no-info", "function": check}
     node["metadata"] = {"tightened": True, "pydantic_js_updates": dict(shown)}
 
 
-def _within(low: float, high: float, value: float) -> float:
+def _within(low: float, high: float, given: object, read: Callable[[object], float]) -> float:
     """Return the end of an interval. Raises PydanticCustomError: it is finite and out of its range."""
+    value = read(given)
+    if not math.isinf(value) and isinstance(given, bool | str):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
     if not (math.isinf(value) or low <= value <= high):
         raise PydanticCustomError(
             "out_of_range", "Input should be infinite or at most {high}", {"high": high}

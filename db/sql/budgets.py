@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -36,7 +35,7 @@ class Budgets:
         if document is None:
             raise NotFound(f"there is no budget {name!r}", hint="list them with `budget list`")
         with self._database.reading(f"budget {name!r}"):
-            return GROUPS.validate_python(json.loads(document))
+            return GROUPS.validate_json(document, strict=True)
 
     def groups(self) -> StoredRows[BudgetGroup]:
         """Return all groups, sorted by name."""
@@ -59,7 +58,7 @@ class Budgets:
         with self._database.look() as connection:
             document = connection.scalar(OF_MEMBERS.where(BudgetMemberRow.device == device))
         with self._database.reading(f"the membership of {device!r}"):
-            return None if document is None else MEMBERS.validate_python(json.loads(document))
+            return None if document is None else MEMBERS.validate_json(document, strict=True)
 
     def members(self) -> StoredRows[MemberRecord]:
         """Return all memberships, released ones included, sorted by device."""
@@ -78,8 +77,9 @@ class Budgets:
 
     def _documents(self, query: Any, key: Any, kind: TypeAdapter[Kept]) -> StoredRows[Kept]:  # noqa: ANN401
         """Return the documents of a query, sorted by key."""
-        read = lambda row: kind.validate_python(json.loads(row[0]))  # noqa: E731
-        return readable(self._database, query, key, read)
+        return readable(
+            self._database, query, key, lambda row: kind.validate_json(row[0], strict=True)
+        )
 
     def _put(self, table: Any, which: Any, values: dict[str, Any], revision: int) -> None:  # noqa: ANN401
         """Store a document as this revision. Raises StaleRevision unless it follows the stored one."""

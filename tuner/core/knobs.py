@@ -151,8 +151,10 @@ class Knob:
         Raises:
             OutOfRange: the value is not in the list; a switch (`true`) is no number there.
         """
-        if value in self.values and isinstance(value, bool) is isinstance(self.values[0], bool):
-            return self.values.index(value)
+        if value in self.values:
+            at = self.values.index(value)
+            if isinstance(value, bool) is isinstance(self.values[at], bool):
+                return at
         listed = ", ".join(str(v) for v in self.values[:12])
         more = f", … ({len(self.values)} values)" if len(self.values) > 12 else ""
         raise OutOfRange(

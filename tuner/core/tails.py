@@ -58,14 +58,7 @@ def quantile_estimate(
     )
 
 
-def bucketed_quantile(
-    edges: Sequence[float],
-    counts: Sequence[int],
-    quantile: float,
-    *,
-    origin: Origin = Origin.MEASURED,
-    scope: Scope = Scope.SERVICE,
-) -> Estimate:
+def bucketed_quantile(edges: Sequence[float], counts: Sequence[int], quantile: float) -> Estimate:
     """Estimate a quantile from a histogram, with bounds that hold for any place of a sample in its bucket.
 
     `edges` are the buckets' upper edges, ascending, the last infinite; `counts` are the samples in each
@@ -104,8 +97,7 @@ def bucketed_quantile(
         n,
         floors[bucket(low_at + 1)] if low_at is not None else -math.inf,
         edges[bucket(high_at + 1)] if high_at is not None else math.inf,
-        origin,
-        scope,
+        scope=Scope.SERVICE,
     )
 
 

@@ -1,7 +1,7 @@
 """Types of numbers that are sent between machines, each with a finite range.
 
 A range applies to messages and files: a number outside its range is refused (`tuner.bounds.tightened`).
-Values made by this program, or read from the database, are not checked.
+Values made by this program, or read from the database, have no range. A text is nowhere a number.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Range:
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the schema of a number, marked with this range."""
-        return _marked(handler(source), {"range": self})
+        """Return the schema of a number, marked with this range: `true` and "1e9" are none."""
+        strict = {} if self.open_ended else {"strict": True}  # JSON has an infinity as a text
+        return _marked({**handler(source), **strict}, {"range": self})
 
 
 class Repeated:

@@ -241,17 +241,14 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
 
 def _demand_renewal(where: str, table: Mapping[str, Any], written: Sequence[KnobCalls]) -> None:
     """Raise ConfigError if a file is written and nothing makes the service reload it."""
+    restart = 'add [restart] with command = ["systemctl", "restart", "vllm"]'
     for one in written:
+        at = f"{where}: {one.knob.name}"
         if not {"restart", "reload"} & table.keys():
-            raise ConfigError(
-                f"{where}: {one.knob.name} is written to a file, but the service is not notified",
-                hint='add [restart] with command = ["systemctl", "restart", "vllm"], or a [reload]',
-            )
+            why = f"{at} is written to a file, but the service is not notified"
+            raise ConfigError(why, hint=f"{restart}, or a [reload]")
         if one.knob.cost.restart and "restart" not in table:
-            raise ConfigError(
-                f"{where}: {one.knob.name} needs a restart, but there is no [restart]",
-                hint='add [restart] with command = ["systemctl", "restart", "vllm"]',
-            )
+            raise ConfigError(f"{at} needs a restart, but there is no [restart]", hint=restart)
 
 
 def _renewal(

@@ -59,6 +59,8 @@ class WattDivider:
     _capped: Mapping[str, str] = field(default_factory=dict)
     _capped_due_s: float = -math.inf
     _noted: dict[str, str] = field(default_factory=dict)
+    _default_w: dict[str, float] = field(default_factory=dict)
+    """The watts without a cap of each member, as last read."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -83,12 +85,11 @@ class WattDivider:
                 return
             self._times.look(records.values())
             devices = {d.id: d for d in self.loop.store.devices.list()}
-            unread = {n: devices[n] for n in members.unread if n in devices}
             for name in list(records):
                 rows.each(name, partial(self._enlist, name, groups, devices, records), _nothing)
             rows = self.loop.changes.rows("dividing the watts")
             states = {
-                g.name: rows.each(g.name, partial(self._divide, g, records, unread), _nothing)
+                g.name: rows.each(g.name, partial(self._divide, g, records, members), _nothing)
                 for g in groups
             }
             rows = self.loop.changes.rows("measuring the power")
@@ -100,11 +101,12 @@ class WattDivider:
         self,
         group: BudgetGroup,
         records: Mapping[str, MemberRecord],
-        unread: Mapping[str, Device],
+        members: StoredRows[MemberRecord],
     ) -> GroupState | None:
         """Send a group's caps, and return its state; raise no cap beside a member that cannot be read."""
-        state = self.state(group, records)
-        if any(map(group.selects, unread.values())):
+        lost_w = self.lost_w(group, members)
+        state = self.state(group, records, lost_w)
+        if lost_w > 0.0:
             plan = without_raises(state.plan, state.members, self.now_s())
             state = replace(state, plan=plan)
         for device, schedule in state.plan.schedules.items():
@@ -118,8 +120,20 @@ class WattDivider:
         feed = self.price.others.get(group.series)
         return None if feed is None else feed.series
 
-    def state(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState:
-        """Return a group with its members, and the plan of the caps to send now."""
+    def lost_w(self, group: BudgetGroup, members: StoredRows[MemberRecord]) -> float:
+        """Return the most watts that a group's members draw whose membership cannot be read.
+
+        Infinite, so that the others go to their floors, if this process never read one of them.
+        """
+        self._default_w |= {r.device: r.default_w for r in members}
+        devices = self.loop.store.devices.list() if members.unread else ()
+        lost = [d.id for d in devices if d.id in members.unread and group.selects(d)]
+        return math.fsum(self._default_w.get(name, math.inf) for name in lost)
+
+    def state(
+        self, group: BudgetGroup, records: Mapping[str, MemberRecord], lost_w: float = 0.0
+    ) -> GroupState:
+        """Return a group with its members, and the plan of the caps to send beside `lost_w`."""
         own = {n: r for n, r in records.items() if r.group == group.name and r.active}
         own = {name: self._times.of(record) for name, record in own.items()}
         fronts = self._fronts.of(own)
@@ -142,7 +156,10 @@ class WattDivider:
         lead_s = self.loop.steady.lead_s()  # hours are by the wall clock, durations are not
         outside = {n: r.default_w for n, r in records.items() if r.outside == group.name}
         taken_w = math.fsum(outside.values())
-        due = [(at_s - lead_s, w - min(taken_w, group.reserve * w)) for at_s, w in steps]
+        due = [
+            (at_s - lead_s, max(0.0, w - min(taken_w, group.reserve * w) - lost_w))
+            for at_s, w in steps
+        ]
         plan = plan_group(list(members.values()), due, self.now_s())
         if any(map(self._times.unheard, own)):
             plan = without_raises(plan, members, self.now_s())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from tuner.core import BudgetGroup, MemberRecord
+from tuner.core import BudgetGroup, MemberRecord, StoredRows
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.budgets.state import GroupState
 from tuner.wire import BudgetMemberView, BudgetView
@@ -16,10 +16,9 @@ def budget_views(divider: WattDivider) -> list[BudgetView]:
     """Return all groups by name."""
     budgets = divider.loop.store.budgets
     groups, members = budgets.groups(), budgets.members()
-    records = {r.device: r for r in members}
     rows = divider.loop.changes.rows("the budget")
     views = [
-        rows.each(g.name, partial(_view, divider, g, records), partial(_faulty, g.name))
+        rows.each(g.name, partial(_view, divider, g, members), partial(_faulty, g.name))
         for g in groups
     ]
     views += rows.unread(groups, _faulty)
@@ -29,12 +28,15 @@ def budget_views(divider: WattDivider) -> list[BudgetView]:
 def budget_view(divider: WattDivider, name: str) -> BudgetView:
     """Return one group. Raises NotFound."""
     budgets = divider.loop.store.budgets
-    return _view(divider, budgets.group(name), {r.device: r for r in budgets.members()})
+    return _view(divider, budgets.group(name), budgets.members())
 
 
-def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRecord]) -> BudgetView:
+def _view(
+    divider: WattDivider, group: BudgetGroup, members: StoredRows[MemberRecord]
+) -> BudgetView:
     """Return the view of a group with its present plan."""
-    state, now_s = divider.state(group, records), divider.now_s()
+    records, lost_w = {r.device: r for r in members}, divider.lost_w(group, members)
+    state, now_s = divider.state(group, records, lost_w), divider.now_s()
     later = state.steps[1] if len(state.steps) > 1 else None
     series = group.watts or divider.source(group)
     return BudgetView(

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
+from tuner.bounds import redacted
 from tuner.core import (
     BudgetGroup,
     BudgetTerms,
@@ -18,6 +19,7 @@ from tuner.core import (
     Terms,
     TimeSeries,
     TuningError,
+    UnreadableStudy,
     Value,
     Written,
 )
@@ -34,12 +36,19 @@ HEAD = "# The active studies, by their devices' ids; `select` may also go by boa
 
 
 def exported(loop: Loop) -> str:
-    """Return the active studies and the budgets as a fleet file; equal studies of a group share a table."""
+    """Return the active studies and the budgets as a fleet file; equal studies of a group share a table.
+
+    Each that cannot be read is a comment with the reason.
+    """
     devices = {device.id: device for device in loop.store.devices.list()}
     alike: dict[str, list[Study]] = {}
     tables: dict[str, dict[str, Any]] = {}
-    for study in loop.store.studies.stored(active=True):
-        if isinstance(study, Study) and study.policy != SWEEP:  # it ends by itself
+    stored, budgets = loop.store.studies.stored(active=True), loop.store.budgets.groups()
+    lost = dict(budgets.unread)
+    for study in stored:
+        if isinstance(study, UnreadableStudy):
+            lost[study.id] = study.error
+        elif study.policy != SWEEP:  # it ends by itself
             table = _table(study, [devices[n] for n in study.devices if n in devices])
             key = f"{study.group} {study.name} {_toml(table)}"
             key = study.id if len(study.devices) > 1 else key
@@ -47,7 +56,10 @@ def exported(loop: Loop) -> str:
             alike.setdefault(key, []).append(study)
     names: set[str] = set()
     groups = [_group(studies, tables[key], names) for key, studies in alike.items()]
-    groups += [_budget(group) for group in loop.store.budgets.groups()]
+    groups += [_budget(group) for group in budgets]
+    groups += [
+        f"# {name} is left out: {' '.join(redacted(why).split())}" for name, why in lost.items()
+    ]
     return "\n\n".join([HEAD, *groups]) + "\n"
 
 

@@ -33,7 +33,7 @@ MOST_NESTED, MOST_PARTS = 25_000, 250_000
 The parser holds the interpreter's lock while it creates them.
 """
 
-PARAMETERS = Sizes(text=MOST_TEXT)
+PARAMETERS = Sizes(text=MOST_TEXT, strict=False)
 SENT = {str, int, float, bool, datetime, type(None), ...}
 """The types of parameters in paths, queries and headers, and the parts of such types."""
 Refusal = RequestValidationError | InvalidInput

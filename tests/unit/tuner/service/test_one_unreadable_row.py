@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import update
 
 from db.schema import BudgetGroupRow, BudgetMemberRow, DeviceRow
+from db.sql.budgets import MEMBERS
 from db.sql.store import Store
 from tests.builders import device
 from tests.errors import raised
 from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
 from tests.unit.tuner.web.site import Site, send
 from tuner.core import Unreadable
+from tuner.service.declared.export import exported
 from tuner.service.stops import stop_view
 from tuner.wire import BudgetDraft, Change
 
@@ -93,6 +96,45 @@ def test_beside_a_membership_that_cannot_be_read_no_cap_is_raised(rack: Rack) ->
     rack.gone.clear()
     rack.pass_s(8)
     assert rack.drawn_w() == 900.0 + 300.0
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_membership_that_cannot_be_read_counts_at_its_worst_when_a_budget_falls(
+    rack: Rack, restarted: bool
+) -> None:
+    """gpu1 may draw 350 W; a tuner that never read that leaves the others their floors, 100 W each."""
+    with damaged(rack, BudgetMemberRow.document, BudgetMemberRow.device == "gpu1"):
+        rack.gone.add("gpu1")
+        if restarted:
+            rack.operations.divider._default_w.clear()
+        rack.set(590.0)
+        rack.pass_s(8)
+        others = sum(rack.hosts[name].cap_w(rack.now_s) for name in ("gpu0", "gpu2"))
+        assert others == pytest.approx(200.0 if restarted else 590.0 - 350.0, abs=0.01)
+        assert rack.operations.budget("rack").may_draw_w <= others + 0.01
+
+
+@pytest.mark.parametrize("watts", [True, "1e9", "300"])
+def test_a_text_or_a_switch_is_no_number_of_watts(rack: Rack, watts: object) -> None:
+    """Neither in a stored membership nor in a message."""
+    store = rack.world.loop.store
+    member = store.budgets.member("gpu1")
+    assert member is not None
+    stored = MEMBERS.dump_python(member, mode="json")
+    stored["power"]["default_w"] = watts
+    with store._database.act() as connection:
+        mine = update(BudgetMemberRow).where(BudgetMemberRow.device == "gpu1")
+        connection.execute(mine.values(document=stored))
+    assert set(store.budgets.members().unread) == {"gpu1"}
+    with pytest.raises(ValidationError, match="watts"):
+        BudgetDraft.model_validate({"select": {"id": ["gpu1"]}, "watts": watts})
+
+
+def test_an_export_says_which_group_it_leaves_out_and_why(rack: Rack) -> None:
+    with damaged(rack, BudgetGroupRow.document, BudgetGroupRow.name == "rack"):
+        text = exported(rack.world.loop)
+    assert "# rack is left out: " in text and 'name = "second"' in text
+    assert "left out" not in exported(rack.world.loop)
 
 
 def test_a_device_that_cannot_be_read_is_a_row_of_the_fleet_and_is_not_back(rack: Rack) -> None:
