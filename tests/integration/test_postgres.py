@@ -22,6 +22,7 @@ from db.sql.engine import FRESH_S
 from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
+from tests.contracts.every_store import *  # noqa: F403
 from tests.contracts.migrations import MigrationsContract
 from tests.frozen.content import everything
 from tests.frozen.make import RELEASES, Release
@@ -66,75 +67,7 @@ def store(opened: Store, url: str) -> Iterator[Store]:
             connection.execute(table.delete())
 
 
-class TestAnswering(contracts.AnsweringContract):
-    pass
-
-
-class TestStudies(contracts.StudiesContract):
-    pass
-
-
 class TestUnreadableStudies(contracts.UnreadableStudiesContract):
-    pass
-
-
-class TestDeviceOwnership(contracts.DeviceOwnershipContract):
-    pass
-
-
-class TestStudyDeletion(contracts.StudyDeletionContract):
-    pass
-
-
-class TestTrials(contracts.TrialsContract):
-    pass
-
-
-class TestReports(contracts.ReportsContract):
-    pass
-
-
-class TestLeases(contracts.LeasesContract):
-    pass
-
-
-class TestTokens(contracts.TokensContract):
-    pass
-
-
-class TestDevices(contracts.DevicesContract):
-    pass
-
-
-class TestBudgets(contracts.BudgetsContract):
-    pass
-
-
-class TestStops(contracts.StopsContract):
-    pass
-
-
-class TestObservations(contracts.ObservationsContract):
-    pass
-
-
-class TestEvents(contracts.EventsContract):
-    pass
-
-
-class TestAudit(contracts.AuditContract):
-    pass
-
-
-class TestDeliveries(contracts.DeliveriesContract):
-    pass
-
-
-class TestReplicas(contracts.ReplicasContract):
-    pass
-
-
-class TestBus(contracts.BusContract):
     pass
 
 
@@ -169,10 +102,6 @@ def test_who_lost_its_connection_leads_no_more_and_hears_again(url: str, server:
     assert Notice(Topic.DEVICES) in heard
     until(one.bus.leads, "it does not lead again")
     one.close()
-
-
-class TestHistory(contracts.HistoryContract):
-    pass
 
 
 class TestKeepable(contracts.KeepableContract):

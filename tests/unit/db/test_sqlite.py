@@ -15,6 +15,7 @@ from db.sql.address import read_url
 from db.sql.database import Database
 from tests.builders import study
 from tests.contracts import store as contracts
+from tests.contracts.every_store import *  # noqa: F403
 from tests.contracts.killed_writer import killed_after
 from tests.errors import raised
 from tuner.core import StoreError
@@ -45,14 +46,6 @@ def store(url: str) -> Iterator[Store]:
     opened.close()
 
 
-class TestAnswering(contracts.AnsweringContract):
-    pass
-
-
-class TestStudies(contracts.StudiesContract):
-    pass
-
-
 class TestUnreadableStudies(contracts.UnreadableStudiesContract):
     @pytest.mark.parametrize("document", ['{"id": "hu', "", "12", 12, 1e308, b"{\xff}"])
     def test_text_that_is_no_json_at_all(
@@ -71,71 +64,7 @@ class TestUnreadableStudies(contracts.UnreadableStudiesContract):
         assert store.studies.situation("a").study is not None
 
 
-class TestDeviceOwnership(contracts.DeviceOwnershipContract):
-    pass
-
-
-class TestStudyDeletion(contracts.StudyDeletionContract):
-    pass
-
-
-class TestTrials(contracts.TrialsContract):
-    pass
-
-
-class TestReports(contracts.ReportsContract):
-    pass
-
-
-class TestLeases(contracts.LeasesContract):
-    pass
-
-
-class TestTokens(contracts.TokensContract):
-    pass
-
-
-class TestDevices(contracts.DevicesContract):
-    pass
-
-
-class TestBudgets(contracts.BudgetsContract):
-    pass
-
-
-class TestStops(contracts.StopsContract):
-    pass
-
-
-class TestObservations(contracts.ObservationsContract):
-    pass
-
-
-class TestEvents(contracts.EventsContract):
-    pass
-
-
-class TestAudit(contracts.AuditContract):
-    pass
-
-
-class TestDeliveries(contracts.DeliveriesContract):
-    pass
-
-
-class TestReplicas(contracts.ReplicasContract):
-    pass
-
-
-class TestBus(contracts.BusContract):
-    pass
-
-
 class TestSharedBus(contracts.SharedBusContract):
-    pass
-
-
-class TestHistory(contracts.HistoryContract):
     pass
 
 
