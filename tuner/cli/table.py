@@ -68,6 +68,7 @@ VERBS = (
     ("study list", "study.look", "List studies, active and newest first."),
     ("study compare", "study.look", "Show two to four studies side by side."),
     ("study show", "study.look", "Show one study."),
+    ("study setting", "study.setting", "Print the held setting as a file for review."),
     ("study wait", "study.wait", "Wait until a study reaches a status."),
     ("study pause", "study.change", "Pause a study until `resume`."),
     ("study resume", "study.change", "Continue a paused study."),

@@ -166,6 +166,12 @@ CASES: dict[str, list[str]] = {
         "study resume STUDY",
     ],
     "study resume": ["study resume STUDY"],
+    "study setting": [
+        "study setting STUDY --as json",
+        "study setting STUDY --as shell",
+        "study setting STUDY --as compose",
+        "study setting STUDY --device other",
+    ],
     "study show": ["study show STUDY", "study show nothing", "study show"],
     "study stop": [
         "study stop STUDY",

@@ -1,0 +1,187 @@
+"""A study's setting as a file for review: commands or a patch, with the reason and the way back."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.bounds import visible
+from tuner.compat import StrEnum
+from tuner.core import InvalidInput, Knob, Part, Setting, Value
+
+GPU = re.compile(r"nvidia-(\d+|GPU-[0-9a-fA-F-]{36})")
+"""A GPU's index or UUID in a device's id."""
+CPU_FILES = "/sys/devices/system/cpu"
+
+
+class SettingForm(StrEnum):
+    """The form of a setting's file."""
+
+    SHELL = "shell"
+    SYSTEMD = "systemd"
+    NVIDIA_SMI = "nvidia-smi"
+    COMPOSE = "compose"
+    HELM_VALUES = "helm-values"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedSetting:
+    """A setting, the baseline, the devices' ids, the knobs, the workload, and remarks of one line each."""
+
+    setting: Setting
+    baseline: Setting
+    devices: Sequence[str]
+    knobs: Sequence[Knob]
+    workload: str
+    remarks: Sequence[str]
+
+    @property
+    def changed(self) -> list[Knob]:
+        """The knobs that differ from the baseline, in the order of the knobs."""
+        return [k for k in self.knobs if self.setting[k.name] != self.baseline[k.name]]
+
+    @property
+    def comments(self) -> list[str]:
+        """The remarks as comments; a line break within one does not end it."""
+        return [f"# {visible(' '.join(remark.split()))}" for remark in self.remarks]
+
+
+Commands = Callable[[str, Value, bool], str]
+"""Return the command for a device's id and a value; the flag is whether the baseline is restored."""
+
+
+def _smi(option: str, reset: str = "") -> Commands:
+    """Return the command of nvidia-smi for an option; `reset` is the option that restores the default."""
+
+    def command(device: str, value: Value, back: bool) -> str:
+        named = GPU.search(device)
+        if named is None:
+            raise InvalidInput(
+                f"{device} has no GPU of nvidia-smi", hint="use --as json, and write it by hand"
+            )
+        what = reset if back and reset else option.format(value)
+        return f"nvidia-smi --id={named[1]} {what}"
+
+    return command
+
+
+def _written(files: str, scale: int = 1) -> Commands:
+    """Return the command that writes a value into each file that matches a pattern of the shell."""
+
+    def command(device: str, value: Value, back: bool) -> str:
+        text = round(float(value) * scale) if scale != 1 else value
+        return f"for f in {CPU_FILES}/{files}; do echo {shlex.quote(str(text))} > $f; done"
+
+    return command
+
+
+NVIDIA: Mapping[str, Commands] = {
+    "gpu.power_limit_w": _smi("--power-limit={}"),
+    "gpu.mem_clock_mhz": _smi("--lock-memory-clocks={0},{0}", "--reset-memory-clocks"),
+    "gpu.clock_mhz": _smi("--lock-gpu-clocks=0,{}", "--reset-gpu-clocks"),
+}
+CPU: Mapping[str, Commands] = {
+    "cpu.governor": _written("cpufreq/policy*/scaling_governor"),
+    "cpu.epp": _written("cpufreq/policy*/energy_performance_preference"),
+    "cpu.max_mhz": _written("cpufreq/policy*/scaling_max_freq", 1000),
+}
+"""Each knob that a command sets, in the order of writing; the way back is the reverse."""
+COMMANDS = {
+    SettingForm.NVIDIA_SMI: NVIDIA,
+    SettingForm.SHELL: {**CPU, **NVIDIA},
+    SettingForm.SYSTEMD: {**CPU, **NVIDIA},
+}
+
+
+def setting_file(of: ReviewedSetting, form: SettingForm) -> str:
+    """Return the text of a file that puts the setting in force, and how to put it back, for review.
+
+    Raises:
+        InvalidInput: the form cannot express a knob that differs from the baseline; the knob is named.
+    """
+    if form is SettingForm.JSON:
+        fields = {"setting": of.setting, "baseline": of.baseline, "devices": list(of.devices)}
+        more = {"workload": of.workload, "remarks": list(of.remarks)}
+        return json.dumps({**fields, **more}, ensure_ascii=False, indent=2) + "\n"
+    table = COMMANDS.get(form)
+    for knob in of.changed:
+        fits = knob.part is Part.WORKLOAD if table is None else knob.name in table
+        if not fits:
+            raise InvalidInput(
+                f"--as {form} cannot express {knob.name} = {of.setting[knob.name]}",
+                hint="use --as json, or --part device or workload for the other knobs",
+            )
+    return "\n".join(_lines(of, form, table)) + "\n"
+
+
+def _lines(
+    of: ReviewedSetting, form: SettingForm, table: Mapping[str, Commands] | None
+) -> Iterator[str]:
+    """Yield the lines of a file of commands, of a unit or of a patch."""
+    if table is None:
+        yield from of.comments
+        was = ", ".join(f"{_variable(k)}={of.baseline[k.name]}" for k in of.changed)
+        yield f"# put back: remove these lines, or set {was}"
+        yield from _variables(of, compose=form is SettingForm.COMPOSE)
+        return
+    hosts = {device.rpartition("@")[2] for device in of.devices}
+    if len(hosts) > 1:
+        raise InvalidInput(
+            f"the devices of the study are on {len(hosts)} hosts", hint="give one by --device ID"
+        )
+    names = [name for name in table if name in {knob.name for knob in of.changed}]
+    there = _each(table[n](d, of.setting[n], False) for d in of.devices for n in names)
+    back = _each(table[n](d, of.baseline[n], True) for d in of.devices for n in reversed(names))
+    if form is SettingForm.SYSTEMD:
+        yield from of.comments
+        yield "# put back: systemctl disable --now this unit"
+        yield "[Unit]"
+        yield f"Description=Setting of {of.workload or 'this host'}, exported by jouletune"
+        yield "[Service]"
+        yield "Type=oneshot"
+        yield "RemainAfterExit=yes"
+        yield from (f"ExecStart={_unit(command)}" for command in there)
+        yield from (f"ExecStop={_unit(command)}" for command in back)
+        yield "[Install]"
+        yield "WantedBy=multi-user.target"
+        return
+    yield "#!/bin/sh -eu"
+    yield from of.comments
+    yield from there
+    yield "# put back:"
+    yield from (f"# {command}" for command in back)
+
+
+def _each(commands: Iterable[str]) -> list[str]:
+    """Return each command once: those of a CPU do not name the device."""
+    return list(dict.fromkeys(commands))
+
+
+def _unit(command: str) -> str:
+    """Return a command of the shell as a word of a unit: `%` and `$` are systemd's own."""
+    quoted = json.dumps(command, ensure_ascii=False).replace("%", "%%").replace("$", "$$")
+    return f"/bin/sh -euc {quoted}"
+
+
+def _variable(knob: Knob) -> str:
+    """Return the environment variable that stands for a knob."""
+    return re.sub(r"\W", "_", knob.name).upper()
+
+
+def _variables(of: ReviewedSetting, *, compose: bool) -> Iterator[str]:
+    """Yield the knobs of the workload as environment variables of Compose, or as values of a chart."""
+    values = {_variable(knob): json.dumps(str(of.setting[knob.name])) for knob in of.changed}
+    if compose:
+        yield "services:"
+        yield f"  {json.dumps(of.workload)}:"
+        yield "    environment:"
+        yield from (f"      {name}: {value}" for name, value in values.items())
+    else:
+        yield "env:"
+        for name, value in values.items():
+            yield f"  - name: {name}"
+            yield f"    value: {value}"
