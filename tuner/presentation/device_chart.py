@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from tuner.core import (
-    UNDECLARED,
     Applied,
     Event,
     Level,
@@ -43,7 +42,7 @@ def device_timeline(
     events: Sequence[Event],
     within: tuple[datetime, datetime],
     default: Setting,
-    declared: Quantities = UNDECLARED,
+    declared: Quantities,
 ) -> Chart:
     """Return the chart of a device over the time `within`.
 

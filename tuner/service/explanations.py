@@ -128,8 +128,7 @@ def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:
     first = [setting_key(setting) for setting in (study.baseline, *planned, *best)]
     kept: set[SettingKey] = set(list(dict.fromkeys([*first, *tried]))[:most])
     trials = tuple(t for t in past.trials if setting_key(t.setting) in kept)
-    dropped = trials_spent(past.trials) - trials_spent(trials)
-    return replace(past, trials=trials, withdrawn=past.withdrawn + dropped)
+    return replace(past, trials=trials, withdrawn=past.spent - trials_spent(trials))
 
 
 def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:

@@ -42,13 +42,15 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
             if (device, metric) in course.points
         ]
         drawn = curves or course.applied or course.events
+        report = looks.at(row.study).report if row.study else None
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
             stop=operations.stop_state(device),
-            saved=saved_by_period(looks.at(row.study).report) if row.study else [],
+            saved=[] if report is None else saved_by_period(report),
             spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
             chart_data=device_timeline(
-                curves, row.limit, spans, course.events, (course.since, course.until), row.default
+                curves, row.limit, spans, course.events, (course.since, course.until), row.default,
+                report.study.quantities if report else {},
             )
             if drawn
             else None,
