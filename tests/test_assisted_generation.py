@@ -152,7 +152,7 @@ def test_lengths_that_make_no_knob_are_refused(lengths: tuple[int, ...]) -> None
         ("GET", "/", b"", 404),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
+def test_an_invalid_request_is_refused_and_changes_nothing(
     server: AssistedServer, method: str, path: str, content: bytes, status: int
 ) -> None:
     answer = httpx2.request(method, url(server) + path, content=content)

@@ -78,9 +78,7 @@ def test_more_than_three_failures_are_no_flakes(project: Project) -> None:
 
 
 @pytest.mark.parametrize("text", ["import nowhere\n", "import os\ndef test_it(): os._exit(3)\n"])
-def test_what_ends_otherwise_than_by_a_failed_test_fails_the_run(
-    project: Project, text: str
-) -> None:
+def test_an_end_without_a_failed_test_fails_the_run(project: Project, text: str) -> None:
     assert project.test(good=FLAKY.replace("not first", "True"), bad=text) != 0
     assert project.again("test") == 1
 

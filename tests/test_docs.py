@@ -320,7 +320,7 @@ def folder(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", dict.fromkeys(command.page for command in RUNS))
-def test_what_a_page_tells_to_run_runs_in_its_order(
+def test_the_commands_of_a_page_run_in_its_order(
     page: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in RUNS:

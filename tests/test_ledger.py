@@ -100,7 +100,7 @@ def test_every_file_has_one_entry_and_a_link_no_size(house: Path) -> None:
         ("docs/page.md", 2, ["documentation"]),
     ],
 )
-def test_what_is_above_its_entry_or_far_below_it_is_refused(
+def test_counts_above_or_far_below_their_entry_are_refused(
     house: Path, name: str, lines: int, named: list[str]
 ) -> None:
     (house / name).parent.mkdir(exist_ok=True)

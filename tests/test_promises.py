@@ -13,7 +13,7 @@ def test_the_page_of_promises_is_current() -> None:
     assert PAGE.read_text() == page(promises()), "run `make promises`"
 
 
-def test_what_the_tests_of_a_promise_say_is_one_row(tmp_path: Path) -> None:
+def test_the_tests_of_a_promise_make_one_row(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text(
         "import pytest\n"

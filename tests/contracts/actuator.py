@@ -43,7 +43,7 @@ class ActuatorContract:
 class SettableContract(ActuatorContract):
     """The contract of an actuator with at least one knob."""
 
-    def test_what_was_applied_is_read(self, side: Side) -> None:
+    def test_applied_values_are_read_back(self, side: Side) -> None:
         for setting in (neighbour(side), side.space.default, *list(side.space.grid())[-2:]):
             side.actuator.apply(setting)
             assert side.actuator.read() == setting
@@ -69,7 +69,7 @@ class SettableContract(ActuatorContract):
             side.actuator.apply({**neighbour(side), "warp_factor": 9})
         assert side.actuator.read() == side.space.default
 
-    def test_what_was_read_is_the_readers_own(self, side: Side) -> None:
+    def test_a_returned_value_is_a_copy(self, side: Side) -> None:
         mine = dict(side.actuator.read())
         mine.clear()
         assert side.actuator.read() == side.space.default

@@ -60,7 +60,7 @@ class BudgetsContract:
         assert store.budgets.member("a1") == stored == replace(MEMBER, revision=1)
         assert list(store.budgets.members()) == [stored]
 
-    def test_what_another_has_changed_is_not_overwritten(self, store: Store) -> None:
+    def test_a_change_by_another_writer_is_not_overwritten(self, store: Store) -> None:
         store.budgets.put_group(GROUP)
         first = store.budgets.put_member(MEMBER)
         store.budgets.put_member(replace(first, sent_s=5.0))

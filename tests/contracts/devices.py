@@ -95,7 +95,7 @@ class DevicesContract:
         store.devices.seen({"b": later, "nobody": later})
         assert store.devices.heard_at() == {"a": START, "b": later}
 
-    def test_what_was_applied_is_told_latest_first(self, store: Store) -> None:
+    def test_applied_settings_are_listed_latest_first(self, store: Store) -> None:
         notes = [
             applied(),
             replace(applied(level=Level.TRIAL, at=setting(600)), at=START + timedelta(seconds=1)),
@@ -109,9 +109,7 @@ class DevicesContract:
         standing = {one.device: one for one in store.devices.standing()}
         assert standing == {"sim": notes[-1], "other": applied("other")}
 
-    def test_what_was_applied_since_a_time_comes_after_what_was_applied_before(
-        self, store: Store
-    ) -> None:
+    def test_applied_settings_since_a_time_follow_the_one_before(self, store: Store) -> None:
         store.devices.put(device())
         clocks = (1000, 800, 600, 400)
         notes = [

@@ -42,14 +42,14 @@ class DriverContract:
     def test_it_reads_every_knob_it_offers(self, driver: KnobDriver) -> None:
         assert driver.ranges().keys() <= driver.read().keys()
 
-    def test_what_is_written_is_read_where_it_can_be(self, driver: KnobDriver) -> None:
+    def test_written_values_are_read_back_if_possible(self, driver: KnobDriver) -> None:
         for knob in one_by_one(driver):
             readable = driver.read()[knob] is not None
             value = other_value(driver, knob)
             driver.write(knob, value)
             assert driver.read()[knob] in ((value,) if readable else (value, None))
 
-    def test_what_was_read_can_be_written_back(self, driver: KnobDriver) -> None:
+    def test_read_values_can_be_written_back(self, driver: KnobDriver) -> None:
         for knob in one_by_one(driver):
             if (value := driver.read()[knob]) is not None:
                 driver.write(knob, other_value(driver, knob))

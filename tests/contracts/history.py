@@ -54,7 +54,7 @@ class HistoryContract:
         tried(store, "s1", setting(400), slow, 5)
         store.trials.begin("s2", setting(600), Phase.TUNING, "", START + timedelta(minutes=6))
 
-    def test_what_one_device_tried_alone_is_told_of_it_only(self, store: Store) -> None:
+    def test_a_trial_of_one_device_is_reported_for_it_only(self, store: Store) -> None:
         began = START + timedelta(minutes=7)
         store.trials.begin("s1", setting(500), Phase.TUNING, "", began, device="b")
         a, b = (HistoryQuestion(device=name, since=began) for name in ("a", "b"))

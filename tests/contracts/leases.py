@@ -78,7 +78,7 @@ class LeasesContract:
             assert lease.nonce not in str(refused.value)
         assert store.leases.get("sim") == lease
 
-    def test_what_is_over_is_not_renewed(self, store: Store, trial: Trial) -> None:
+    def test_an_ended_lease_is_not_renewed(self, store: Store, trial: Trial) -> None:
         with raised(NotFound, "sim"):
             store.leases.renew("sim", 1, "", END)
         lease = store.leases.grant("sim", "s1", trial, "host", END)

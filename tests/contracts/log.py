@@ -95,7 +95,7 @@ class ObservationsContract:
             store.observations.add_all([observation(0), observation(study="gone")])
         assert store.observations.list("s1") == ()
 
-    def test_what_several_windows_show_stays_apart(self, store: Store) -> None:
+    def test_values_of_several_windows_stay_separate(self, store: Store) -> None:
         rich = replace(observation(1), measurement=rich_measurement())
         store.observations.add_all([observation(0), rich, observation(2)])
         assert store.observations.list("s1") == (observation(0), rich, observation(2))
@@ -113,7 +113,7 @@ class ObservationsContract:
         minutes = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
         assert minutes == [[0, 1, 2, 3], [2, 3], [0, 1, 2, 3], []]
 
-    def test_what_windows_show_of_one_metric_is_told_by_their_start(self, store: Store) -> None:
+    def test_samples_of_one_metric_are_listed_by_start(self, store: Store) -> None:
         mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
         kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
         store.observations.add_all([kept])

@@ -145,7 +145,7 @@ class MigrationsContract:
             store.close()
         assert [program.wait(timeout=60) for program in programs] == [0, 0]
 
-    def test_what_was_stored_is_there_after_opening_again(self, empty: Callable[[], str]) -> None:
+    def test_stored_data_survive_a_reopening(self, empty: Callable[[], str]) -> None:
         url = empty()
         store = open_store(url)
         store.studies.add(study(), "ann", "")

@@ -146,7 +146,7 @@ class PolicyContract:
         if isinstance(second, Try):
             assert setting_key(second.setting) != setting_key(first.setting)
 
-    def test_what_has_proven_infeasible_is_not_tried_again(self, played: Plays) -> None:
+    def test_a_proven_infeasible_setting_is_not_tried_again(self, played: Plays) -> None:
         limit = 1.2 * surface(setting()).estimates["latency_p99_ms"].mean
         proven: set[object] = set()
         for tried in played(ALL).trials:

@@ -48,14 +48,14 @@ class StopsContract:
         store.stops.lift()
         assert store.stops.released() == {"a": own} and store.stops.current() is None
 
-    def test_who_is_back_is_remembered_until_it_says_otherwise(self, store: Store) -> None:
+    def test_a_restored_device_counts_until_it_reports_otherwise(self, store: Store) -> None:
         store.stops.order(STOP)
         for device in ("a", "b", "a"):
             store.stops.report(device, back=True)
         store.stops.report("b", back=False)
         assert store.stops.current() == replace(STOP, back=frozenset({"a"}))
 
-    def test_who_was_back_under_one_order_is_not_under_the_next(self, store: Store) -> None:
+    def test_a_confirmation_counts_for_one_order_only(self, store: Store) -> None:
         store.stops.order(STOP)
         store.stops.report("a", back=True)
         store.stops.lift()

@@ -176,7 +176,7 @@ class StudiesContract:
                 store.studies.revise(held, "ann", "", LATER)
         assert list(store.studies.ids(phase=Phase.HOLDING.value)) == ["b", "a"]
 
-    def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
+    def test_revise_returns_a_copy(self, store: Store) -> None:
         held = cast("dict[str, Any]", setting())
         store.studies.add(study(), "ann", "")
         moved = study(phase=Phase.TUNING).moved(Phase.HOLDING, Plan.single(held))
@@ -272,7 +272,7 @@ class DeviceOwnershipContract:
         store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "test", "stop", START)
         assert store.studies.of("sim") is None
 
-    def test_what_an_order_goes_by_is_told_as_of_one_moment(self, store: Store) -> None:
+    def test_the_data_of_an_order_are_of_one_moment(self, store: Store) -> None:
         with pytest.raises(NotFound):
             store.studies.situation("sim")
         store.devices.put(device())

@@ -116,7 +116,7 @@ class TokensContract:
         assert store.tokens.add(agent("b")) is True
         assert store.tokens.list() == (agent("b"),)
 
-    def test_what_is_not_there_or_revoked_cannot_be_revoked(self, store: Store) -> None:
+    def test_an_unknown_or_revoked_token_cannot_be_revoked(self, store: Store) -> None:
         store.tokens.add(agent())
         store.tokens.revoke("agent@host", LATER)
         for name in ("agent@host", "nobody"):

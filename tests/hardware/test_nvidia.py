@@ -53,7 +53,7 @@ def test_the_clock_rises_under_load(knobs: NvidiaKnobs, loaded: dict[str, str]) 
     assert isinstance(lowest, int) and seen.sm_mhz > lowest
 
 
-def test_who_computes_is_told(knobs: NvidiaKnobs, loaded: dict[str, str]) -> None:
+def test_computing_processes_are_listed(knobs: NvidiaKnobs, loaded: dict[str, str]) -> None:
     gpu = Gpu(knobs.uuid)
     processes = gpu.call("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
     assert processes, "the server computes, so somebody must be seen to"

@@ -42,7 +42,7 @@ def test_every_test_is_collected_where_everything_is_missing() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_missing_skips_with_its_reason_and_the_way_to_have_it() -> None:
+def test_missing_programs_skip_tests_with_reason_and_remedy() -> None:
     done = pytest_without_everything("-q", "-rs", "-m", "not long", *NEEDING)
     assert done.returncode == 0, done.stdout[-3000:]
     reasons = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", done.stdout, re.MULTILINE)

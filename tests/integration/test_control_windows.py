@@ -86,7 +86,7 @@ def test_a_hold_goes_on_over_control_windows_and_kills_in_them(played: Stage) ->
     until(lambda: batch_size(toy) == 1, "the original is not restored")
 
 
-def test_what_was_saved_is_counted_from_the_control_windows(played: Stage) -> None:
+def test_savings_count_from_the_control_windows(played: Stage) -> None:
     played.start_tuner()
     played.start_agent("simulated:a100")
     terms = {"trials": 3, "window_s": 1.0, "max_window_s": 2.0, "control_share": 0.2}

@@ -101,7 +101,7 @@ def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stag
 
 
 @pytest.mark.slow
-def test_who_sends_half_a_head_is_cut(found: Stage) -> None:
+def test_a_caller_with_half_a_head_is_cut(found: Stage) -> None:
     with socket.create_connection(("127.0.0.1", found.tuner_port), timeout=60.0) as caller:
         caller.sendall(b"GET /v1/hea")
         assert caller.recv(65536).startswith(b"HTTP/1.1 408 ")

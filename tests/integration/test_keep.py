@@ -54,9 +54,7 @@ def applied(services: Stage) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_a_run_found_is_confirmed_and_held_by_the_services(
-    services: Stage, tmp_path: Path
-) -> None:
+def test_the_services_confirm_and_hold_the_result_of_a_run(services: Stage, tmp_path: Path) -> None:
     code, out, err = run(services, tmp_path, "--device", "simulated:orin", "--json")
     assert code == 0, err
     result = json.loads(out)

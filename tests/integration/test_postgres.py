@@ -91,7 +91,9 @@ def test_one_leads_and_another_once_that_is_gone(url: str) -> None:
     stores[0].close()
 
 
-def test_who_lost_its_connection_leads_no_more_and_hears_again(url: str, server: str) -> None:
+def test_a_tuner_without_its_connection_stops_leading_and_listens_again(
+    url: str, server: str
+) -> None:
     one = open_store(url)
     one.bus.listen()
     until(lambda: one.bus.leads() and one.bus.lag_s() is not None, "it does not listen")
@@ -265,7 +267,7 @@ def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
     database.engine.dispose()
 
 
-def test_what_a_silent_connection_locked_is_free_again(
+def test_the_locks_of_a_silent_connection_are_released(
     server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "STATEMENT_S", 1)

@@ -81,7 +81,7 @@ def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
         (("--command", "train", "--foreign-share", "2"), "--foreign-share"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
+def test_an_invalid_request_is_refused_at_once_and_leaves_nothing(
     folder: Folder, options: tuple[str, ...], says: str
 ) -> None:
     code, out, err = folder.ask("run", *options)

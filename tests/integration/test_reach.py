@@ -44,7 +44,7 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
 
 
 @pytest.mark.parametrize("behind_proxy", [False, True])
-def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
+def test_the_callers_address_comes_from_a_proxy_only_if_configured(
     tmp_path: Path, behind_proxy: bool
 ) -> None:
     with stage(tmp_path, "behind_proxy = true\n" if behind_proxy else "") as site:

@@ -98,7 +98,7 @@ def test_batches_become_as_large_as_they_are_set(demo: Cluster, side: Side) -> N
             assert max(answer["batch"] for answer in answers) == size
 
 
-def test_what_the_deployment_refuses_fails_with_its_words_and_goes_back(
+def test_a_refused_deployment_fails_with_its_message_and_is_restored(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.deploy(model(user_config={"max_batch_size": 2, "too_much": 8}), BYSTANDER)
@@ -181,7 +181,7 @@ def test_killed_in_a_trial_the_original_is_still_known(demo: Cluster, tmp_path: 
     side.close()
 
 
-def test_what_is_not_there_is_said(demo: Cluster, tmp_path: Path) -> None:
+def test_missing_things_are_reported(demo: Cluster, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="available: "):
         open_workload(
             demo.spec.replace("/demo/", "/dmeo/"), seed=0, state_dir=tmp_path, clock=HostClock()

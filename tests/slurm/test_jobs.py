@@ -107,7 +107,7 @@ def test_a_requeued_job_has_a_lease_of_its_own(node: SlurmNode) -> None:
 
 
 @pytest.mark.parametrize("killed", ["slurmd", "actuator", "keeper"])
-def test_whatever_is_killed_the_gpu_goes_back(node: SlurmNode, killed: str) -> None:
+def test_every_kill_leaves_the_gpu_restored(node: SlurmNode, killed: str) -> None:
     job = node.submit("sleep 20", WISH)
     node.until(lambda: node.runs(job), "the job")
     assert node.limits()[0] == 200.0

@@ -136,7 +136,7 @@ def test_a_message_of_a_release_is_understood_whatever_a_later_one_adds(release:
         assert type(today).model_validate_json(later) == today, name
 
 
-def test_what_is_said_today_has_all_that_a_release_reads(release: Release) -> None:
+def test_todays_messages_have_all_fields_that_a_release_reads(release: Release) -> None:
     for name, today in release.messages.items():
         assert missing(said_by(release, name), json.loads(today.model_dump_json())) == [], name
 

@@ -65,7 +65,7 @@ def test_excess_is_the_share_above_the_limit(tmp_path: Path) -> None:
     assert problem.excess(at(500, 4), 1.25) == 0.0
 
 
-def test_what_is_made_least_and_what_is_limited_is_the_roles_files_to_say(tmp_path: Path) -> None:
+def test_the_roles_file_sets_the_objective_and_the_limited_metric(tmp_path: Path) -> None:
     write_tables(tmp_path)
     table = (tmp_path / "tiny.csv").read_text().replace("energy_j", "cost").replace(",\n", ",5\n")
     (tmp_path / "tiny.csv").write_text(table.replace("latency_s", "wait_s"))
@@ -78,7 +78,7 @@ def test_what_is_made_least_and_what_is_limited_is_the_roles_files_to_say(tmp_pa
     assert [k.name for k in problem.surface.space.knobs] == ["gpu_clock_mhz", "batch_size"]
 
 
-def test_what_was_measured_beside_is_shown_where_every_cell_of_it_is_a_number(
+def test_further_metrics_are_shown_if_all_their_cells_are_numbers(
     tmp_path: Path,
 ) -> None:
     write_tables(tmp_path)

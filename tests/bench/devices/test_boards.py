@@ -144,7 +144,7 @@ def test_rows_average_over_seeds_and_keep_devices_and_policies_apart() -> None:
         ("simulated:orin", "sobol", 0.9, "breaks the limit itself"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_runs(
+def test_an_impossible_run_is_refused_before_anything_runs(
     device: str, policy: str, slack: float, reason: str
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):

@@ -63,7 +63,7 @@ def test_the_best_fixed_setting_is_the_cheapest_of_those_that_get_there_most_oft
     ],
     ids=["kept", "more joules", "slower than the defaults", "not reached"],
 )
-def test_what_is_not_kept_is_found(ours: Played, kept: bool) -> None:
+def test_broken_requirements_are_found(ours: Played, kept: bool) -> None:
     usual = run(0.9, 0.9, 0.9)
     judgement = judged("energy_j", 0.8, [HELD], [[usual]], [ours], [usual], [usual])
     assert judgement.kept is kept and judgement.best_fixed == HELD

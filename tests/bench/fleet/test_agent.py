@@ -140,7 +140,7 @@ def test_a_window_shows_what_the_simulator_settles_at() -> None:
 
 
 @pytest.mark.parametrize("url", ["tuner", "ftp://tuner", "http://", "http://tuner:many"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with raised(ConfigError, "tuner"):
         TunerAddress.of(url)
 

@@ -71,7 +71,7 @@ def test_a_batch_past_a_tile_often_costs_more_than_the_one_before() -> None:
     assert rises > len(tiled) / 2
 
 
-def test_what_cannot_be_cooled_is_no_faster() -> None:
+def test_a_clock_beyond_the_cooling_is_no_faster() -> None:
     slower_on_top = 0
     for problem in (p for seed in range(8) for p in made_up(seed, 4) if p.source == "throttling"):
         times = latencies(problem, along(problem, "gpu_clock_mhz"))

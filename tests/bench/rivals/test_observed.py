@@ -82,7 +82,7 @@ def test_a_metric_at_zero_is_far_within_its_limit() -> None:
     assert all(math.isfinite(b) for b in only.breaches)
 
 
-def test_what_runs_is_not_chosen_again_and_what_was_aborted_may_be() -> None:
+def test_running_settings_are_not_chosen_again_but_aborted_ones_may_be() -> None:
     at = asked(4)
     running = trial(3, setting(800), state=TrialState.RUNNING)
     aborted = trial(4, setting(600), state=TrialState.ABORTED)
@@ -137,7 +137,7 @@ def test_of_a_large_space_a_sample_is_left_to_try_and_never_what_was_tried() -> 
     assert sample == seen.some_untried(1000, seed=1) != seen.some_untried(1000, seed=2)
 
 
-def test_what_has_no_effect_is_not_left_to_try() -> None:
+def test_settings_without_an_effect_are_not_left_to_try() -> None:
     when = Condition.parse("a > 0")
     bound = Knob("b", (1, 2, 3), 1, condition=when)
     space = Space((Knob("a", (0, 1), 0), bound, Knob("c", tuple(range(9)), 0)))

@@ -77,7 +77,7 @@ def test_holes_in_the_table_are_never_measured(tmp_path: Path) -> None:
         "depth,branch,threshold,throughput\n3,2,0.1,0",
     ],
 )
-def test_what_is_no_sweep_is_refused_with_its_columns(tmp_path: Path, text: str) -> None:
+def test_an_invalid_sweep_is_refused_with_its_columns(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.csv"
     path.write_text(text)
     with raised(ConfigError, "wrong.csv"):

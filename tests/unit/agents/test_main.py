@@ -87,7 +87,7 @@ def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
         (Attachment("simulated:a100", "no-such"), "no-such"),
     ],
 )
-def test_what_cannot_be_opened_ends_the_agent_before_it_starts(
+def test_a_device_that_cannot_be_opened_ends_the_agent_at_its_start(
     tmp_path: Path, attachment: Attachment, message: str
 ) -> None:
     token = tmp_path / "token"

@@ -182,7 +182,7 @@ def test_a_study_survives_json(made: Study) -> None:
     st.lists(st.builds(Metric, NAMES, st.sampled_from(Origin), st.sampled_from(Scope), QUANTITIES)),
     spaces(),
 )
-def test_what_a_device_tells_of_itself_survives_json(metrics: list[Metric], space: Space) -> None:
+def test_a_devices_description_survives_json(metrics: list[Metric], space: Space) -> None:
     made = Description(space, tuple(metrics), (Signal("price", "1/J"),), {"a": "no"}, {}, "some")
     assert DESCRIPTIONS.decode(through_json(DESCRIPTIONS.encode(made))) == made  # type: ignore[arg-type]
 
@@ -217,7 +217,7 @@ def test_a_plan_by_two_signals_is_read_as_the_baseline() -> None:
     assert read.terms.plan_by == "arrival_rate_per_s,waiting"
 
 
-def test_what_a_newer_release_says_of_a_study_is_left_out_and_within_its_terms_refused() -> None:
+def test_unknown_fields_are_ignored_in_a_study_and_refused_in_its_terms() -> None:
     doc = STUDIES.encode(study())
     assert STUDIES.decode(doc | {"invented": 1}) == study()
     doc["terms"]["most_watts"] = 70.0

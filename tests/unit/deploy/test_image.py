@@ -152,7 +152,7 @@ def test_the_tuner_is_probed_over_tls(alive: ProbeScript) -> None:
         assert alive.main("tuner") == 0
 
 
-def test_what_is_not_there_does_not_answer(
+def test_a_missing_device_does_not_answer(
     alive: ProbeScript, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alive.SOCKETS = {"agent": str(tmp_path / "none")}

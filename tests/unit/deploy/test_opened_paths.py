@@ -73,7 +73,7 @@ def test_all_files_of_a_board_are_opened(mount: Mount, name: str) -> None:
     assert files and closed("jetson", [*files, *memory]) == []
 
 
-def test_what_a_power_mode_moves_and_a_units_folder_are_opened(mount: Mount) -> None:
+def test_the_paths_of_a_power_mode_and_a_units_folder_are_opened(mount: Mount) -> None:
     root = mount("orin").root
     modes: Callable[[str], Any] = nvpmodel
     files = [file for driver in modes(str(root)) for file in written(driver, root)]

@@ -67,7 +67,7 @@ def test_every_field_is_told_and_its_default_is_the_programs(name: str, tmp_path
             assert kind(told[field.name]) == field.default, field.name
 
 
-def test_what_is_installed_runs_as_it_is() -> None:
+def test_an_installed_wheel_runs_unchanged() -> None:
     tuner = load_tuner_config(DEPLOY / "tuner.toml")
     assert tuner.loopback
     assert tuner.db.startswith("sqlite:////var/lib/jouletune-tuner/")

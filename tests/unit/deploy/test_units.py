@@ -123,7 +123,7 @@ def test_only_where_cpus_are_tuned_do_other_tuners_of_cpus_stop() -> None:
 
 
 @pytest.mark.parametrize("name", ["agent", "actuator"])
-def test_what_uses_gpus_starts_after_their_driver_or_is_started_again_with_it(name: str) -> None:
+def test_gpu_services_start_after_the_driver_or_restart_with_it(name: str) -> None:
     assert "nvidia-persistenced.service" in values(name, "After")[0].split()
     rule = (DEPLOY / "nvidia.rules").read_text().splitlines()[-1]
     assert 'ACTION=="bind"' in rule and 'DRIVER=="nvidia"' in rule

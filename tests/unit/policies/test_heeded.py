@@ -95,7 +95,7 @@ def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(constraint: str) -> 
         "failed <= 1",
     ],
 )
-def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(constraint: str) -> None:
+def test_an_unsupported_constraint_is_refused_by_name(constraint: str) -> None:
     at = federated(policy="fedgpo", constraints=(constraint,))
     with pytest.raises(InvalidInput, match="does not support the constraint") as refused:
         refuse_unsupported(at, load_policy("fedgpo"))

@@ -114,7 +114,7 @@ class TestSobol(PolicyContract):
         trials, _ = self.play(Sobol(), asked(30))
         assert len({setting_key(t.setting) for t in trials}) == SPACE.size
 
-    def test_what_has_no_effect_is_never_varied(self) -> None:
+    def test_a_knob_without_effect_is_never_varied(self) -> None:
         bound = Knob("fan", (1, 2, 3), 2, condition=Condition.parse("gpu.clock_mhz < 800"))
         space = Space((*SPACE.knobs, bound))
         met = [setting_key(s) for s in spread(space, 0)]

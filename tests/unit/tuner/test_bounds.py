@@ -271,7 +271,7 @@ def test_only_an_open_end_is_infinite(low: str, right: bool) -> None:
         type(MESSAGES["hold-report"]).model_validate_json(json.dumps(report))
 
 
-def test_what_is_nested_deeply_is_refused() -> None:
+def test_deep_nesting_is_refused() -> None:
     deep: Any = 1
     for _ in range(100):
         deep = {"a": deep}

@@ -106,7 +106,7 @@ def test_a_taken_port_is_named() -> None:
             bind(TunerConfig(port=port))
 
 
-def test_what_a_connection_is_sent_does_not_wait_for_an_acknowledgement() -> None:
+def test_sent_data_does_not_wait_for_an_acknowledgement() -> None:
     async def at_once() -> int:
         option: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 

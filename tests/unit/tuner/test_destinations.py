@@ -69,7 +69,7 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_meaningless_values_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, text)
 

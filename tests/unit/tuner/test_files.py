@@ -28,7 +28,7 @@ def test_a_full_disk_leaves_the_old_content_and_nothing_beside_it(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_another_process_is_writing_is_not_mixed_in(tmp_path: Path) -> None:
+def test_unfinished_writes_of_another_process_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "token"
     write = (
         "import pathlib, sys; from tuner import files\n"

@@ -18,7 +18,7 @@ class Node:
 
 
 @pytest.mark.slow
-def test_what_was_there_before_is_left_alone_and_what_comes_later_is_collected() -> None:
+def test_earlier_objects_are_exempt_and_later_ones_collected() -> None:
     early = Node()
     kept = weakref.ref(early)
     with uncollected():
@@ -43,7 +43,7 @@ def test_a_failure_inside_gives_everything_back() -> None:
     assert gc.get_threshold() == usual
 
 
-def test_what_is_loaded_within_is_left_alone_too_where_it_is_said() -> None:
+def test_objects_loaded_within_the_block_are_exempt_on_request() -> None:
     leave_alone_too()
     assert gc.get_freeze_count() == 0
     with uncollected():

@@ -138,7 +138,7 @@ def test_the_chance_to_keep_a_limit_is_that_of_draws(limit: Limit, sign: float) 
 
 
 @pytest.mark.parametrize(("limit", "sign"), [(LIMIT, 1.0), (FLOOR, -1.0)])
-def test_what_is_normal_in_its_logarithm_is_not_read_as_normal(limit: Limit, sign: float) -> None:
+def test_a_lognormal_metric_is_not_read_as_normal(limit: Limit, sign: float) -> None:
     rng = np.random.default_rng(4)
     draws = rng.lognormal(np.log(100.0) - sign * 0.1, 0.6, 400_000)
     predicted = Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
@@ -155,7 +155,7 @@ def test_at_the_limit_the_chance_is_even_and_certainty_settles_it(limit: Limit) 
         assert guard.chance(Prediction(value, 1e-9), limit) in (0.0, 0.5, 1.0)
 
 
-def test_what_a_policy_expects_to_break_a_limit_is_refused_with_the_limit() -> None:
+def test_a_setting_predicted_to_break_a_limit_is_refused_with_the_limit() -> None:
     hopeless = {"latency_p99_ms": Prediction(150.0, 10.0)}
     for safety in (Safety.STRICT, Safety.BALANCED):
         refusal = guard.risk(asked(safety), under(LIMIT), hopeless)
@@ -175,7 +175,7 @@ def test_one_limit_that_is_broken_is_enough() -> None:
 
 
 @pytest.mark.parametrize("safety", SHYEST_FIRST)
-def test_what_may_mend_a_broken_limit_is_not_refused(safety: Safety) -> None:
+def test_a_setting_that_may_repair_a_broken_limit_is_not_refused(safety: Safety) -> None:
     even = {"latency_p99_ms": Prediction(102.0, 2.0)}
     hopeless = {"latency_p99_ms": Prediction(110.0, 2.0)}
     broken = under(LIMIT, latency_p99_ms=120.0)
@@ -184,7 +184,7 @@ def test_what_may_mend_a_broken_limit_is_not_refused(safety: Safety) -> None:
 
 
 @pytest.mark.parametrize("safety", SHYEST_FIRST)
-def test_what_predicts_nothing_or_nothing_bad_is_not_refused(safety: Safety) -> None:
+def test_settings_without_a_bad_prediction_are_not_refused(safety: Safety) -> None:
     assert guard.risk(asked(safety), under(LIMIT), {}) is None
     assert guard.risk(asked(safety), under(LIMIT), {"energy_j": Prediction(1e6, 1.0)}) is None
     assert (
@@ -193,7 +193,7 @@ def test_what_predicts_nothing_or_nothing_bad_is_not_refused(safety: Safety) -> 
 
 
 @pytest.mark.parametrize("mean", [60.0, 90.0, 100.0, 110.0, 125.0, 300.0])
-def test_what_a_bold_study_refuses_a_shy_one_refuses_too(mean: float) -> None:
+def test_a_shy_study_refuses_all_settings_that_a_bold_one_refuses(mean: float) -> None:
     predicted = {"latency_p99_ms": Prediction(mean, 10.0)}
     refused = [guard.risk(asked(s), under(LIMIT), predicted) is not None for s in SHYEST_FIRST]
     assert refused == sorted(refused, reverse=True)
@@ -204,7 +204,7 @@ def test_a_shyer_guard_refuses_no_less() -> None:
     assert least == sorted(least, reverse=True) and set(guard.REFUSED) == set(Safety)
 
 
-def test_what_is_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
+def test_uncertain_limits_may_still_be_proven() -> None:
     limit = Limit("energy_j", "<=", 10.0)
 
     def energy(mean: float) -> dict[str, Estimate]:

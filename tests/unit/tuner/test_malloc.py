@@ -22,7 +22,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
-def test_what_was_freed_is_given_back() -> None:
+def test_freed_memory_is_returned() -> None:
     pieces = [bytearray(b"x" * PIECE_BYTES) for _ in range(PIECES)]
     pinned = pieces[:: PIECES // 4]
     del pieces
@@ -40,7 +40,7 @@ def test_threads_share_two_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options == [(-8, 2)]
 
 
-def test_what_a_pass_has_freed_is_kept_and_mapped_by_itself_no_more(
+def test_memory_freed_by_a_pass_is_kept_and_not_mapped_separately(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options: dict[int, int] = {}

@@ -52,7 +52,7 @@ CHOICES: dict[str, tuple[Choose, str, str]] = {
 every = pytest.mark.parametrize("group", list(CHOICES))
 
 
-def test_what_a_package_offers_is_opened_by_its_name(site: Path) -> None:
+def test_an_entry_point_of_a_package_is_opened_by_its_name(site: Path) -> None:
     install(
         site,
         "toasting",
@@ -77,7 +77,7 @@ def test_an_unknown_name_is_told_what_packages_offer_too(site: Path, group: str)
 
 
 @every
-def test_what_is_built_in_cannot_be_overridden(site: Path, group: str) -> None:
+def test_built_in_names_cannot_be_overridden(site: Path, group: str) -> None:
     choose, name, target = CHOICES[group]
     install(site, "toasting", f"[jouletune.{group}]\n{name} = toasting:Guess\n", SOURCE)
     with pytest.raises(InvalidInput) as caught:

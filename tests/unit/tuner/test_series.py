@@ -49,7 +49,7 @@ def test_hours_are_a_table(tmp_path: Path) -> None:
         ('[series.grid]\nconstant = 5\ntime_zone = "Moon"', "Moon"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(
+def test_an_unfitting_value_is_refused_with_its_place(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -28,7 +28,7 @@ def files(tmp_path: Path, authority: trustme.CA) -> Path:
     return tmp_path
 
 
-def test_what_goes_together_is_asked_for_together(files: Path) -> None:
+def test_options_that_belong_together_are_required_together(files: Path) -> None:
     with raised(ConfigError, "tls_cert", "tls_key"):
         ServerTls(cert=files / "cert.pem")
     with raised(ConfigError, "client_ca"):

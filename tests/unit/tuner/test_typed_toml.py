@@ -81,7 +81,7 @@ def test_every_statement_is_found_at_its_line(
     assert {way: line_of(text, way) for way in places} == places
 
 
-def test_what_is_nowhere_has_the_line_of_what_should_have_it() -> None:
+def test_a_missing_key_has_the_line_of_its_table() -> None:
     text = "\n[[rows]]\nname = 'a'\n\n[[rows]]\nseconds = 2\n"
     assert line_of(text, ("rows", 1, "name")) == 5
     assert line_of(text, ("port",)) == 0
@@ -114,7 +114,7 @@ def test_what_is_nowhere_has_the_line_of_what_should_have_it() -> None:
         ("port = ", " is not valid TOML"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_unfitting_value_is_named(tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(tmp_path, text)
 
 
@@ -140,5 +140,5 @@ def test_an_error_of_its_own_kind_stays_of_that_kind(tmp_path: Path) -> None:
 
 @example("\x7f")
 @given(st.text(st.characters(exclude_categories=["Cs"])) | st.lists(st.integers(-9, 9)))
-def test_what_is_written_is_read_back(value: object) -> None:
+def test_every_written_value_is_read_back(value: object) -> None:
     assert toml.loads(f"key = {to_toml(value)}") == {"key": value}

@@ -58,7 +58,7 @@ def test_larger_batches_take_less_and_slower_classes_longer() -> None:
     assert cost(low, 8).compute_s > cost(high, 8).compute_s
 
 
-def test_who_waits_idles_and_the_slowest_does_not() -> None:
+def test_waiting_clients_idle_and_the_slowest_does_not() -> None:
     kind = replace(DEVICES.classes[0], idle_w=2.0)
     cost = client_cost(kind, DEVICES.work, Link(DEVICES.radios[0], 40.0, 40.0), 10, 8, 1, 0.0)
     assert waiting_j(kind, cost, cost.seconds) == 0.0

@@ -173,7 +173,7 @@ def test_the_clock_outlives_the_process(tmp_path: Path) -> None:
         LlmServer(L20, iter(()), seed=0, state_file=file)
 
 
-def test_what_is_no_setting_is_refused_and_nothing_changes() -> None:
+def test_an_invalid_setting_is_refused_and_changes_nothing() -> None:
     one = server([])
     with pytest.raises(UnknownKnob):
         one.apply({"batch_size": 4})

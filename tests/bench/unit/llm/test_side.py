@@ -85,7 +85,7 @@ def test_signals_are_exact_between_two_looks() -> None:
 @pytest.mark.parametrize(
     "spec", ["h100-llm/gpt", "h100-llm@0", "h100-llm@-1", "h100-llm@nan", "h100-llm@no/such.csv"]
 )
-def test_what_there_is_none_of_is_refused(spec: str) -> None:
+def test_an_unknown_server_or_model_is_refused(spec: str) -> None:
     with raised(InvalidInput):
         opened(spec)
 
@@ -103,6 +103,6 @@ def test_no_setting_of_a_server_has_a_true_value() -> None:
     assert known_truth("simulated:h100-llm@3") is None
 
 
-def test_what_it_is_set_to_outlives_it(tmp_path: Path) -> None:
+def test_its_setting_outlives_the_process(tmp_path: Path) -> None:
     opened("h100-llm@1", tmp_path).actuator.apply({"gpu.clock_mhz": 1200})
     assert opened("h100-llm@2", tmp_path).actuator.read() == {"gpu.clock_mhz": 1200}

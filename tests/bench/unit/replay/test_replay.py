@@ -126,7 +126,7 @@ class TestReplayMeter(MeterContract):
 
 
 class TestReading:
-    def test_what_does_not_vary_is_no_knob(self, side: Side) -> None:
+    def test_a_constant_column_is_no_knob(self, side: Side) -> None:
         assert {k.name: k.values for k in side.space.knobs} == {
             "batch_size": (8, 16, 32, 64),
             "power_limit_w": (100, 150),

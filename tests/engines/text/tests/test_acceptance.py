@@ -39,7 +39,7 @@ def test_without_a_draft_the_target_writes_alone() -> None:
 
 
 @pytest.mark.parametrize("with_chances", [True, False], ids=["drawn", "proposed"])
-def test_what_comes_out_is_distributed_as_the_target_alone(with_chances: bool) -> None:
+def test_the_output_has_the_distribution_of_the_target_alone(with_chances: bool) -> None:
     """Chi-square over the first token, drafted from another distribution or always the same."""
     random = torch.Generator().manual_seed(1)
     target = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05], [0.2] * 5])

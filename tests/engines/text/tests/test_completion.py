@@ -60,7 +60,7 @@ def test_a_whole_answer_is_the_pieces_together() -> None:
     assert asyncio.run(whole()) == {"content": "häi", "tokens_predicted": 5, "stop": True}
 
 
-def test_who_stops_listening_ends_the_request() -> None:
+def test_a_disconnecting_reader_ends_its_request() -> None:
     engine = Scripted(PIECES[:2])
     assert len(asyncio.run(_events(engine, most=1))) == 1
     assert engine.sequence is not None and engine.sequence.cancelled
@@ -89,6 +89,6 @@ def test_a_failure_is_told_in_the_stream_and_of_a_whole_answer() -> None:
         (b'{"prompt": "a", "seed": 9223372036854775808}', "seed"),
     ],
 )
-def test_what_asks_for_no_completion_is_named(body: bytes, says: str) -> None:
+def test_a_body_without_a_completion_request_is_named(body: bytes, says: str) -> None:
     with raised(InvalidInput, says):
         parsed(body)

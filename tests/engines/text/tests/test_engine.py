@@ -103,7 +103,7 @@ def test_every_step_goes_by_the_plans_row_for_the_load(engine: TextEngine) -> No
         ({"length": 1}, UnknownKnob),
     ],
 )
-def test_what_does_not_fit_changes_nothing(
+def test_an_unfitting_setting_changes_nothing(
     engine: TextEngine, setting: dict[str, int | str], error: type[InvalidInput]
 ) -> None:
     before = engine.setting

@@ -31,7 +31,7 @@ def test_rows_of_different_lengths_do_not_see_each_other() -> None:
         assert torch.allclose(together[slot, 0], alone, atol=1e-4)
 
 
-def test_what_was_rejected_is_overwritten() -> None:
+def test_rejected_tokens_are_overwritten() -> None:
     model, tokens = tiny(2, 64, 0), torch.randint(0, 256, (1, 10))
     cache = cache_of(model, 1)
     model.extend(tokens[:, :4], torch.tensor([0]), cache)

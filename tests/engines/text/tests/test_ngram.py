@@ -11,7 +11,7 @@ def after(text: str, count: int) -> str:
     return decode(lookup(encode(text), count))
 
 
-def test_what_followed_before_is_proposed_again() -> None:
+def test_the_continuation_of_an_earlier_match_is_proposed() -> None:
     assert after("self.width = width\nself.height = height\nself.wid", 5) == "th = "
 
 

@@ -13,7 +13,7 @@ from tuner.core import InvalidInput
 CPU = torch.device("cpu")
 
 
-def test_what_was_saved_computes_the_same_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_loaded_model_computes_the_same_as_the_saved_one(tmp_path: Path) -> None:
     model = tiny(2, 32, 0)
     save(model, tmp_path, TARGET)
     tokens = torch.tensor([[256, 100, 101]])

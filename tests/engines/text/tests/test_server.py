@@ -204,7 +204,7 @@ def test_a_signal_ends_it_gracefully(text_models: Path) -> None:
     running.close()
 
 
-def test_whoever_started_it_can_end_it_while_it_trains(tmp_path: Path) -> None:
+def test_the_parent_can_end_it_during_training(tmp_path: Path) -> None:
     options = ["--cache", str(tmp_path), "--while-stdin-open"]
     process = subprocess.Popen([*COMMAND, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None and process.stderr is not None

@@ -51,7 +51,7 @@ def test_the_same_recipe_gives_the_same_models_and_is_trained_once(tmp_path: Pat
     assert elsewhere.bits == first.bits
 
 
-def test_what_was_trained_before_an_end_is_kept(tmp_path: Path) -> None:
+def test_models_trained_before_an_interrupt_are_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         trained(RECIPE, tmp_path, Told(breaks_at="small"), TEXT)
     progress = Told()

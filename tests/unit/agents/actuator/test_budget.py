@@ -95,7 +95,7 @@ def test_a_new_member_is_at_its_floor_until_something_is_held(member: Bench) -> 
     assert member.values == {**FACTORY, **HELD}
 
 
-def test_what_is_above_the_cap_in_force_is_refused_by_name(member: Bench) -> None:
+def test_a_setting_above_the_cap_is_refused_by_name(member: Bench) -> None:
     with raised(OutOfRange, LIMIT, 310, 300):
         member.trial({LIMIT: 310})
     with raised(OutOfRange, LIMIT, 400):
@@ -149,7 +149,7 @@ def test_a_trial_that_ends_falls_back_to_its_hold_within_the_cap(member: Bench) 
 @pytest.mark.parametrize(
     "end", ["release", "lease", "grace", "valid_for", "restore", "stop", "full"]
 )
-def test_whatever_ends_leaves_the_floor(member: Bench, end: str) -> None:
+def test_every_end_leaves_the_floor(member: Bench, end: str) -> None:
     if end == "lease":
         member.trial({LIMIT: 300})
     else:

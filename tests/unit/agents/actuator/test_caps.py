@@ -151,7 +151,7 @@ def test_a_setting_that_is_capped_as_it_is_written_is_in_force(capped: Capped) -
     assert capped.told()["throttled"]
 
 
-def test_who_lowered_a_ceiling_gets_it_back_at_once_and_the_device_is_paused(
+def test_a_foreign_lower_ceiling_is_restored_at_once_and_the_device_paused(
     capped: Capped,
 ) -> None:
     hold(capped)
@@ -170,7 +170,7 @@ def test_who_lowered_a_ceiling_gets_it_back_at_once_and_the_device_is_paused(
     assert not capped.record.exists()
 
 
-def test_who_lowered_a_ceiling_keeps_it_at_the_end_of_a_trial(capped: Capped) -> None:
+def test_a_foreign_lower_ceiling_survives_the_end_of_a_trial(capped: Capped) -> None:
     capped.actuator.acquire(ME, GPU, 10.0)
     capped.actuator.apply(ME, GPU, {CEILING: HELD, LIMIT: 250})
     capped.change(values={CEILING: LOWER})
@@ -178,7 +178,7 @@ def test_who_lowered_a_ceiling_keeps_it_at_the_end_of_a_trial(capped: Capped) ->
     assert capped.asked == LOWER and capped.values[LIMIT] == 400
 
 
-def test_who_lowered_a_ceiling_under_a_cap_is_seen_once_that_is_over(capped: Capped) -> None:
+def test_a_foreign_lower_ceiling_under_a_cap_is_detected_after_the_cap(capped: Capped) -> None:
     hold(capped)
     capped.cap(1500)
     capped.actuator.renew(ME, GPU, 10.0)
@@ -190,7 +190,7 @@ def test_who_lowered_a_ceiling_under_a_cap_is_seen_once_that_is_over(capped: Cap
     assert capped.asked == LOWER
 
 
-def test_what_lies_above_a_ceiling_contradicts_it_and_nothing_is_written(capped: Capped) -> None:
+def test_a_clock_above_its_ceiling_contradicts_it_without_a_write(capped: Capped) -> None:
     hold(capped)
     capped.change(values={CEILING: 3200})
     capped.hand.puts.clear()
@@ -244,7 +244,7 @@ def test_a_ceiling_that_boost_opened_as_we_were_killed_goes_back(
 
 
 @pytest.mark.parametrize("tried", ["off", "on"])
-def test_who_lowered_a_ceiling_while_boost_is_tried_keeps_it(boosted: Capped, tried: str) -> None:
+def test_a_foreign_lower_ceiling_survives_a_trial_of_boost(boosted: Capped, tried: str) -> None:
     boosted.change(values={BOOST: "off" if tried == "on" else "on"})
     boosted.trial({CEILING: HELD, BOOST: tried})
     boosted.change(values={CEILING: LOWER})

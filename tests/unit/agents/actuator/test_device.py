@@ -116,7 +116,7 @@ def test_what_is_not_granted_is_denied_and_stops_the_whole_setting(
     assert not bench.record.exists()
 
 
-def test_what_a_knob_was_found_at_is_granted_always(bench: Bench) -> None:
+def test_the_original_value_of_a_knob_is_always_granted(bench: Bench) -> None:
     bench.trial({CLOCK: None, LIMIT: 400})
     assert bench.hand.puts == []
     bench.actuator.apply(ME, GPU, TRIED)
@@ -201,7 +201,7 @@ def test_stopping_puts_everything_back(bench: Bench) -> None:
     assert bench.values == FACTORY
 
 
-def test_what_gives_room_is_written_before_what_takes_it(bench: Bench) -> None:
+def test_freeing_writes_precede_consuming_ones(bench: Bench) -> None:
     bench.trial({CLOCK: 630, LIMIT: 200})
     bench.hand.puts.clear()
     bench.actuator.apply(ME, GPU, {CLOCK: 1410, LIMIT: 300})
@@ -290,7 +290,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_whatever_agents_do_only_granted_values_are_written_and_all_goes_back(
+def test_any_behaviour_of_agents_writes_only_granted_values_and_is_restored(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("s") / "b")

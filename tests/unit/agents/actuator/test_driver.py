@@ -81,7 +81,7 @@ def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
     assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
 
 
-def test_what_the_driver_says_comes_through(hand: Now, hardware: Path) -> None:
+def test_the_drivers_answers_are_passed_on(hand: Now, hardware: Path) -> None:
     fault(hardware, gpu__clock_mhz="refuse")
     with raised(ActuationError, "gpu.clock_mhz=810"):
         hand.now("write", GPU, "gpu.clock_mhz", 810)

@@ -90,7 +90,7 @@ def test_a_lost_device_is_put_back_once_it_answers(bench: Bench) -> None:
     "another program sets a knob",
     "its value stays and the device is paused, also after restarts, until root restores it",
 )
-def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench) -> None:
+def test_a_foreign_value_is_kept_and_the_device_paused(bench: Bench) -> None:
     bench.trial()
     bench.change(values={LIMIT: 222})
     assert bench.actuator.read(ME, GPU)["values"][LIMIT] == 222
@@ -120,7 +120,7 @@ def test_a_foreign_change_is_seen_when_the_trial_lapses(bench: Bench) -> None:
     assert "222" in bench.actuator.status()
 
 
-def test_what_fails_to_go_back_is_asked_of_a_fresh_driver_process(bench: Bench) -> None:
+def test_a_failed_restore_is_retried_in_a_fresh_driver_process(bench: Bench) -> None:
     bench.trial()
     bench.change(faults={LIMIT: "refuse"})
     bench.passes(11.0)
@@ -133,7 +133,7 @@ def test_what_fails_to_go_back_is_asked_of_a_fresh_driver_process(bench: Bench) 
     assert bench.values == FACTORY
 
 
-def test_what_cannot_be_read_is_put_back_all_the_same(bench: Bench) -> None:
+def test_an_unreadable_knob_is_restored_all_the_same(bench: Bench) -> None:
     bench.trial()
     bench.raises["read", GPU] = ActuationError("no reading")
     bench.passes(11.0)
@@ -158,7 +158,7 @@ def test_a_knob_that_the_driver_leaves_out_is_not_written(bench: Bench) -> None:
     "that device reverts to its original; the others keep their leases",
 )
 @pytest.mark.parametrize("verb", ["read", "write"])
-def test_what_breaks_on_one_device_ends_nothing_on_another(bench: Bench, verb: str) -> None:
+def test_a_fault_on_one_device_ends_nothing_on_another(bench: Bench, verb: str) -> None:
     bench.trial()
     bench.actuator.hold(YOU, OTHER, HELD, 1000.0)
     bench.raises[verb, GPU] = KeyError("unforeseen")
@@ -172,7 +172,7 @@ def test_what_breaks_on_one_device_ends_nothing_on_another(bench: Bench, verb: s
     assert bench.actuator.status() == "GPU-1: original, GPU-2: hold"
 
 
-def test_what_breaks_while_a_peer_asks_puts_that_device_back(bench: Bench) -> None:
+def test_an_error_in_a_request_restores_that_device(bench: Bench) -> None:
     bench.hold()
     bench.trial()
     bench.raises["read", GPU] = KeyError("unforeseen")
@@ -259,7 +259,7 @@ def test_a_damaged_order_to_stay_holds(bench: Bench) -> None:
     bench.hold()
 
 
-def test_what_does_not_go_back_hinders_no_other_device(bench: Bench) -> None:
+def test_a_failed_restore_affects_no_other_device(bench: Bench) -> None:
     bench.hold()
     bench.actuator.hold(YOU, OTHER, HELD, 1000.0)
     bench.change(faults={LIMIT: "refuse"})

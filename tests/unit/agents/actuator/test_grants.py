@@ -96,7 +96,7 @@ LIMITS = {"gpu.power_limit_w": (100, 400)}
         ),
     ],
 )
-def test_what_fits_no_device_costs_that_knob_alone_and_says_what_there_is(
+def test_an_unmatched_grant_denies_only_that_knob_and_lists_the_offered_ones(
     granted: Granted, says: str
 ) -> None:
     about = {**ABOUT, "without": {"gpu.mem_clock_mhz": "one clock only", "gpu.fan": "no value"}}
@@ -130,7 +130,7 @@ def test_what_fits_no_device_costs_that_knob_alone_and_says_what_there_is(
         ("lease_s = ", "not valid TOML"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
+def test_an_unfitting_value_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         read(tmp_path, text)
 

@@ -54,7 +54,7 @@ def test_after_a_crash_everything_is_put_back(bench: Bench) -> None:
     assert bench.start().replay() == {}
 
 
-def test_what_a_restarted_driver_forgot_of_a_trial_is_not_written(bench: Bench) -> None:
+def test_a_trial_is_not_written_again_after_a_driver_restart(bench: Bench) -> None:
     bench.trial()
     bench.change(values={CLOCK: None, LIMIT: 380}, epoch="2")
     bench.hand.puts.clear()
@@ -64,7 +64,7 @@ def test_what_a_restarted_driver_forgot_of_a_trial_is_not_written(bench: Bench) 
     assert (bench.level(), bench.record.exists()) == ("original", False)
 
 
-def test_what_a_restarted_driver_forgot_of_a_hold_is_written_again(bench: Bench) -> None:
+def test_a_hold_is_written_again_after_a_driver_restart(bench: Bench) -> None:
     bench.hold()
     bench.change(values={CLOCK: None, LIMIT: 380}, epoch="2")
     bench.actuator.renew(ME, GPU, 5.0)
@@ -167,7 +167,7 @@ def test_with_both_copies_damaged_only_what_is_granted_is_reset(bench: Bench) ->
 
 
 @given(junk=st.binary(max_size=60), at=st.integers(0, 400), copies=st.sampled_from([1, 2]))
-def test_whatever_a_journal_holds_the_device_goes_back(
+def test_any_journal_content_restores_the_device(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int, copies: int
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("j") / "b")
@@ -237,7 +237,7 @@ def test_a_missing_device_whose_record_is_of_another_boot_is_not_looked_for(benc
     assert not any(path.exists() for path in bench.copies)
 
 
-def test_what_was_changed_goes_back_even_where_the_grants_no_longer_fit(bench: Bench) -> None:
+def test_a_changed_knob_is_restored_even_without_its_grant(bench: Bench) -> None:
     bench.trial()
     bench.terms = {"grant": {CLOCK: (1, 2)}}
     assert bench.start().replay() == {}

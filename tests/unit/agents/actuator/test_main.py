@@ -178,7 +178,7 @@ def killed_in_a_trial(site: Site) -> None:
     assert site.values == {**FACTORY, **TRIED}
 
 
-def test_what_is_restored_needs_the_journal_alone(site: Site) -> None:
+def test_a_restore_needs_only_the_journal(site: Site) -> None:
     """The configuration is missing, and with it the fail-safe that only it declared."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
     with site.config.open("a") as file:

@@ -238,7 +238,7 @@ def test_a_peer_in_very_many_groups_is_known_by_all_of_them(tmp_path: Path, grou
         assert (answer["ok"], answer.get("code")) == (member, None if member else "unauthorised")
 
 
-def test_what_nobody_foresaw_is_answered_and_the_line_goes_on(open_house: House) -> None:
+def test_an_unexpected_error_is_answered_and_the_connection_continues(open_house: House) -> None:
     with closing(open_house.enter()) as line:
         assert open_house.ask(line, verb="acquire", device=GPU, lease_s=5)["ok"]
         open_house.ask(line, verb="apply", device=GPU, setting={CLOCK: 810})
@@ -251,7 +251,7 @@ def test_what_nobody_foresaw_is_answered_and_the_line_goes_on(open_house: House)
         assert open_house.ask(line, verb="capabilities")["ok"]
 
 
-def test_who_is_not_allowed_is_shown_out(tmp_path: Path) -> None:
+def test_an_unauthorised_peer_is_disconnected(tmp_path: Path) -> None:
     Closed.asked.clear()
     for inside in house(tmp_path, Closed):
         line = inside.enter()
@@ -336,7 +336,7 @@ def heard_as_nobody(path: Path) -> int:
         b"1" * 10000,
     ],
 )
-def test_what_is_no_request_is_refused(request_: bytes) -> None:
+def test_an_invalid_request_is_refused(request_: bytes) -> None:
     with pytest.raises(InvalidInput):
         parse(request_)
 

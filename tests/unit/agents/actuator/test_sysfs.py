@@ -241,7 +241,7 @@ def test_a_ladder_ascends_from_end_to_end(ends: list[int]) -> None:
     assert not ends or (ladder[0], ladder[-1]) == (min(ends), max(ends))
 
 
-def test_what_cannot_be_read_is_no_number_and_names_the_file(tmp_path: Path) -> None:
+def test_an_unreadable_number_names_its_file(tmp_path: Path) -> None:
     assert numbers(tmp_path / "nothing") == []
     with pytest.raises(ActuationError, match=r"cannot read .*nothing"):
         content(tmp_path / "nothing")

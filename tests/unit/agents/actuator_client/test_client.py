@@ -188,7 +188,7 @@ def test_another_agent_is_refused(house: House, remote: RemoteKnobs) -> None:
     other.close()
 
 
-def test_what_is_not_granted_is_out_of_range(house: House, remote: RemoteKnobs) -> None:
+def test_a_value_without_a_grant_is_out_of_range(house: House, remote: RemoteKnobs) -> None:
     with pytest.raises(OutOfRange, match="390"):
         remote.apply({LIMIT: 390})
     assert house.values == FACTORY

@@ -460,7 +460,7 @@ def test_a_device_that_did_not_go_back_is_mended_first_and_the_tuner_told(rig: R
     assert rig.tuner.told("/next")[-1]["unable"] == ""
 
 
-def test_what_cannot_be_journalled_is_not_tried(rig: Rig) -> None:
+def test_a_setting_that_cannot_be_journalled_is_not_tried(rig: Rig) -> None:
     agent = rig.agent()
     (rig.folder / "journal").write_text("a file where a folder should be")
     rig.tuner.orders = [trial()]
@@ -521,7 +521,7 @@ def test_a_hold_outlives_a_token_that_no_longer_fits(rig: Rig) -> None:
     assert rig.time.monotonic() - began > 5 * 15.0
 
 
-def test_what_turns_out_not_to_be_settable_is_told_to_the_tuner_before_the_next_trial(
+def test_a_refused_knob_is_reported_before_the_next_trial(
     rig: Rig,
 ) -> None:
     class Narrowing(FakeActuator):

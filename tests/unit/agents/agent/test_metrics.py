@@ -78,7 +78,7 @@ def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
     assert measured[-1] > measured[0]
 
 
-def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
+def test_the_held_setting_is_reported_without_access_to_the_device(rig: Rig) -> None:
     agent = rig.agent()
     metric = Told(rig, agent)
     rig.tuner.orders = [hold(), hold()]
@@ -123,7 +123,7 @@ def test_a_device_that_does_not_answer_is_told_as_not_open(rig: Rig) -> None:
     assert metric("windows_total", result="measured") is None
 
 
-def test_what_this_host_lacks_is_told_beside_what_it_measures(rig: Rig) -> None:
+def test_missing_sensors_are_reported_beside_the_measured_ones(rig: Rig) -> None:
     metric = Told(rig, rig.agent())
     assert metric("available", name="energy_j") == 1.0
     assert metric("available", name="fan_rpm") == 0.0

@@ -26,7 +26,7 @@ from tuner.core import InvalidInput
         ("replay:", "CSV"),
     ],
 )
-def test_what_is_not_there_is_answered_with_what_is(spec: str, words: str) -> None:
+def test_a_missing_name_is_answered_with_the_existing_ones(spec: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         open_device(spec, seed=0, state_dir=None)
     with pytest.raises(InvalidInput, match=words):
@@ -42,7 +42,7 @@ def test_what_is_not_there_is_answered_with_what_is(spec: str, words: str) -> No
         ("simulated:l20-llm/qwen2.5-7b@3", "simulated:l20-llm"),
     ],
 )
-def test_what_only_a_checkout_has_is_refused_by_the_name_of_its_package(
+def test_checkout_only_features_are_refused_by_package_name(
     spec: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugins, "entry_points", lambda **_: ())
@@ -90,6 +90,6 @@ def test_a_spec_is_taken_apart_where_another_device_begins(spec: str, alone: lis
     assert specs_in(spec) == alone
 
 
-def test_nobody_knows_the_truth_of_several_devices_together() -> None:
+def test_several_devices_together_have_no_known_truth() -> None:
     assert known_truth("simulated:a100+cpu") is None
     assert known_truth("cpu+simulated:a100") is None

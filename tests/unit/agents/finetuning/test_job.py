@@ -141,7 +141,7 @@ def test_no_worker_survives_the_job(command: list[str]) -> None:
     assert job.close() == 0
 
 
-def test_what_it_prints_besides_totals_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_output_than_totals_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     printed = b'\xff epoch 1\n[1]\n{"steps": NaN}\n{"steps": 2}\n'
     code = f"import sys; sys.stdout.buffer.write({printed!r})"
     job = FineTuningJob([sys.executable, "-c", code], HostClock())

@@ -40,7 +40,7 @@ def start_again(rig: Rig) -> None:
     rig.journal = Journal(rig.folder / "journal")
 
 
-def test_what_was_found_is_restored(rig: Rig) -> None:
+def test_the_found_setting_is_restored(rig: Rig) -> None:
     record(rig)
     rig.target.apply(TRIED)
     assert rig.journal.restore(DEVICE, rig.target)
@@ -65,7 +65,7 @@ def test_the_entry_tells_how_to_reach_the_device_again(rig: Rig) -> None:
     assert entry.sides[WORKLOAD] == {"batch_size": 2}
 
 
-def test_what_cannot_be_read_is_not_changed(rig: Rig) -> None:
+def test_an_unreadable_file_is_not_changed(rig: Rig) -> None:
     rig.device.unreadable = refused("no answer")
     with pytest.raises(ActuationError, match="no answer"):
         record(rig)
@@ -228,7 +228,7 @@ def test_a_value_changed_on_the_disk_counts_as_lost(rig: Rig) -> None:
     assert rig.setting == {"gpu.clock_mhz": 1000, "batch_size": 2}
 
 
-def test_what_the_process_knows_counts_more_than_a_damaged_file(rig: Rig) -> None:
+def test_the_processs_state_overrides_a_damaged_file(rig: Rig) -> None:
     path = record(rig)
     whole = path.read_text()
     rig.target.apply(TRIED)

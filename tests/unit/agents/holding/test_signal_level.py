@@ -75,7 +75,7 @@ def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -
 
 
 @pytest.mark.parametrize("present", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_changes_nothing(present: float) -> None:
+def test_a_value_that_is_no_number_changes_nothing(present: float) -> None:
     level = SignalLevel(PLAN)
     level.see(0.0, SignalSample(20.0))
     level.see(1.0, SignalSample(20.0))
@@ -139,7 +139,7 @@ def test_a_sudden_load_that_was_acted_on_is_the_level() -> None:
     assert level.row == 5 and level.latest == 0.0
 
 
-def test_what_happens_in_a_pause_or_across_a_restart_is_no_load_of_the_moment() -> None:
+def test_pauses_and_restarts_do_not_count_as_the_present_load() -> None:
     level = SignalLevel(PLAN)
     at = fed([30.0] * 3, level)
     assert level.latest == 30.0
@@ -183,7 +183,7 @@ def test_a_change_is_due_once_staying_has_cost_as_much(gain: float, cost_s: floa
     assert gain * (waited - 1) < cost_s + 1e-6
 
 
-def test_what_gains_nothing_is_never_due_and_settling_forgets() -> None:
+def test_a_change_without_a_gain_is_never_due_and_settling_resets() -> None:
     cost = SwitchingCost()
     assert not any(cost.due(float(at), 0.0, 0.0) for at in range(100))
     assert not cost.due(100.0, 1.0, 5.0)

@@ -31,7 +31,7 @@ def test_a_queue_is_served_once_fewer_are_in_the_service() -> None:
     assert not queue.long
 
 
-def test_what_waits_at_the_baseline_is_usual_once_that_was_seen_for_minutes() -> None:
+def test_a_queue_at_the_baseline_is_usual_after_some_minutes() -> None:
     queue = WaitingQueue()
     now = passed(queue, LEARNT_S + BURST_S + 2.0, 8.0, baseline=True)
     assert queue.usual == 8

@@ -96,7 +96,7 @@ EXTRAS = {
 }
 
 
-def test_what_explains_a_clock_is_taken_along_with_its_mode(tmp_path: Path) -> None:
+def test_the_clocks_files_are_bundled_with_their_mode(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for path, text in EXTRAS.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ def test_what_explains_a_clock_is_taken_along_with_its_mode(tmp_path: Path) -> N
     assert about["modes"]["sys/class/powercap/intel-rapl/enabled"] == "0400"
 
 
-def test_what_cannot_be_read_is_named(mount: Mount, tmp_path: Path) -> None:
+def test_unreadable_input_is_named(mount: Mount, tmp_path: Path) -> None:
     board = mount("orin")
     board.do(faults={"/proc/cpuinfo": "refuse"})
     about = json.loads((unpacked(board.root, tmp_path) / ABOUT).read_text())
     assert about["unread"] == {"proc/cpuinfo": "Input/output error"}
 
 
-def test_what_names_the_machine_is_left_out(tmp_path: Path) -> None:
+def test_identifying_data_are_left_out(tmp_path: Path) -> None:
     text = "Serial\t\t: 1420abc\nmac 48:b0:2d:12:34:56 of orin7\nmodel name: x\n"
     shown = scrubbed(text, "orin7")
     for secret in ("1420abc", "48:b0", "orin7"):

@@ -88,7 +88,7 @@ def test_a_log_that_is_cut_off_is_no_measurement(
         follower.lines()
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match="is not a file"):
         LogFollower(tmp_path)
 

@@ -43,7 +43,7 @@ def test_a_page_whose_name_leads_to_loopback_gets_nothing(server: MetricsServer)
         assert httpx2.get(f"{url(server)}/metrics", headers={"Host": host}).status_code == 400
 
 
-def test_who_says_nothing_or_garbage_keeps_nobody_out_for_long(
+def test_silent_and_malformed_callers_block_others_only_briefly(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agents.host.http.metrics_server.PATIENCE_S", 0.2)

@@ -132,7 +132,7 @@ def test_a_container_is_one_user_and_a_second_one_is_foreign(kernel: Kernel, gro
     assert kernel.whose({101, 200}, port=PORT) == whose({101}, {200})
 
 
-def test_what_an_mps_server_computes_for_others_is_unknown(kernel: Kernel) -> None:
+def test_work_of_an_mps_server_for_others_is_unknown(kernel: Kernel) -> None:
     kernel.process(100, VLLM, program="nvidia-cuda-mps")
     assert "clients not listed" in kernel.whose({100}, unit="vllm.service").unknown
 
@@ -178,7 +178,7 @@ def test_siblings_of_one_job_are_one_user_unless_the_agent_is_in_it(kernel: Kern
     assert kernel.whose({101, 200}, port=PORT).unknown
 
 
-def test_what_the_agent_started_is_ours_and_not_all_that_runs_in_its_own_group(
+def test_only_children_of_the_agent_are_ours_not_its_whole_group(
     kernel: Kernel,
 ) -> None:
     own = "/system.slice/jouletune-agent.service"

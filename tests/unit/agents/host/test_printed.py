@@ -10,7 +10,7 @@ from tuner.core import MeasurementError
 
 
 @pytest.mark.parametrize("raw", [None, True, "x", "nan", "1e999", 10**400, [], {}])
-def test_what_is_no_finite_number_is_none(raw: object) -> None:
+def test_a_value_that_is_not_finite_is_refused(raw: object) -> None:
     assert finite(raw) is None
     assert finite("2.5") == 2.5 and finite(3) == 3.0
 

@@ -62,7 +62,7 @@ def comm(process: subprocess.Popen[bytes]) -> str:
     return proc(process.pid, "comm").strip()
 
 
-def test_what_ended_and_what_runs_counts(start: Started, tmp_path: Path) -> None:
+def test_ended_and_running_trials_count(start: Started, tmp_path: Path) -> None:
     tree = ProcessTree(tmp_path / "pid", comm(start()))
     used = tree.cpu_s()
     assert used is not None and 0.4 < used < 5.0

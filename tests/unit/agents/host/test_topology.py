@@ -80,7 +80,7 @@ def test_a_guest_with_one_node_and_no_caches_has_no_breaks(tmp_path: Path) -> No
     assert core_breaks(range(4), tmp_path) == ()
 
 
-def test_what_is_not_reported_opens_nothing(tmp_path: Path) -> None:
+def test_an_unreported_machine_opens_no_release(tmp_path: Path) -> None:
     server(tmp_path, sockets=2, cores=4, cache=4)
     offline = tmp_path / CPUS / "cpu3"
     for file in sorted(offline.rglob("*"), reverse=True):

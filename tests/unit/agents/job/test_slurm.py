@@ -59,7 +59,7 @@ def test_a_job_is_what_the_prolog_shows() -> None:
         {"SLURM_JOB_GPUS": "a100:1"}, {"SLURM_JOB_GPUS": "0,"},
     ],
 )  # fmt: skip
-def test_what_no_prolog_shows_is_refused(changed: dict[str, str]) -> None:
+def test_an_environment_of_no_prolog_is_refused(changed: dict[str, str]) -> None:
     with raised(InvalidInput):
         job_of(PROLOG | changed)
 
@@ -96,7 +96,7 @@ def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list
         ("Name=gpu File=/dev/nvidia[0,1,7]\n", NotFound),
     ],
 )
-def test_what_does_not_tell_which_gpu_it_is_is_refused(
+def test_an_environment_without_the_gpus_identity_is_refused(
     node: Path, gres: str, kind: type[TuningError]
 ) -> None:
     with raised(kind):
@@ -111,7 +111,7 @@ def test_gpus_that_are_found_in_another_order_than_their_files_are_refused(node:
 
 
 @given(st.text(alphabet="Namegpu=Fil/dv[]-,0123 \n\\#", max_size=80))
-def test_whatever_gres_conf_holds_a_job_gets_gpus_of_this_host_or_none(text: str) -> None:
+def test_any_gres_conf_gives_a_job_gpus_of_this_host_or_none(text: str) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         tree(folder, {0: "GPU-a0", 1: "GPU-a1", 2: "GPU-a2"})

@@ -41,7 +41,7 @@ def test_a_wish_is_what_follows_our_name(comment: str, wish: dict[str, float]) -
         ",".join(f"gpu.k{number}=1" for number in range(9)),
     ],
 )  # fmt: skip
-def test_what_is_not_exactly_of_the_form_is_refused(text: str) -> None:
+def test_text_of_another_form_is_refused(text: str) -> None:
     with raised(InvalidInput):
         wish_of(f"jouletune:{text}")
 

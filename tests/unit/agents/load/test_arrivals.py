@@ -48,7 +48,7 @@ def test_a_trace_begins_at_zero_and_keeps_its_gaps(
         ("arrival_s\n1\n1\n", "has no duration"),
     ],
 )
-def test_what_is_no_trace_is_refused_by_its_place(
+def test_an_invalid_trace_is_refused_with_its_place(
     tmp_path: Path, text: str | None, says: str
 ) -> None:
     file = tmp_path / "trace.csv"
@@ -80,7 +80,7 @@ def test_arrivals_come_at_their_moments_and_begin_again() -> None:
         assert done >= due and late >= 0.0
 
 
-def test_what_was_due_and_not_sent_counts_as_failed() -> None:
+def test_due_but_unsent_requests_count_as_failed() -> None:
     class Slow(Answering):
         def send(self) -> str:
             Wall().sleep(0.3)

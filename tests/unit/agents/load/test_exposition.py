@@ -52,7 +52,7 @@ def test_only_what_is_asked_for_is_parsed() -> None:
         parse(TEXT, ["served_ms_other"], "here")
 
 
-def test_what_came_since_is_the_difference() -> None:
+def test_the_totals_since_a_state_are_the_difference() -> None:
     earlier = Histogram((10.0, 100.0, math.inf), (1, 3, 0))
     assert of_app("a").since(earlier).counts == (2, 0, 1)
     assert of_app("a").since(Histogram((), ())) == of_app("a")
@@ -66,7 +66,7 @@ def test_what_came_since_is_the_difference() -> None:
         Histogram((10.0, math.inf), (0, 0)),
     ],
 )
-def test_what_went_backwards_is_no_measurement(earlier: Histogram) -> None:
+def test_a_counter_that_went_backwards_is_no_measurement(earlier: Histogram) -> None:
     with pytest.raises(MeasurementError, match="went backwards"):
         of_app("a").since(earlier)
     with pytest.raises(MeasurementError, match="went backwards"):
@@ -99,7 +99,7 @@ def test_a_bucket_below_the_first_counts_0_however_late_it_appears() -> None:
         (['m_bucket{le="1"} NaN', 'm_bucket{le="+Inf"} 1'], "are not cumulative"),
     ],
 )
-def test_what_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> None:
+def test_a_metric_that_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> None:
     samples = parse("\n".join(lines), ["m"], "here")
     with pytest.raises(MeasurementError, match=why):
         histogram(samples, "m", lambda _: True)

@@ -177,7 +177,7 @@ def test_arrivals_that_found_no_caller_are_failures_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("late_s", "missed"), [(0.9 * STEP_S, 0.0), (2.0, 2.0 - STEP_S)])
-def test_what_is_due_at_the_stop_is_no_failure_while_a_caller_is_free(
+def test_requests_due_at_the_stop_are_no_failures_while_a_caller_is_free(
     late_s: float, missed: float
 ) -> None:
     class Stuck(HandClock):

@@ -123,7 +123,7 @@ def test_a_connection_the_server_closed_between_requests_is_opened_anew(canned: 
     caller.close()
 
 
-def test_nobody_listening_is_a_failure_with_a_reason() -> None:
+def test_a_missing_listener_is_a_failure_with_a_reason() -> None:
     assert HttpCaller("127.0.0.1", reserved_port(), "/infer").send() == "Connection refused"
 
 

@@ -68,7 +68,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(seed: int) -> None:
     assert counted == [len(EVENT.findall(whole))]
 
 
-def test_what_was_decoded_before_a_failure_stays_counted_and_is_not_timed() -> None:
+def test_tokens_before_a_failure_are_counted_but_not_timed() -> None:
     wrong, times = answered([(1.0, TOKEN), (1.0, TOKEN)], wrong="connection closed")
     assert wrong == "connection closed"
     assert times.tokens == 2 and not times.first_ms and not times.ended

@@ -125,7 +125,7 @@ def test_a_batch_that_changes_at_every_step_is_judged_all_the_same() -> None:
     assert sum(n > 0 for n in lengths[500:]) < 0.05 * 3500
 
 
-def test_what_another_draft_showed_is_not_held_against_this_one() -> None:
+def test_results_of_another_draft_do_not_rule_this_one_out() -> None:
     fallback = SpeculationFallback()
     for _ in range(300):
         length = fallback.length(4, 4, "bad")

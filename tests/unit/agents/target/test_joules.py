@@ -78,7 +78,7 @@ def test_a_power_that_no_device_draws_is_no_measurement_and_stays_none() -> None
         IntegratedJoules(lambda: float("nan"), ramp.clock, by_hand, 300.0)
 
 
-def test_what_a_device_can_draw_in_a_time_is_believed_and_no_more() -> None:
+def test_energy_beyond_a_devices_power_in_the_time_is_not_believed() -> None:
     assert drawn(450.0, 1.0, 300.0, "it") == 450.0
     for joules in (-0.001, 601.0, float("nan")):
         with pytest.raises(MeasurementError, match="at most 300 W") as refused:

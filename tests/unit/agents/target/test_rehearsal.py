@@ -58,7 +58,7 @@ def told(side: Side) -> dict[str, Symptom]:
     return {s.about: s for s in rehearse(side, HostClock(), 0.05)}
 
 
-def test_what_works_is_told_and_put_back(side: Side) -> None:
+def test_working_knobs_are_reported_and_restored(side: Side) -> None:
     before = side.actuator.read()
     symptoms = told(replace(side, cannot={"energy_j": "no meter"}))
     assert side.actuator.read() == before

@@ -108,7 +108,7 @@ def test_a_server_that_cannot_be_attached_to_is_ended(child: Child) -> None:
     assert child.events == ["end"]
 
 
-def test_whatever_is_asked_starts_it_again_first(child: Child) -> None:
+def test_every_request_first_restarts_an_ended_server(child: Child) -> None:
     side = opened(child, Server(child), LiveWaiting(child))
     actuator, (live,) = side.actuator, side.signals
     assert isinstance(actuator, Restartable)

@@ -52,7 +52,7 @@ def test_of_one_that_does_not_each_look_counts_for_the_time_since_the_last() -> 
         SignalSample(float("nan"), None, "first"),
     ],
 )
-def test_what_cannot_be_compared_has_no_mean(then: SignalSample) -> None:
+def test_incomparable_windows_have_no_mean(then: SignalSample) -> None:
     assert looked(SignalSample(None, 1.0, "first"), (1.0, then)) == {}
 
 

@@ -86,7 +86,7 @@ def test_a_failure_undoes_what_was_applied(rig: Rig, half_done: bool) -> None:
     assert rig.setting == before
 
 
-def test_what_cannot_be_undone_is_told(rig: Rig) -> None:
+def test_an_irreversible_step_is_reported(rig: Rig) -> None:
     rig.device.refuse = lambda s: refused("stuck")
     rig.work.refuse = lambda s: refused("wedged") if s["batch_size"] == 1 else None
     with raised(ActuationError, "stuck", "wedged"):
@@ -211,7 +211,7 @@ class TestSeveralDevices:
         ],
         ids=["slower", "faster", "mixed"],
     )
-    def test_what_gets_faster_goes_first_and_what_gets_slower_last(
+    def test_rising_knobs_are_set_first_and_falling_ones_last(
         self, before: tuple[int, ...], after: tuple[int, ...], order: list[str]
     ) -> None:
         log: list[tuple[str, dict[str, Value]]] = []
@@ -291,7 +291,7 @@ class TestSeveralDevices:
         return window
 
     @pytest.mark.parametrize("first", [True, False])
-    def test_what_one_device_suffers_another_does_not_hide(self, first: bool) -> None:
+    def test_a_fault_of_one_device_is_not_hidden_by_another(self, first: bool) -> None:
         def calm(began: float, now: float) -> Mapping[str, float | Estimate]:
             return {"foreign_s": 0.0, "throttled_power_s": 0.0}
 
@@ -321,7 +321,7 @@ class TestSeveralDevices:
         window = self.window(self.target(*self.actuators([])), *shows)
         assert window.estimates()["energy_j"].mean == pytest.approx(70.0 / 50.0)
 
-    def test_what_has_no_meter_is_named_beside_the_sum(self) -> None:
+    def test_devices_without_a_meter_are_named_beside_the_sum(self) -> None:
         target = self.target(*self.actuators([]))
         gpu, cpu = target.devices
         half = Target((gpu, replace(cpu, metrics=())), target.workload)

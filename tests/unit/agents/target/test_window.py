@@ -51,12 +51,12 @@ def test_totals_become_metrics_per_item_and_per_second(tmp_path: Path) -> None:
     assert estimates["cpu_time_ms"].scope is Scope.PROCESS
 
 
-def test_what_nobody_lists_is_not_derived(tmp_path: Path) -> None:
+def test_unlisted_combinations_are_not_derived(tmp_path: Path) -> None:
     window = run(Rig(tmp_path, listed=("latency_p99_ms",)))
     assert "energy_j" not in window.estimates()
 
 
-def test_what_a_meter_finishes_itself_stands(tmp_path: Path) -> None:
+def test_a_value_finished_by_a_meter_is_kept(tmp_path: Path) -> None:
     own = Estimate.of_mean(3.0, 0.5, 7)
 
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
@@ -150,7 +150,7 @@ def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> 
     assert window.load().utilisation == pytest.approx(0.85)
 
 
-def test_what_sends_the_load_is_not_foreign(tmp_path: Path) -> None:
+def test_the_load_generator_is_not_foreign(tmp_path: Path) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         seconds = now - began
         used = {"busy_s": 1.7 * seconds, "load_cpu_s": 0.4 * seconds}

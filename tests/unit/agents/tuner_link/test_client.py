@@ -70,7 +70,7 @@ def test_a_refusal_becomes_the_error_it_stands_for(
 
 @pytest.mark.promise("the network fails, or a proxy answers instead of the tuner")
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 426, 301, 500])
-def test_whatever_is_not_the_tuners_answer_costs_no_report(rig: Rig, status: int) -> None:
+def test_an_answer_that_is_not_the_tuners_loses_no_report(rig: Rig, status: int) -> None:
     link = rig.link
     link.keep(REPORT)
     for content in ("<html>nginx</html>", '{"detail": "Not Found"}', ""):

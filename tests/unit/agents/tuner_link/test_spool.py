@@ -69,7 +69,9 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [LinkError("down"), Unauthorised("no"), StoreError("full")])
-def test_what_is_not_the_reports_fault_keeps_it_first(tmp_path: Path, error: TuningError) -> None:
+def test_a_failure_not_caused_by_a_report_keeps_it_first(
+    tmp_path: Path, error: TuningError
+) -> None:
     spool, far = Spool(tmp_path), Far()
     spool.put(report(1))
     spool.put(report(2))
@@ -106,9 +108,7 @@ def test_a_crash_while_writing_leaves_no_half_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [InvalidInput("bad"), NotFound("gone"), StaleToken("late"), Forbidden("not yours")]
 )
-def test_what_the_tuner_refuses_is_set_aside_with_the_reason(
-    tmp_path: Path, error: TuningError
-) -> None:
+def test_a_refused_report_is_set_aside_with_the_reason(tmp_path: Path, error: TuningError) -> None:
     spool, far = Spool(tmp_path), Far()
     spool.put(report(1))
     spool.put(report(2))
@@ -146,7 +146,7 @@ def test_a_full_spool_loses_the_oldest_window_first(tmp_path: Path) -> None:
     assert (spool.refused, spool.dropped) == (0, 2)
 
 
-def test_what_waits_is_counted_with_its_bytes_written_or_not(
+def test_waiting_reports_are_counted_with_their_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool(tmp_path)
@@ -201,7 +201,7 @@ def test_a_refused_report_longer_than_a_message_text_is_kept_whole(tmp_path: Pat
     assert len(refused) > MOST_TEXT and TrialReport.model_validate_json(refused) == message
 
 
-def test_what_the_disk_refuses_is_sent_all_the_same(
+def test_a_report_that_the_disk_refuses_is_still_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool, far = Spool(tmp_path), Far()
@@ -213,7 +213,7 @@ def test_what_the_disk_refuses_is_sent_all_the_same(
     assert spool.deliver(far.send) == 0
 
 
-def test_what_the_disk_refused_is_written_once_it_takes_it(
+def test_a_refused_write_is_repeated_once_the_disk_accepts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool, far = Spool(tmp_path), Far()
@@ -228,7 +228,7 @@ def test_what_the_disk_refused_is_written_once_it_takes_it(
     assert far.taken == [report(1)]
 
 
-def test_what_the_disk_does_not_let_go_is_not_sent_twice(
+def test_a_report_that_cannot_be_deleted_is_not_sent_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool, far = Spool(tmp_path), Far()

@@ -123,7 +123,7 @@ class TestLoadMeter(MeterContract):
 
 
 class TestSpace:
-    def test_what_fits_the_cluster_is_offered(self, side: Side) -> None:
+    def test_settings_that_fit_the_cluster_are_offered(self, side: Side) -> None:
         assert {k.name: k.values for k in side.space.knobs} == {
             "replicas": (1, 2, 3, 4),
             "num_cpus": (1, 2, 3, 4),
@@ -135,7 +135,7 @@ class TestSpace:
         assert side.space.knob("num_cpus").cost.restart
         assert not side.space.knob("replicas").cost.restart
 
-    def test_what_else_runs_and_how_machines_divide_is_left_out(self) -> None:
+    def test_foreign_load_and_machine_differences_are_left_out(self) -> None:
         nodes = [Node(state="ALIVE", resources_total={"CPU": 3.0})] * 2
         space = space_for({"replicas": 1, "num_cpus": 2}, CODE, nodes, taken=1.0)
         fits = {(s["replicas"], s["num_cpus"]) for s in space.grid()}
@@ -194,9 +194,7 @@ class TestChanging:
         assert ray.declared == {"demo": DEMO, "other": OTHER}
         assert not (tmp_path / "ray-serve.json").exists()
 
-    def test_what_somebody_else_changed_meanwhile_is_kept(
-        self, ray: RayStandIn, side: Side
-    ) -> None:
+    def test_a_foreign_change_meanwhile_is_kept(self, ray: RayStandIn, side: Side) -> None:
         side.actuator.apply({"replicas": 2})
         entry = ray.declared["demo"]["deployments"][0]  # type: ignore[index]
         entry["user_config"] = {**entry["user_config"], "top_k": 9}
@@ -264,7 +262,7 @@ class TestChanging:
         with raised(ActuationError, "demo"):
             side.actuator.read()
 
-    def test_what_is_not_kept_on_the_disk_is_not_changed(
+    def test_a_device_is_not_changed_without_a_journal_on_disk(
         self, ray: RayStandIn, tmp_path: Path
     ) -> None:
         folder = tmp_path / "state"
@@ -300,7 +298,7 @@ class TestCrashes:
         side = opened(ray, tmp_path)
         assert side.actuator.read() == side.space.default == AS_FOUND
 
-    def test_what_somebody_else_deployed_since_is_the_new_original(
+    def test_a_foreign_deployment_becomes_the_new_original(
         self, ray: RayStandIn, tmp_path: Path
     ) -> None:
         opened(ray, tmp_path).actuator.apply({"replicas": 3})
@@ -338,9 +336,7 @@ class TestFigures:
         assert shown.estimates["latency_p99_ms"].high == 100.0
         assert shown.estimates["latency_p99_ms"].n == 400
 
-    def test_what_is_beyond_the_last_bucket_is_not_bounded(
-        self, ray: RayStandIn, side: Side
-    ) -> None:
+    def test_values_beyond_the_last_bucket_are_unbounded(self, ray: RayStandIn, side: Side) -> None:
         window = side.meter.start()
         ray.latencies_ms = [5000.0] * 400
         shown = window.stop()
@@ -407,7 +403,7 @@ class TestAddresses:
             "ray:http://127.0.0.1:8265/demo/Model/more",
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, spec: str, tmp_path: Path) -> None:
+    def test_meaningless_input_is_refused(self, spec: str, tmp_path: Path) -> None:
         with raised(InvalidInput, "8265/APPLICATION/DEPLOYMENT"):
             open_workload(spec, seed=0, state_dir=tmp_path, clock=HostClock())
 
@@ -450,7 +446,7 @@ class TestAddresses:
             ("GET /api/version", b"{}", "ray_version"),
         ],
     )
-    def test_what_is_not_rays_is_named(
+    def test_answers_that_are_not_rays_are_named(
         self, ray: RayStandIn, tmp_path: Path, route: str, content: bytes, where: str
     ) -> None:
         ray.answers[route] = (200, content)

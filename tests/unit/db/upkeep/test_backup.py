@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def test_what_was_stored_comes_back_and_the_former_database_is_kept(
+def test_stored_data_are_restored_and_the_former_database_is_kept(
     path: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "backup"
@@ -146,7 +146,7 @@ def test_a_database_that_a_tuner_has_is_not_replaced(path: Path, tmp_path: Path)
     assert restore(url(path), tmp_path / "backup") is not None
 
 
-def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, tmp_path: Path) -> None:
+def test_an_invalid_backup_is_refused_and_changes_nothing(path: Path, tmp_path: Path) -> None:
     damaged, text, foreign = tmp_path / "damaged", tmp_path / "text", tmp_path / "foreign"
     backup(url(path), damaged)
     content = bytearray(damaged.read_bytes())

@@ -56,7 +56,9 @@ def pruning(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator
     opened.close()
 
 
-def test_what_goes_is_told_first_and_nothing_else_goes(store: Store, pruning: Pruning) -> None:
+def test_pruned_rows_are_listed_first_and_no_others_are_deleted(
+    store: Store, pruning: Pruning
+) -> None:
     plan = pruning.plan(BEFORE, keep_stopped=1)
     assert (plan.observations, plan.events, plan.studies, plan.trials) == (5, 5, ("s1", "s0"), 4)
     assert len(store.events.list()) == 10, "a plan deletes nothing"
@@ -73,7 +75,7 @@ def test_without_a_number_no_study_goes(pruning: Pruning) -> None:
     assert pruning.plan(BEFORE, keep_stopped=None).studies == ()
 
 
-def test_what_somebody_is_still_to_be_told_of_stays(store: Store, pruning: Pruning) -> None:
+def test_undelivered_events_are_kept(store: Store, pruning: Pruning) -> None:
     store.deliveries.put(Delivery("slack", 2))
     plan = pruning.plan(START + timedelta(days=1), keep_stopped=None)
     assert plan.events == 2

@@ -149,7 +149,7 @@ def test_below_the_floors_all_are_at_their_floor_and_the_missing_watts_are_known
     assert division.missing_w == 50.0
 
 
-def test_what_a_limit_needs_comes_before_throughput() -> None:
+def test_watts_for_a_limit_come_before_throughput() -> None:
     steep = BudgetMember("steep", 100.0, 300.0, ((100.0, 1.0), (300.0, 100.0)))
     limited = BudgetMember("limited", 100.0, 300.0, LINE, 250.0)
     assert divide([steep, limited], 400.0).caps_w == {"steep": 150.0, "limited": 250.0}

@@ -71,7 +71,7 @@ def test_a_cap_a_fraction_of_a_watt_above_the_floor_is_lowered_too() -> None:
     assert {n: cap_of(s, 0.0) for n, s in plan.schedules.items()} == {"a": 100.0, "b": 100.0}
 
 
-def test_what_a_later_step_allows_more_is_given_when_its_time_has_come() -> None:
+def test_watts_of_a_later_step_are_given_at_its_time() -> None:
     group = [member("a", 200.0), member("b", 200.0)]
     assert not plan_group(group, [(-50.0, 400.0), (60.0, 600.0)], 0.0).schedules
     assert plan_group(group, [(60.0, 600.0)], 61.0).schedules

@@ -65,7 +65,7 @@ def one(work: RoundWork, before: float = 0.1, accuracy: float = 0.2, **shown: fl
     return Round(1, {}, {}, 1.0, {}, before, accuracy, shown or cost(work))
 
 
-def test_what_was_never_run_is_known_by_its_parts() -> None:
+def test_an_unmeasured_cell_is_predicted_from_its_parts() -> None:
     seen = [RoundWork(10, 8, 1), RoundWork(10, 8, 5)]
     costs = RoundCosts.of([one(work) for work in seen], seen)
     other = RoundWork(20, 32, 10)
@@ -161,7 +161,7 @@ def test_the_goal_takes_hardly_more_than_the_best_fixed_setting_needs(metric: st
     assert spent(metric, None) < 1.3 * best
 
 
-def test_what_is_to_be_spent_least_changes_what_is_set() -> None:
+def test_the_minimised_metric_changes_the_setting() -> None:
     def most(metric: str) -> float:
         trials, _ = started(Bandit(), federated(objective=Objective(metric)), 12)
         return sum(float(t.setting["local_epochs.mid"]) for t in trials[4:])

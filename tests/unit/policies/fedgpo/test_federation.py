@@ -52,7 +52,7 @@ def test_other_knobs_keep_their_default() -> None:
         (replace(K, values=(10, 20.5)), B, E),
     ],
 )
-def test_what_is_no_federation_is_refused(knobs: tuple[Knob, ...]) -> None:
+def test_a_space_that_is_no_federation_is_refused(knobs: tuple[Knob, ...]) -> None:
     with pytest.raises(InvalidInput):
         Federation.of(Space(knobs))
 

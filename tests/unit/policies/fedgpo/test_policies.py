@@ -32,7 +32,7 @@ def test_the_same_log_gives_the_same_rounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_no_federation_is_refused(name: str) -> None:
+def test_a_space_that_is_no_federation_is_refused(name: str) -> None:
     trials, made = begun()
     with raised(InvalidInput, "participants"):
         load_tuner(name).suggest(situation(federated(space=SPACE), trials, made))

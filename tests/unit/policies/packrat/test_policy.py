@@ -166,7 +166,7 @@ def takes(machine: Machine, at: Setting, demand: int) -> float:
 
 @pytest.mark.parametrize("shape", [gpt2, inception])
 @pytest.mark.parametrize("cores", [4, 16])
-def test_what_is_held_is_near_the_best_for_every_demand(shape: Seconds, cores: int) -> None:
+def test_the_held_plan_is_near_the_best_for_every_demand(shape: Seconds, cores: int) -> None:
     course = Course(Machine(cores, shape))
     plan = course.hold()
     assert plan.by == "requests_in_system"

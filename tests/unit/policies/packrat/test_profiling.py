@@ -51,7 +51,7 @@ def profiled(truth: dict[Cell, ProfilePoint]) -> dict[Cell, ProfilePoint]:
 
 
 @given(MACHINES)
-def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, ProfilePoint]) -> None:
+def test_skipped_points_cost_at_most_the_margin(truth: dict[Cell, ProfilePoint]) -> None:
     measured = profiled(truth)
     for demand in BATCHES:
         whole = best_packing(Profile(truth), 16, demand, mixed=False).latency_s
@@ -104,7 +104,7 @@ def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
         assert packing.latency_s == whole
 
 
-def test_what_cannot_be_measured_is_not_asked_for() -> None:
+def test_unmeasurable_metrics_are_not_requested() -> None:
     measured: dict[Cell, ProfilePoint] = {}
     assert open_points(PACKINGS, measured)[0] == (1, 1)
     assert (1, 1) not in open_points(PACKINGS, measured, closed=[(1, 1)])

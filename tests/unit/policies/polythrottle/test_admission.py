@@ -75,7 +75,7 @@ def test_the_bound_covers_a_further_window_about_as_often_as_it_says() -> None:
     assert 0.92 <= covered / 400 <= 0.98
 
 
-def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
+def test_the_windows_own_errors_are_included() -> None:
     agreeing = [MixWindow(s.mix, Estimate.of_mean(s.latency.mean, 6.0, 500)) for s in seen()]
     assert predict(agreeing, Mix(INFERENCE, 8, NOTHING)).stderr > 6.0
 
@@ -92,7 +92,7 @@ def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
         (seen(), Mix(Demand(14.0, 26.0), 8, JOBS[1]), "mix of this size"),
     ],
 )
-def test_what_no_window_speaks_for_is_not_predicted_and_not_admitted(
+def test_a_mix_without_evidence_is_not_predicted_and_not_admitted(
     windows: list[MixWindow], mix: Mix, reason: str
 ) -> None:
     with pytest.raises(MeasurementError, match=reason):
@@ -273,7 +273,7 @@ def test_had_it_been_admitted_the_tighter_slo_would_have_been_broken() -> None:
 
 @pytest.mark.parametrize("preset", ["tx2", "orin"])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_admitted_truly_keeps_the_slo(preset: str, seed: int) -> None:
+def test_admitted_fine_tuning_truly_keeps_the_slo(preset: str, seed: int) -> None:
     board = Board(preset, seed)
     scale = 1.0 if preset == "tx2" else PRESETS["orin"].roof.flop_per_s / 0.666e12
     jobs = tuple(Demand(j.gflop * scale, j.flop_per_byte) for j in JOBS)

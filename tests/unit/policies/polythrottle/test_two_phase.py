@@ -91,7 +91,7 @@ def test_where_no_clock_keeps_the_limit_the_default_stays() -> None:
     assert {setting[CPU_CLOCK] for setting in tried[CPU_TRIALS:]} == {2000}
 
 
-def test_what_the_second_phase_shows_does_not_move_the_clock() -> None:
+def test_results_of_the_second_phase_do_not_move_the_clock() -> None:
     at = with_cpu(20)
     trials = start(at)
     for clock in (1500, 1000, 500):

@@ -20,7 +20,7 @@ def step(batch: int, length: int, seconds: float, sd: float = 0.01) -> CellObser
     return CellObservation("step", Cell(batch, Choice(length, ())), math.log(seconds), sd)
 
 
-def test_what_was_measured_is_kept_within_its_doubt() -> None:
+def test_predictions_match_measurements_within_their_error() -> None:
     seen = [step(b, 0, 0.1 * b**0.3) for b in BATCHES]
     surface = outlook(GRID, seen)
     for one in seen:
@@ -29,7 +29,7 @@ def test_what_was_measured_is_kept_within_its_doubt() -> None:
         assert math.sqrt(surface.cov[place, place]) <= 0.0101
 
 
-def test_what_was_not_measured_is_doubted_more_than_what_was() -> None:
+def test_unmeasured_settings_are_more_uncertain() -> None:
     surface = outlook(GRID, [step(b, 0, 0.1) for b in BATCHES])
     sds = np.sqrt(np.diag(surface.cov))
     plain = [sds[surface.index[c]] for c in GRID if not c.choice.length]
@@ -68,7 +68,7 @@ def test_acceptance_tells_how_cheap_a_token_is_at_every_length_up_to_it() -> Non
 
 
 @pytest.mark.parametrize("kind", [gpu, cpu])
-def test_what_is_predicted_is_as_uncertain_as_it_says(
+def test_predictions_have_their_stated_uncertainty(
     kind: Callable[[random.Random], Decoder],
 ) -> None:
     misses = []

@@ -93,7 +93,7 @@ def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
     assert ample < 0.7 * tight
 
 
-def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
+def test_the_power_of_several_devices_is_shared_among_their_limits() -> None:
     """Four GPUs that draw 400 W in total under 120 W each are as near their limits as one at 100 W."""
 
     def drawn(devices: tuple[str, ...], power_w: float) -> float | None:
@@ -126,7 +126,7 @@ def facts_of(name: str, size: int, rate: float, latency_ms: float) -> BaselineFa
         (1, 320.0, (False, True)),
     ],
 )
-def test_whose_time_a_latency_is_follows_from_the_items_in_flight(
+def test_the_owner_of_a_latency_follows_from_the_items_in_flight(
     size: int, latency_ms: float, stepwise: tuple[bool, ...]
 ) -> None:
     assert facts_of("batch_size", size, 100.0, latency_ms).stepwise == stepwise
@@ -182,7 +182,7 @@ def test_only_of_one_batch_size_does_the_baseline_tell_whose_time_a_latency_is()
     assert worlds(batch_size=8, max_num_batched_tokens=8192) == 2
 
 
-def test_what_nobody_has_measured_cannot_be_believed() -> None:
+def test_unmeasured_metrics_have_no_prediction() -> None:
     at = ladder("accuracy >= 0.5")
     with pytest.raises(MetricUnavailable, match="accuracy"):
         known(at, twice(at, window()))
@@ -252,14 +252,14 @@ def accuracies(*falls: float) -> Known:
     return known(at, [*twice(at, shown(0.8)), *seen])
 
 
-def test_what_moves_by_permille_keeps_a_limit_of_a_percent() -> None:
+def test_a_metric_that_varies_by_permille_keeps_a_limit_of_a_percent() -> None:
     """Its chance would be one half if it moved as times do. This holds before the first trial, too."""
     sure = accuracies(0.001, -0.001, 0.0005)
     assert min(sure.chance(setting(mhz)) for mhz in (800, 900)) > 0.95
     assert accuracies().chance(setting(500)) < 0.95
 
 
-def test_what_moves_by_more_is_not_taken_to_move_by_permille() -> None:
+def test_a_strongly_varying_metric_is_not_treated_as_nearly_constant() -> None:
     moved = accuracies(0.2, 0.001)
     assert (
         moved.at(setting(800), "accuracy")[1]
@@ -314,7 +314,7 @@ def started() -> tuple[Study, list[Trial]]:
     return at, [*twice(at, window()), *shown]
 
 
-def test_what_is_running_is_as_good_as_known_and_not_thought_better_or_worse() -> None:
+def test_running_trials_reduce_uncertainty_without_moving_the_mean() -> None:
     at, trials = started()
     free, pending = known(at, trials), known(at, trials, [setting(600)])
     for metric in ("energy_j", LATENCY):
@@ -335,14 +335,14 @@ def test_beside_what_is_running_something_else_is_worth_trying() -> None:
     assert pending.view.measured.keys() == free.view.measured.keys()
 
 
-def test_what_runs_outside_the_space_changes_nothing() -> None:
+def test_running_settings_outside_the_space_change_nothing() -> None:
     at, trials = started()
     free, pending = known(at, trials), known(at, trials, [setting(123)])
     assert torch.equal(free.view.cost, pending.view.cost)
     assert torch.equal(free.view.chance, pending.view.chance)
 
 
-def test_what_is_running_again_is_no_less_sure_than_without() -> None:
+def test_a_repeated_running_setting_is_no_less_certain() -> None:
     at, trials = started()
     free, pending = known(at, trials), known(at, trials, [setting(800)])
     assert pending.at(setting(800))[1] < free.at(setting(800))[1]

@@ -60,7 +60,7 @@ def test_no_setting_is_tried_by_two_devices_at_once(policy: Policy) -> None:
     assert len({setting_key(s) for s in settings}) == 2
 
 
-def test_what_is_tried_beside_running_trials_is_spread() -> None:
+def test_settings_beside_running_trials_are_spread() -> None:
     """With masking alone, the next settings would be neighbours of the best, one rung from each other."""
     at, trials = fine(), baseline(fine())
     first, second = picks(at, trials, 2)
@@ -83,7 +83,7 @@ def test_a_risk_is_judged_as_if_nothing_ran(measured: int) -> None:
     assert beside.ended == alone.ended == measured
 
 
-def test_what_runs_is_expected_to_show_what_is_believed_of_it() -> None:
+def test_running_trials_are_expected_to_match_their_predictions() -> None:
     trials = go_on(fine(), baseline(fine()), 3)
     (first,) = picks(fine(), trials, 1)
     search = search_of(past(fine(), [*trials, running(90, first)]))
@@ -100,7 +100,7 @@ def test_without_running_trials_nothing_is_expected() -> None:
     assert search.view.running == ()
 
 
-def test_what_the_running_ones_will_tell_is_not_tried_beside_them() -> None:
+def test_settings_informed_by_running_trials_are_not_tried() -> None:
     trials = baseline(fine())
     settings = picks(fine(), trials, 1)
     search = search_of(past(fine(), [*trials, running(3, settings[0])]))

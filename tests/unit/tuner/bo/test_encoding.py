@@ -73,7 +73,7 @@ def test_a_wide_range_is_scaled_by_factors_and_a_narrow_one_by_differences() -> 
 
 
 @pytest.mark.parametrize("values", [("eager", "graph", "fused"), (False, True, "auto")])
-def test_what_is_no_number_lies_evenly(values: tuple[Value, ...]) -> None:
+def test_words_are_equally_far_apart(values: tuple[Value, ...]) -> None:
     assert scaled(values) == (0.0, 0.5, 1.0)
 
 

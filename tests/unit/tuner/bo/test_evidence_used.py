@@ -84,7 +84,7 @@ def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_
     assert kept(80.0) > kept(10.0) + 0.3
 
 
-def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or_last() -> None:
+def test_predictions_do_not_depend_on_when_the_baseline_was_measured() -> None:
     """The setting measured first is thirty times as slow."""
     at = ladder()
     first = seen(at, [*started(at, window()), measured(3, 500, 200.0, 3000.0)])
@@ -97,7 +97,7 @@ def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or
             assert prediction.sd == pytest.approx(expected[metric].sd, rel=1e-6)
 
 
-def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
+def test_power_under_two_limits_informs_about_neither() -> None:
     """Both parts draw the power: it is unknown which of them is near its limit."""
 
     def slowness(limit: float) -> list[float]:
@@ -110,7 +110,7 @@ def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
     assert slowness(200.0) == pytest.approx(slowness(102.0), abs=1e-9)
 
 
-def test_what_draws_less_than_its_limit_is_hardly_slowed_by_one_above_what_it_draws() -> None:
+def test_a_limit_above_the_drawn_power_hardly_slows_a_device() -> None:
     """Both draw 100 W; a tenth less leaves one of them a limit of 112 W, and the other 90 W."""
 
     def slowness(limit: float) -> float:

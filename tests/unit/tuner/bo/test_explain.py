@@ -87,7 +87,7 @@ def test_the_best_setting_is_not_shown_as_refused_however_often_it_was_measured(
     assert shown and not any(point.refused for point in shown)
 
 
-def test_what_is_held_is_refused_neither_along_a_knob_nor_in_the_list_of_refused() -> None:
+def test_the_held_setting_is_in_no_list_of_refused_settings() -> None:
     """This holds even if its own windows broke the limit, so that it is no longer tried."""
     study = fine(constraints=LIMIT)
     trials = go_on(study, baseline(study), 5)
@@ -114,7 +114,7 @@ def test_the_truth_lies_within_most_bands() -> None:
     assert sum(inside) >= 0.9 * len(inside)
 
 
-def test_what_is_refused_is_better_likely_to_break_a_limit_and_really_refused() -> None:
+def test_refused_settings_are_better_likely_infeasible_and_not_tried() -> None:
     study = fine(constraints=("latency_p99_ms <= 1.05x baseline",))
     seen = past(study, go_on(study, baseline(study), 5))
     explanation = explain(seen)

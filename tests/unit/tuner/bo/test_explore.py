@@ -68,12 +68,12 @@ def chosen(search: Search) -> object:
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-def test_what_surely_saves_most_is_measured(safety: Safety) -> None:
+def test_the_setting_with_the_surest_saving_is_measured(safety: Safety) -> None:
     assert chosen(after({700: GREAT, 800: GOOD}, safety=safety)) == 700
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-def test_what_surely_breaks_the_limit_is_not_measured_however_much_it_saves(
+def test_a_surely_infeasible_setting_is_not_measured_despite_its_saving(
     safety: Safety,
 ) -> None:
     assert chosen(after({500: (-2.0, 0.01, 0.5, 0.01), 800: GOOD}, safety=safety)) == 800
@@ -133,7 +133,7 @@ def test_with_everything_measured_and_nothing_kept_the_search_ends() -> None:
     assert explore(search) is None
 
 
-def test_what_may_not_be_tried_is_passed_over_for_the_next_best() -> None:
+def test_a_forbidden_setting_is_skipped_for_the_next_best() -> None:
     world = {600: GREAT, 800: GOOD}
     running = trial(3, setting(600), state=TrialState.RUNNING)
     assert chosen(after(world, trials=(running,))) == 800
@@ -141,7 +141,7 @@ def test_what_may_not_be_tried_is_passed_over_for_the_next_best() -> None:
     assert chosen(after(world, trials=(broken,))) == 800
 
 
-def test_what_failed_once_is_tried_again_only_after_its_like() -> None:
+def test_a_failed_point_is_retried_after_the_others() -> None:
     failed = trial(3, setting(600), state=TrialState.FAILED)
     world = {600: GREAT, 800: (-0.35, 0.01, 0.0, 0.01)}
     assert chosen(after(world)) == 600
@@ -151,7 +151,7 @@ def test_what_failed_once_is_tried_again_only_after_its_like() -> None:
     assert chosen(after({600: GREAT}, trials=twice, safety=Safety.OFF)) is None
 
 
-def test_what_is_promising_but_not_trusted_yet_is_measured_again() -> None:
+def test_a_promising_uncertain_setting_is_measured_again() -> None:
     doubted = measured(3, 600, 6.0, 118.0)
     search = after({600: (-0.4, 0.01, 0.16, 0.05)}, trials=(doubted,))
     answer = explore(search)
@@ -240,7 +240,7 @@ def test_without_limits_only_the_saving_counts() -> None:
     assert chosen(search) == 500
 
 
-def test_what_is_worth_most_is_what_is_chosen() -> None:
+def test_the_most_valuable_row_is_chosen() -> None:
     search = after({600: GREAT, 700: GOOD, 800: LIKELY})
     net = worth(search)
     assert int(net.argmax()) == 1

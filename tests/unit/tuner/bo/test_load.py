@@ -141,7 +141,7 @@ def test_at_a_new_load_the_baseline_is_measured_first() -> None:
 
 
 @pytest.mark.parametrize("load", [40.0, 45.0, 50.0])
-def test_what_one_load_showed_makes_the_first_trial_at_another_safe(load: float) -> None:
+def test_evidence_at_one_load_makes_the_first_trial_at_another_safe(load: float) -> None:
     trials, _ = followed(asked(), [30.0] * 6)
     trials.append(trial(len(trials) + 1, SPACE.default, shown(SPACE.default, load)))
     answer = Polythrottle().suggest(past(asked(), trials, load))

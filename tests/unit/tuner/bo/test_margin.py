@@ -69,7 +69,7 @@ def test_the_limit_of_a_mean_is_taken_as_it_is(op: str) -> None:
     assert tail_gap(weigh(study(), baseline()), Limit("energy_j", op, 9.0)) == 1.0
 
 
-def test_what_is_a_tail_may_be_declared() -> None:
+def test_a_metric_may_be_declared_a_tail() -> None:
     shown = window(extra={"slowest_s": Estimate(1.0, 0.02, 500, 0.9, 1.25)})
     trials = [trial(n, setting(), shown, phase=Phase.BASELINE) for n in (1, 2)]
     limit = Limit("slowest_s", "<=", 2.0)

@@ -381,7 +381,7 @@ def test_a_surprise_widens_the_metric_that_it_came_in_and_no_other() -> None:
     assert torch.equal(after.weights, before.weights)
 
 
-def test_what_is_widened_hangs_together_as_before() -> None:
+def test_widened_predictions_keep_their_correlations() -> None:
     readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1)
 
     def correlation(posterior: Mixture) -> Tensor:
@@ -403,7 +403,7 @@ def test_of_a_row_that_was_read_twice_the_better_windows_count(noises: tuple[flo
     assert float(flat([*readings, *twice]).variance[:, 4, 1].max()) <= NOISE**2 * (1.0 + 1e-9)
 
 
-def test_what_came_as_foretold_changes_nothing() -> None:
+def test_an_expected_reading_changes_nothing() -> None:
     readings = at_rows({0: 0.0, 1: 0.001, 2: 0.0, 4: -0.001}, 1)
     assert torch.equal(flat(readings).variance, calm(readings).variance)
 

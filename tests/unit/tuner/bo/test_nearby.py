@@ -47,7 +47,7 @@ def found(at: Study, trials: list[Trial]) -> Search:
     return searched(at, [t.setting for t in trials], look)
 
 
-def test_what_comes_near_the_best_of_a_million_is_found_among_few() -> None:
+def test_a_near_best_setting_of_a_million_is_found_in_few_trials() -> None:
     at = free(HUGE)
     assert HUGE.size > 1_000_000
     search = found(at, at_baseline(at))
@@ -139,7 +139,7 @@ def test_a_search_through_a_million_settings_saves_something(
     assert suggest(past(at, trials)) == answer
 
 
-def test_what_need_not_be_enumerated_is_found_all_the_same(
+def test_a_local_search_finds_the_setting_of_the_enumeration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same space, enumerated and searched locally: both predict the same gain of their choice."""

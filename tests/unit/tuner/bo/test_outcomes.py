@@ -160,7 +160,7 @@ def test_without_limits_everything_keeps_them() -> None:
     assert close(view(objective=SAVED).gain(0.0), saved)
 
 
-def test_what_surely_breaks_the_limit_gains_nothing_however_good() -> None:
+def test_a_surely_infeasible_setting_has_no_gain() -> None:
     world = [(0.0, 0.01, 0.0, 0.02), (-0.9, 0.05, 0.9, 0.02), (-0.05, 0.01, 0.0, 0.02)]
     gain = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER])).gain(0.0)
     assert float(gain[1]) < 1e-12 < float(gain[2])

@@ -114,7 +114,7 @@ def test_some_laws_gain_nothing_from_more_threads_and_some_are_slowed_down() -> 
     assert bool((work < -0.01).any())
 
 
-def test_nobody_knows_whether_an_odd_knob_helps() -> None:
+def test_the_effect_of_an_unknown_knob_is_uncertain() -> None:
     laws = alone("k0", torch.tensor([2.0], dtype=torch.float64))
     for part in (laws.work, laws.power):
         assert 0.3 < float((part > 0.0).double().mean()) < 0.7
@@ -210,7 +210,7 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
         assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())
 
 
-def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
+def test_the_drawn_power_shows_most_laws_where_a_limit_binds() -> None:
     """If the baseline draws half of its limit, most laws are not slowed by three quarters of the limit."""
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 

@@ -141,7 +141,7 @@ def test_of_a_space_of_one_setting_there_is_nothing_to_know() -> None:
         assert float(prior.width.abs().max()) < 1e-9
 
 
-def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
+def test_knowledge_of_a_latencys_owner_does_not_change_its_laws() -> None:
     both = believed()
     item, step = (
         physical_hypotheses(GRID, KINDS, BaselineFacts((known,))) for known in (False, True)
@@ -162,7 +162,7 @@ def named(mhz: int, mode: str) -> int:
 
 
 @pytest.mark.parametrize("metric", range(2))
-def test_what_one_name_does_says_nothing_of_another(metric: int) -> None:
+def test_one_words_effect_does_not_inform_about_another(metric: int) -> None:
     """In any order: no name lies between two others."""
     away = [metric * len(NAMED.settings) + named(1000, m) for m in ("eager", "fused", "lazy")]
     for prior in physical_hypotheses(NAMED, KINDS):
@@ -179,7 +179,7 @@ def test_no_law_tells_what_a_name_does() -> None:
                 assert torch.equal(half[:, named(800, mode)], half[:, named(800, "graph")])
 
 
-def test_what_a_name_does_to_time_it_does_to_energy_and_to_any_clock() -> None:
+def test_a_words_effect_on_time_holds_for_energy_and_at_any_clock() -> None:
     _, laws, _ = physical_hypotheses(NAMED, KINDS)
     energy, latency = laws.features.reshape(-1, 2, len(NAMED.settings)).unbind(dim=1)
     fused = named(1000, "fused")
@@ -195,7 +195,7 @@ def row(mhz: int, tokens: int) -> int:
     return DRAFTED.settings.index({"gpu.clock_mhz": mhz, "draft_tokens": tokens})
 
 
-def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
+def test_an_unknown_knobs_effect_does_not_inform_about_known_ones() -> None:
     """In one world each of its values has an arbitrary effect, and the clock that of a clock."""
     odd = physical_hypotheses(DRAFTED, KINDS)[1]
     count = len(DRAFTED.settings)

@@ -57,31 +57,31 @@ def test_at_first_everything_may_be_tried() -> None:
     assert allowed() == ALL
 
 
-def test_what_runs_may_not_be_tried() -> None:
+def test_a_running_setting_may_not_be_tried() -> None:
     assert allowed(*ended(TrialState.RUNNING, 3)) == ALL - {700}
 
 
-def test_what_failed_may_be_tried_once_more_and_no_more() -> None:
+def test_a_failed_setting_is_tried_once_more_at_most() -> None:
     assert allowed(*ended(TrialState.FAILED, 3)) == ALL
     assert allowed(*ended(TrialState.FAILED, 3, 4)) == ALL - {700}
 
 
-def test_what_was_ended_from_outside_may_be_tried_as_often_as_one_likes() -> None:
+def test_externally_ended_trials_may_be_repeated_without_limit() -> None:
     assert allowed(*ended(TrialState.ABORTED, 3, 4, 5, 6, 7, 8, 9, 10)) == ALL
 
 
-def test_what_has_shown_a_limit_broken_may_not_be_tried() -> None:
+def test_a_setting_that_broke_a_limit_may_not_be_tried() -> None:
     assert allowed(measured(3, 500, 4.0, 200.0)) == ALL - {500}
 
 
-def test_what_is_mostly_contaminated_is_left_alone() -> None:
+def test_mostly_contaminated_settings_are_not_repeated() -> None:
     lost = ended(TrialState.CONTAMINATED, *range(3, 3 + MOST_CONTAMINATED))
     assert allowed(*lost[:-1]) == ALL
     assert allowed(*lost) == ALL - {700}
     assert allowed(*lost, measured(9, 700)) == ALL, "a clean window speaks for it"
 
 
-def test_what_was_measured_often_may_not_be_tried() -> None:
+def test_an_often_measured_setting_may_not_be_tried() -> None:
     often = [measured(3 + i, 700) for i in range(MOST_WINDOWS)]
     assert allowed(*often[:-1]) == ALL
     assert allowed(*often) == ALL - {700}
@@ -127,7 +127,7 @@ RISKY = -0.3, 0.01, 0.18, 0.5
 WORSE = 0.1, 0.01, 0.0, 0.01
 
 
-def test_what_may_be_deployed_is_measured_trusted_and_better_best_first() -> None:
+def test_deployable_settings_are_measured_trusted_and_better_best_first() -> None:
     trials = [measured(3 + i, mhz) for i, mhz in enumerate((500, 600, 700, 800))]
     believed = {500: RISKY, 600: SURE, 700: BETTER, 800: WORSE, 900: BETTER}
     deployed = deployable(*trials, believed=believed, safety=Safety.BALANCED)
@@ -148,7 +148,7 @@ def test_where_the_baseline_breaks_a_limit_what_costs_more_may_be_deployed() -> 
     assert deployed == [700, 600, 1000]
 
 
-def test_what_lacks_a_limited_metric_is_not_deployed() -> None:
+def test_a_setting_without_a_limited_metric_is_not_deployed() -> None:
     seeing = window(4.0)
     half = replace(seeing, estimates={"energy_j": seeing.estimates["energy_j"]})
     blind = trial(3, setting(500), half)
@@ -165,18 +165,18 @@ def test_a_baseline_that_breaks_a_limit_is_not_what_has_to_be_beaten(
     assert search.grid.settings[search.incumbent]["gpu.clock_mhz"] == beaten
 
 
-def test_what_has_shown_a_limit_broken_is_not_deployed_whatever_is_believed() -> None:
+def test_a_setting_that_broke_a_limit_is_not_deployed_despite_predictions() -> None:
     broken = measured(3, 500, 4.0, 200.0)
     assert deployable(broken, believed={500: BETTER}, safety=Safety.OFF) == [1000]
 
 
-def test_what_was_only_cut_short_is_not_deployed() -> None:
+def test_a_setting_with_only_censored_windows_is_not_deployed() -> None:
     limit = Limit("latency_p99_ms", "<=", 120.0)
     cut = trial(3, setting(500), window(4.0, 121.0, relative=0.05), broke=limit)
     assert deployable(cut, believed={500: BETTER}, safety=Safety.OFF) == [1000]
 
 
-def test_what_is_deployed_by_the_shy_is_deployed_by_the_bold() -> None:
+def test_a_bold_study_deploys_all_that_a_shy_one_deploys() -> None:
     trials = [measured(3 + i, mhz) for i, mhz in enumerate(CLOCKS[:-1])]
     believed = {
         mhz: (-0.2, 0.01, 0.18 - slack, 0.02)
@@ -202,7 +202,7 @@ def test_a_knob_that_takes_long_to_change_makes_trials_dearer() -> None:
     assert effort[500, 2] > 1.3 * effort[500, 1]
 
 
-def test_what_is_expected_is_told_in_words_and_figures() -> None:
+def test_expectations_are_given_in_words_and_figures() -> None:
     search = believing(
         STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=UNPROMISING
     )
@@ -219,7 +219,7 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -> None:
+def test_an_unpromising_setting_is_shown_with_its_best_case(sign: float) -> None:
     at = ladder() if sign > 0.0 else ladder(objective=Objective("energy_j", "maximize"))
     unsure, surely = (0.02, 0.05, 0.0, 0.001), (0.02, 0.001, 0.0, 0.001)
     search = believing(

@@ -109,7 +109,7 @@ def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
     assert len(trials) > 3
 
 
-def test_who_has_limits_breaks_them_by_no_more_than_who_has_none() -> None:
+def test_a_policy_with_limits_breaks_them_no_more_than_one_without() -> None:
     def broken(safety: Safety) -> float:
         at = fine(8)
         at = replace(at, terms=replace(at.terms, safety=safety))

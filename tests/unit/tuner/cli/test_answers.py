@@ -37,7 +37,7 @@ def test_an_answer_is_json_or_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "so:\nnone\n"
 
 
-def test_what_failed_is_printed_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_printed_with_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert called(count, "4", "--json") == 1
     assert json.loads(capsys.readouterr().out) == [1, 2, 3, 4]
 

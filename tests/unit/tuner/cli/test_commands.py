@@ -219,7 +219,7 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         assert f"study {study}" in out
 
 
-def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study: str) -> None:
+def test_a_studys_open_values_are_chosen_as_by_a_run_and_reported(ask: Ask, study: str) -> None:
     ask("study", "stop", study, "--yes")
     create = ("study", "create", "--device", "sim", "--policy", "sobol")
     code, _, err = ask(*create)
@@ -249,7 +249,7 @@ def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -
 @pytest.mark.parametrize(
     "command", [("study", "stop", "STUDY"), ("study", "delete", "STUDY"), ("stop-all",)]
 )
-def test_what_ends_something_asks_and_without_a_terminal_needs_yes(
+def test_ending_commands_ask_and_need_yes_without_a_terminal(
     ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     if command[1:2] == ("delete",):
@@ -365,7 +365,7 @@ def test_an_option_that_is_gone_says_where_it_went(ask: Ask, command: str, optio
         assert f"`jouletune {command}` no longer has {option}; {REMOVED[command, option]}" in err
 
 
-def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
+def test_a_stopped_study_stays_stopped(ask: Ask, study: str) -> None:
     for _ in range(2):
         code, out, err = ask("study", "stop", study, "--yes")
         assert (code, err) == (0, "") and study in out
@@ -376,7 +376,7 @@ def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
         assert code == 1 and has_a_next_step(err)
 
 
-def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
+def test_a_paused_study_stays_paused(ask: Ask, study: str) -> None:
     for verb in ("pause", "pause", "resume", "resume"):
         code, out, err = ask("study", verb, study)
         assert (code, err) == (0, "") and study in out

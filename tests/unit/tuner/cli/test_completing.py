@@ -45,7 +45,7 @@ STUDIES = ["3f2a91c0", "77aa0000"]
         ("nonsense ", []),
     ],
 )
-def test_what_may_come_next(typed: str, offered: list[str]) -> None:
+def test_the_allowed_transitions_are_listed(typed: str, offered: list[str]) -> None:
     def values(kind: str, _: object) -> list[str]:
         return STUDIES if kind == "studies" else []
 

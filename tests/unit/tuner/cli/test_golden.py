@@ -267,7 +267,7 @@ def ask(
 
 
 @pytest.mark.parametrize("command", [*commands()])
-def test_what_a_command_prints_is_in_its_golden_file(command: str, ask: Ask) -> None:
+def test_the_output_of_a_command_equals_its_golden_file(command: str, ask: Ask) -> None:
     golden(command, "help", ask([f"{command} --help"]))
     if lines := {**CASES, **ADVISED}.get(command):
         golden(command, "what it says", ask(lines))

@@ -20,7 +20,7 @@ RECORD = RunRecord(
 )
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_values_are_read_back_equal(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     write_run(tmp_path, RECORD)
     assert read_run(tmp_path) == RECORD

@@ -113,7 +113,7 @@ def test_without_the_token_nothing_is_said(local: Operations) -> None:
         asked(local, lambda tuner: tuner.studies(), token="wrong")
 
 
-def test_what_does_not_answer_is_named() -> None:
+def test_a_silent_service_is_named() -> None:
     async def studies(url: str) -> object:
         async with AsyncClient(url) as tuner:
             return await tuner.studies()

@@ -186,7 +186,7 @@ def refusing(_: httpx2.Request) -> httpx2.Response:
         (lambda _: httpx2.Response(200, html="<h1>hello</h1>"), "a response that is not a tuner's"),
     ],
 )
-def test_what_is_no_tuner_is_told(
+def test_a_server_that_is_no_tuner_is_reported(
     handle: Callable[[httpx2.Request], httpx2.Response], message: str
 ) -> None:
     with (
@@ -246,7 +246,7 @@ def test_a_study_can_be_acted_on_and_says_how_it_stood(local: Operations, remote
     assert remote.studies() == []
 
 
-def test_what_a_wish_leaves_open_is_chosen_by_what_its_device_measures(
+def test_a_wishs_open_values_follow_from_the_devices_metrics(
     local: Operations, remote: Client
 ) -> None:
     worlds.retire(local)

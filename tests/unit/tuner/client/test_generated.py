@@ -5,6 +5,6 @@ from __future__ import annotations
 from tests.generated import generated
 
 
-def test_what_is_generated_is_as_it_is_written() -> None:
+def test_generated_files_equal_their_generators_output() -> None:
     stale = [file.name for file, text in generated().items() if file.read_text() != text]
     assert not stale, "run `make client`"

@@ -47,7 +47,7 @@ def test_parquet_is_written_or_the_file_is_named(tried: History, tmp_path: Path)
 
 
 @pytest.mark.parametrize("absent", ["pandas", "pyarrow"])
-def test_what_is_not_installed_is_said_with_what_installs_it(
+def test_a_missing_package_is_reported_with_its_install_command(
     absent: str, tried: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)

@@ -104,7 +104,7 @@ def test_a_control_window_that_was_not_measured_to_its_end_does_not_count(seen: 
     assert BaselineCourse.of(HELD, [*FIRST_WINDOWS, ended]).again == ()
 
 
-def test_what_was_measured_before_a_fresh_start_is_no_baseline() -> None:
+def test_measurements_before_a_fresh_start_are_no_baseline() -> None:
     fresh = replace(HELD, since_trial=4)
     course = BaselineCourse.of(fresh, [*FIRST_WINDOWS, baseline(3, 20.0, 9.0)])
     assert around(course, 30.0) == {}
@@ -184,9 +184,7 @@ def test_where_no_control_window_is_near_the_bill_extrapolates_again() -> None:
     assert (far.controls, far.extrapolated_since) == (1, after(2.0))
 
 
-def test_what_was_held_before_the_baseline_was_confirmed_against_again_is_not_extrapolated() -> (
-    None
-):
+def test_holds_before_a_new_baseline_are_not_extrapolated() -> None:
     assert billed([baseline(3, 9.0, 10.0, Phase.CONFIRMING)], 1, 2).extrapolated_since is None
 
 

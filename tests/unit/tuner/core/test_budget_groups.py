@@ -167,7 +167,7 @@ def test_a_limit_that_the_driver_keeps_counts_where_nothing_was_measured() -> No
     ]
 
 
-def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
+def test_an_excess_also_counts_for_the_sent_steps() -> None:
     record = by_clock((1200.0, 60.0), (2000.0, 100.0), (3000.0, 150.0))
     step = CapStep(0.0, 110.0, {CPU: 2000.0})
     record = replace(record, power=record.power.sending(CapSchedule(1, (step,))))
@@ -187,7 +187,7 @@ def test_what_it_drew_above_counts_also_for_what_it_was_sent() -> None:
     assert at_floor.power.floor_w == CEILING_MARGIN * 80.0
 
 
-def test_what_it_drew_is_kept_for_few_ceilings_and_counts_for_all() -> None:
+def test_measured_watts_of_few_ceilings_count_for_all() -> None:
     record = by_clock((1200.0, 60.0), (2000.0, 100.0), (3000.0, 150.0))
     for n in range(60):
         at = 1000.0 + 30.0 * n

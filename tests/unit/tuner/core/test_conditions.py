@@ -36,7 +36,7 @@ SPACES = st.text(" ", max_size=3)
 
 
 @given(NAMES, OPS, NUMBERS, SPACES)
-def test_what_is_written_is_read_however_it_is_spaced(
+def test_any_spacing_of_a_written_text_is_read(
     name: str, op: str, value: float, space: str
 ) -> None:
     read = Condition.parse(f"{space}{name}{space}{op}{space}{value}{space}")
@@ -82,7 +82,7 @@ def test_it_holds_at_values(text: str, holds: Mapping[Value, bool]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "workers", "workers = 1", "> 1", "workers >", "a < b < c"])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_an_invalid_condition_is_refused(text: str) -> None:
     with raised(InvalidInput, text):
         Condition.parse(text)
 
@@ -104,7 +104,7 @@ def test_dead_settings_are_not_in_the_space() -> None:
     LOADER.check({"workers": 0, "prefetch": 2})
 
 
-def test_what_depends_on_a_dead_knob_is_dead() -> None:
+def test_a_knob_that_depends_on_an_inactive_one_is_inactive() -> None:
     space = Space((PINNED, PREFETCH, WORKERS))
     dead = {"workers": 0, "prefetch": 8, "pinned": True}
     assert space.canonical(dead) == {"workers": 0, "prefetch": 2, "pinned": False}

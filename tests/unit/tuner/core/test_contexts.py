@@ -42,7 +42,9 @@ CONTEXTS = st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9), max_siz
         ({"rate": 5.0, "rate_burst_1x": 9.0}, {"rate": 5.0, "rate_burst_1x": 1.0}, None),
     ],
 )
-def test_what_both_tell_must_be_alike(one: Context, other: Context, differs: str | None) -> None:
+def test_common_numbers_of_both_must_be_equal(
+    one: Context, other: Context, differs: str | None
+) -> None:
     assert unlike(one, other) == differs
 
 
@@ -53,9 +55,7 @@ def test_comparing_goes_both_ways(one: Context, other: Context) -> None:
 
 
 @given(CONTEXTS, CONTEXTS)
-def test_who_tells_more_than_a_load_is_at_it_and_who_tells_less_is_not(
-    more: Context, at: Context
-) -> None:
+def test_additional_loads_match_and_missing_ones_do_not(more: Context, at: Context) -> None:
     assert is_at({**more, **at}, at)
     for name in at:
         assert not is_at({n: v for n, v in {**more, **at}.items() if n != name}, at)

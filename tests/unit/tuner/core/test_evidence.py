@@ -88,7 +88,7 @@ def test_only_what_is_proven_feasible_is_ranked_best_first() -> None:
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.ABORTED, TrialState.CONTAMINATED])
-def test_what_is_no_evidence_is_not_learnt_from(state: TrialState) -> None:
+def test_trials_that_are_no_evidence_are_ignored(state: TrialState) -> None:
     poor = trial(2, setting(600), window(1.0, 10.0), state=state)
     assert weigh(study(), [BASE, poor]).of(setting(600)) is None
 
@@ -129,7 +129,7 @@ def test_one_lucky_window_does_not_silence_those_cut_short() -> None:
     assert candidate.verdict is not Verdict.FEASIBLE
 
 
-def test_what_was_fast_by_night_does_not_count_by_day() -> None:
+def test_results_by_night_do_not_count_by_day() -> None:
     trials = [
         trial(1, setting(), window(10.0, 40.0, rate=10.0), phase=Phase.BASELINE),
         trial(2, setting(600), window(6.0, 45.0, rate=10.0)),
@@ -144,7 +144,7 @@ def test_trials_before_a_fresh_start_do_not_count() -> None:
     assert weigh(fresh, [BASE]).baseline == {}
 
 
-def test_what_one_of_four_devices_tried_alone_is_billed_as_one() -> None:
+def test_a_trial_of_one_of_four_devices_is_billed_as_one() -> None:
     alone = replace(trial(2, setting(600), window(6.0, 110.0)), device="b")
     trials = [BASE, alone]
     evidence = weigh(study(), trials)
@@ -276,7 +276,7 @@ def test_like_devices_sum_their_energy_and_the_slowest_rules() -> None:
     assert both.measurement.estimates["latency_p99_ms"].mean == pytest.approx(140.0)
 
 
-def test_what_several_devices_show_of_a_metric_is_what_was_declared_of_it() -> None:
+def test_a_joint_metric_keeps_its_declared_quantity() -> None:
     declared = {
         "heat": Quantity("J", over_devices=OverDevices.SUM),
         "frames": Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST),

@@ -46,7 +46,7 @@ def test_a_constraint_reads_back_as_it_was_written(
         ("power_w <= 2.5e2", Constraint("power_w", "<=", 250.0)),
     ],
 )
-def test_what_operators_write_is_read(text: str, expected: Constraint) -> None:
+def test_operators_texts_are_parsed(text: str, expected: Constraint) -> None:
     assert Constraint.parse(text) == expected
 
 
@@ -139,7 +139,7 @@ def test_the_whole_interval_decides(op: str, low: float, high: float, verdict: V
     assert Limit("m", op, 10.0).verdict(estimate) is verdict
 
 
-def test_what_was_not_measured_is_unsure() -> None:
+def test_an_unmeasured_metric_is_unsure() -> None:
     assert judge({}, [Limit("m", "<=", 10.0)]) is Verdict.UNSURE
 
 
@@ -190,7 +190,7 @@ def test_a_metric_without_a_better_way_must_be_told_it(metric: str) -> None:
         ("maximise energy_j", '"minimize energy_j"'),
     ],
 )
-def test_nobody_asks_for_the_worse_way(text: str, instead: str) -> None:
+def test_the_worse_direction_is_never_requested(text: str, instead: str) -> None:
     with raised(ConstraintSyntax) as caught:
         Objective.parse(text)
     assert instead in caught.value.hint

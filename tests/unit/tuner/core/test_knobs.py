@@ -82,7 +82,7 @@ def test_two_knobs_of_one_name_are_refused() -> None:
         Space((CLOCK, CLOCK))
 
 
-def test_what_a_device_offers_no_more_leaves_the_space_and_the_default_stays() -> None:
+def test_a_knob_no_longer_offered_leaves_the_space_at_its_default() -> None:
     clock, limit = Knob("clock", (600, 800, 1000), 1000), Knob("limit", (100, 200, 400), 400)
     space = Space((clock, limit))
     offered = Space((replace(clock, values=(600, 1000)), replace(limit, values=(400,))))

@@ -129,7 +129,7 @@ def test_a_mere_proposal_is_never_what_is_held() -> None:
         assert holding.moved(Phase.STOPPED).held == PLAN
 
 
-def test_what_waits_for_a_yes_waits_over_a_pause_and_in_no_other_phase() -> None:
+def test_a_proposal_waits_through_a_pause_and_in_no_other_phase() -> None:
     proposed = study(Phase.PROPOSED, plan=PLAN)
     assert proposed.proposed == proposed.moved(Phase.PAUSED).proposed == PLAN
     for phase in (Phase.CONFIRMING, Phase.HOLDING):

@@ -31,7 +31,7 @@ def window(
     return key, load, Estimate.of_mean(mean, share * abs(mean), 10)
 
 
-def test_what_the_load_explains_is_no_error() -> None:
+def test_variation_explained_by_the_load_is_no_error() -> None:
     loads = (4.0, 4.5, 5.0, 5.5, 6.0)
     seen = [window(SLOW, x, 90.0 / x, 0.1) for x in loads]
     seen += [window(FAST, x, 120.0 / x, 0.1) for x in loads]
@@ -40,7 +40,7 @@ def test_what_the_load_explains_is_no_error() -> None:
     assert trend.noise == pytest.approx(math.sqrt(3.0 / 10.0)), "of seven windows too many"
 
 
-def test_what_it_does_not_explain_is_more_error_than_reported() -> None:
+def test_unexplained_scatter_adds_to_the_reported_error() -> None:
     means = (100.0, 140.0, 90.0, 150.0)
     seen = [window(SLOW, x, y, 0.01) for x, y in zip((4.0, 4.5, 5.0, 5.5), means, strict=True)]
     assert load_trend(seen).noise > 5.0

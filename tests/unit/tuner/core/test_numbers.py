@@ -280,7 +280,7 @@ class TestBucketedQuantile:
             ((1.0, math.inf), (2, -1)),
         ],
     )
-    def test_what_is_no_histogram_is_refused(
+    def test_a_metric_that_is_no_histogram_is_refused(
         self, edges: tuple[float, ...], counts: tuple[int, ...]
     ) -> None:
         with pytest.raises(MeasurementError):

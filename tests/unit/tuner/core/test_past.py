@@ -33,7 +33,7 @@ def test_a_past_has_the_trials_that_still_count_by_number() -> None:
     assert [t.number for t in past(replace(at, since_trial=2), trials).trials] == [2, 4]
 
 
-def test_what_follows_from_a_past_is_worked_out_once() -> None:
+def test_data_derived_from_a_past_are_computed_once() -> None:
     at = asked(4)
     seen = past(at, [*baseline(at), trial(3, setting(600), window(7.0, 90.0))])
     assert seen.evidence is seen.evidence

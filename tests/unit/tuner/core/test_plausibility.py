@@ -32,7 +32,9 @@ def claim(energy_j: float = 10.0, power_w: float = 500.0) -> dict[str, Estimate]
         (40.0, 500.0, "more than 3 times apart"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_number(energy_j: float, power_w: float, why: str) -> None:
+def test_an_impossible_value_is_reported_with_its_number(
+    energy_j: float, power_w: float, why: str
+) -> None:
     assert why in implausible(window(extra=claim(energy_j, power_w)))
 
 
@@ -88,7 +90,7 @@ def test_no_window_lasts_for_months(name: str, length_s: float) -> None:
     st.sampled_from(["", "J", "W", "ms", "s", "1/s", "tokens"]),
     st.booleans(),
 )
-def test_what_is_believed_can_be_squared_and_divided_by(
+def test_predictions_can_be_squared_and_divided(
     mean: float, stderr: float, unit: str, signed: bool
 ) -> None:
     declared = {"score": Quantity(unit, signed=signed)}

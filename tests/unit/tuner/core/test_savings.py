@@ -43,7 +43,7 @@ def test_a_loss_that_a_constraint_allows_is_said_without_a_further_one() -> None
 
 
 @pytest.mark.parametrize("after", [47.6, 50.0, 60.0])
-def test_what_costs_at_most_a_twentieth_is_no_loss(after: float) -> None:
+def test_a_cost_of_a_twentieth_is_no_loss(after: float) -> None:
     assert capacity_lost(at(50.0), at(after), []) == ""
 
 

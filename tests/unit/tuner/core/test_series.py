@@ -51,7 +51,7 @@ def test_a_point_lasts_until_the_next_and_the_last_as_long_as_the_one_before() -
     assert [(at.minute, value) for at, value in hours] == [(0, 5.0), (30, 7.0), (0, None)]
 
 
-def test_what_is_no_value_or_no_zone_is_refused_by_name() -> None:
+def test_an_invalid_value_or_zone_is_refused_by_name() -> None:
     with raised(InvalidInput, "inf"):
         HourRow(math.inf)
     with raised(InvalidInput, "monday"):

@@ -223,7 +223,7 @@ def test_a_broken_object_and_a_later_line_are_no_result() -> None:
     assert contradicted(PrintedNumber(text="0.5", before="loss=", after="", later="loss=nan"))
 
 
-def test_what_lacks_a_witness_is_noted_by_its_rule() -> None:
+def test_a_window_without_a_witness_is_noted_by_its_rule() -> None:
     facts = (
         CounterAndPower(meter="gpu", counted_j=1.0, why="no power is reported"),
         Scrapes(url="u", why="not answered"),

@@ -91,7 +91,7 @@ def test_todays_verdict_and_standing_are_told_anew(uri: str) -> None:
     )
 
 
-def test_what_failed_or_was_cut_short_is_told_as_such(uri: str) -> None:
+def test_failed_and_censored_trials_are_marked(uri: str) -> None:
     for surface, state, tag in (
         (worlds.broken_at_800, "FAILED", ("jouletune.reason", "the clock was refused")),
         (worlds.steep, "FINISHED", ("jouletune.cut_short", "yes")),
@@ -102,7 +102,7 @@ def test_what_failed_or_was_cut_short_is_told_as_such(uri: str) -> None:
         assert [r.info.status for r in matching] == [state]
 
 
-def test_what_an_interruption_left_is_made_whole(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_export_is_completed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, study = worlds.held()
     log = tracking.MlflowClient.log_batch
     logged: list[str] = []
@@ -133,7 +133,7 @@ def test_two_studies_are_two_runs_and_an_experiment_may_have_another_name(uri: s
     assert len({r.data.tags["jouletune.study"] for r in matching}) == 2
 
 
-def test_what_is_no_mlflow_is_told_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_mlflow_is_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with raised(ConfigError, "address") as refused:
         MlflowExport("nonsense:")
     assert "\n" not in str(refused.value)

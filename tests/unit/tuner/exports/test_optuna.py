@@ -59,7 +59,7 @@ def test_a_limit_that_was_broken_shows_as_such_and_a_bound_is_no_value(url: str)
     assert max(pruned[0].constraints.values()) > 0.0
 
 
-def test_what_failed_is_a_failure_with_its_reason(url: str) -> None:
+def test_a_failed_round_has_its_reason(url: str) -> None:
     verbs, study = worlds.held(worlds.broken_at_800)
     OptunaExport(url).write(exported(verbs, study))
     (failed,) = (t for t in read(url, study).trials if t.state.name == "FAIL")
@@ -90,7 +90,7 @@ def test_after_a_change_of_the_limits_a_study_is_written_anew(url: str) -> None:
     assert OptunaExport(url).write(exported(verbs, study)) == ExportCount(known=8)
 
 
-def test_what_an_interruption_left_is_made_whole(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_export_is_completed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, study = worlds.held()
     add = optuna.study.Study.add_trial
     added: list[object] = []
@@ -140,7 +140,7 @@ def test_words_and_switches_are_choices_and_whole_numbers_beside_others_are_a_ra
         ("postgresql+psycopg://ann:secret@127.0.0.1:9/x", StoreError),
     ],
 )
-def test_what_is_no_storage_is_told_without_its_password(
+def test_an_invalid_storage_is_reported_without_its_password(
     storage: str, kind: type[Exception]
 ) -> None:
     with pytest.raises(kind, match="storage") as refused:

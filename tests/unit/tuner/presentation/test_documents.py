@@ -83,7 +83,7 @@ def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
     assert "- best: gpu.clock_mhz=600 batch_size=1" in text
 
 
-def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStudy) -> None:
+def test_savings_of_several_studies_are_summed_with_their_error(held: ReportedStudy) -> None:
     def having(saved: float | None, stderr: float) -> ReportedStudy:
         whole = PeriodSaving("in all", START, 1, 60.0, saved, stderr, 70e3)
         bill = Bill(whole=whole, seconds=60.0, currency="EUR")

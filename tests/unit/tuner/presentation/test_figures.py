@@ -48,7 +48,7 @@ def test_any_figure_can_be_written(metric: str, mean: float, stderr: float) -> N
     assert "e" not in text.lower().replace("/s", "")
 
 
-def test_what_was_not_measured_is_a_dash() -> None:
+def test_unmeasured_values_are_dashes() -> None:
     assert shown("energy_j", {}) == "–"
     assert shown("energy_j", {"energy_j": Estimate(2.0, 0.1)}) == "2.00 ± 0.10 J"
 

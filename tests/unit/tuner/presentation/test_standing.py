@@ -84,9 +84,7 @@ def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: 
     assert (row["phase"], row["unmet"]["value"]) == ("holding", 50.0)
 
 
-def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
-    store: Store, ask: Ask
-) -> None:
+def test_the_state_from_before_a_silence_is_not_shown_as_present(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     worlds.tune(verbs)
@@ -242,7 +240,7 @@ def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
     assert (ended.report.study.phase, ended.tuned) == (Phase.PAUSED, False)
 
 
-def test_what_is_proposed_is_told_wherever_one_looks(store: Store, ask: Ask) -> None:
+def test_a_proposal_is_shown_in_every_view(store: Store, ask: Ask) -> None:
     name = worlds.proposed(worlds.operations(store))
     for command in ("study list", f"study show {name}", f"best {name}", f"events --study {name}"):
         words = [word for word in command.split() if word not in ("--study", name)]
@@ -301,7 +299,7 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
     golden("study show", "a canary", steady(ask("study", "show", stored.id)[1], STUDY=stored.id))
 
 
-def test_what_is_not_applied_does_not_save_but_would(store: Store, ask: Ask) -> None:
+def test_an_unapplied_setting_does_not_save_yet(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.proposed(verbs)
     assert "not applied now" in ask("study", "show", name)[1]

@@ -96,7 +96,7 @@ def test_a_draft_that_is_not_offered_is_named(
     target.close()
 
 
-def test_what_has_no_draft_length_is_refused(tmp_path: Path) -> None:
+def test_an_engine_without_a_draft_length_is_refused(tmp_path: Path) -> None:
     target = open_target(Attachment("simulated:orin", ""), "profile", 0, tmp_path, Path("/"))
     with raised(InvalidInput, "jouletune speculation proxy"):
         ServerBench(target, "", QUIET, ANY_SHARE)

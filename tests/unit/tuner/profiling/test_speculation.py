@@ -44,7 +44,7 @@ def windows() -> list[Trial]:
     return trials
 
 
-def test_what_was_written_is_read_back_and_planned(tmp_path: Path) -> None:
+def test_a_written_profile_is_read_back_and_planned(tmp_path: Path) -> None:
     file = tmp_path / "profile.csv"
     write_profile(file, windows())
     space, trials = read_profile(file)
@@ -94,7 +94,7 @@ def test_a_row_that_cannot_be_is_named(
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "decoding_requests\n"])
-def test_what_is_no_profile_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_profile_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "profile.csv"
     file.write_text(text)
     with raised(InvalidInput, "column"):

@@ -209,9 +209,7 @@ def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_sa
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject"])
-def test_who_decides_on_a_proposal_is_who_has_the_token_and_no_viewer(
-    tuner: Tuner, verb: str
-) -> None:
+def test_a_proposals_decider_is_the_tokens_owner_and_no_viewer(tuner: Tuner, verb: str) -> None:
     tuner.verbs.loop.register(device("sim"))
     made = worlds.proposed(tuner.verbs)
     path = f"/v1/studies/{made}/{verb}"
@@ -365,7 +363,7 @@ def test_a_name_that_does_not_fit_is_refused(tuner: Tuner, name: str) -> None:
     assert tuner.store.tokens.list() == ()
 
 
-def test_nobody_makes_a_ready_agent(tuner: Tuner) -> None:
+def test_no_token_creates_a_ready_agent(tuner: Tuner) -> None:
     assert tuner.code(ADMIN, "POST", "/v1/tokens", Draft(name="x", role="agent")) == "invalid_input"
 
 

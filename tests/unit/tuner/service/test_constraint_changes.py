@@ -72,7 +72,7 @@ def test_the_same_setting_may_be_held_again() -> None:
     assert "the same setting is held since" in lines(verbs, study)
 
 
-def test_what_is_held_first_under_other_constraints_has_nothing_before_it() -> None:
+def test_the_first_hold_under_new_constraints_has_no_predecessor() -> None:
     verbs, study = worlds.held()
     changed(verbs, study, "latency_p99_ms <= 106")
     changed(verbs, study, worlds.LIMIT)

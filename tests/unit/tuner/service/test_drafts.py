@@ -63,7 +63,7 @@ def test_a_workloads_words_are_searched() -> None:
     assert searched(CLOCK, DRAFT)["draft"] == 2
 
 
-def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
+def test_restarting_knobs_stay_at_their_default_on_request() -> None:
     assert searched(CLOCK, REPLICAS)["replicas"] == 2
     assert searched(CLOCK, REPLICAS, no_restart=True)["replicas"] == 1
 

@@ -92,7 +92,7 @@ def test_a_plan_is_judged_by_all_of_its_rows() -> None:
     assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
 
 
-def test_what_only_a_tight_limit_asked_for_is_not_held_under_a_loose_one() -> None:
+def test_a_setting_needed_by_a_tight_limit_is_not_held_under_a_loose_one() -> None:
     verbs = worlds.operations()
     name = worlds.created(verbs)
     limited(verbs, name, "latency_p99_ms <= 90")
@@ -137,7 +137,7 @@ def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> 
     )
 
 
-def test_what_was_held_under_another_baseline_is_not_counted_as_saved() -> None:
+def test_holds_under_another_baseline_are_not_counted_as_saving() -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
     assert (verbs.report(name).bill.saved_j or 0.0) > 0.0
@@ -146,7 +146,7 @@ def test_what_was_held_under_another_baseline_is_not_counted_as_saved() -> None:
     assert verbs.report(name).bill.saved_j is None
 
 
-def test_what_was_saved_says_since_when_its_windows_are() -> None:
+def test_a_saving_shows_the_start_of_its_windows() -> None:
     verbs, name = worlds.held()
     for minute in range(4):
         at = START + timedelta(minutes=minute)
@@ -232,7 +232,7 @@ def test_a_bare_throughput_is_maximised() -> None:
 
 
 @pytest.mark.parametrize("objective", ["energy_j", "minimize power_w"])
-def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
+def test_saving_energy_without_limits_must_be_explicit(objective: str) -> None:
     verbs = worlds.operations()
     verbs.loop.register(device(metrics=(Metric("energy_j"), Metric("power_w"))))
     draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
@@ -265,7 +265,7 @@ def test_a_list_reads_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatc
     assert [view.id for view in verbs.studies()] == [new]
 
 
-def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None:
+def test_open_values_follow_from_the_first_devices_metrics() -> None:
     made = worlds.operations().create(StudyDraft(devices=("sim",), policy="scripted"))
     assert (made.objective, made.constraints) == ("minimize energy_j", (worlds.LIMIT,))
 
@@ -279,7 +279,7 @@ def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None
         ({"conditions": {str(n): "a > 0" for n in range(10_001)}}, "conditions"),
     ],
 )
-def test_what_one_study_may_name_is_bounded(wish: dict[str, object], named: str) -> None:
+def test_the_size_of_a_study_is_bounded(wish: dict[str, object], named: str) -> None:
     verbs = worlds.operations()
     draft = StudyDraft(devices=("sim",), policy="scripted").model_copy(update=wish)
     with raised(InvalidInput, named):
@@ -364,7 +364,7 @@ def test_a_draft_may_ask_for_a_continuous_study() -> None:
         verbs.stop(view.id, Change())
 
 
-def test_what_a_row_saves_is_told_from_the_windows_at_its_load() -> None:
+def test_a_rows_saving_comes_from_the_windows_at_its_load() -> None:
     verbs, name = worlds.held(policy="at-load", about=worlds.ASKABLE)
     report = verbs.report(name)
     assert report.alternating and report.saving is not None
@@ -463,7 +463,7 @@ def test_a_tightened_limit_leaves_a_baseline_that_keeps_it() -> None:
     assert verbs.study(name).phase_why == "nothing beats it"
 
 
-def test_who_touched_a_study_last_does_not_hide_why_it_is_where_it_is() -> None:
+def test_the_last_author_does_not_hide_the_reason_of_the_phase() -> None:
     verbs, name = unmet(Terms(trials=20), 3)
     verbs.stop_all(Change(who="admin", why="maintenance"))
     verbs.lift(Change(who="admin"))

@@ -48,7 +48,7 @@ def test_another_trial_that_keeps_the_limits_may_be_approved_in_its_place(
     assert held.plan == Plan.single(setting(800))
 
 
-def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> None:
+def test_an_approved_plan_is_held_with_author_time_and_reason(verbs: Operations) -> None:
     name = worlds.proposed(verbs)
     verbs.loop.changes.now = lambda: device().seen_at.replace(year=2027)
     view = verbs.approve(name, Decision(who="ann", why="the bill is high"))
@@ -62,7 +62,7 @@ def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> No
     assert (order.plan, order.revision) == (WINNER, view.revision)
 
 
-def test_what_is_rejected_ends_the_study_and_frees_its_device(verbs: Operations) -> None:
+def test_a_rejection_ends_the_study_and_frees_its_device(verbs: Operations) -> None:
     name = worlds.proposed(verbs)
     view = verbs.reject(name, Decision(who="ann", why="not before the release"))
     assert (view.phase, view.plan) == (Phase.STOPPED, None)
@@ -116,7 +116,7 @@ def test_where_nothing_is_proposed_there_is_nothing_to_decide(
 
 
 @pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
-def test_what_is_paused_is_decided_after_it_is_resumed(
+def test_a_paused_proposal_is_decided_after_it_is_resumed(
     verbs: Operations, verb: worlds.Decide
 ) -> None:
     name = worlds.proposed(verbs)

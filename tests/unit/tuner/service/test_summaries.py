@@ -44,7 +44,7 @@ def test_the_first_look_finds_nothing_and_the_next_what_was_worked_out(verbs: Op
     assert cached.renew() == 0
 
 
-def test_what_changes_is_worked_out_again_and_nothing_else(verbs: Operations) -> None:
+def test_only_changed_summaries_are_computed_again(verbs: Operations) -> None:
     study, cached = held(verbs), Summaries(verbs)
     cached.of(study)
     cached.renew()

@@ -38,7 +38,7 @@ def known(at: Study) -> Past:
     return past(at, baseline(at))
 
 
-def test_what_would_be_held_is_proposed_with_what_it_saves_and_its_limits() -> None:
+def test_a_proposal_has_its_saving_and_its_limits() -> None:
     at = advising(Phase.CONFIRMING, plan=WINNER)
     step = advised(known(at), Move(Phase.HOLDING, "confirmed: energy_j 40 ± 1 % better", WINNER))
     assert isinstance(step, Move)

@@ -245,7 +245,7 @@ def test_a_report_that_comes_late_closes_nothing(world: Worlds) -> None:
     assert [t.number for t in world.store.trials.running("s1")] == [other.trial]
 
 
-def test_nobody_reports_what_another_device_tries(world: Worlds) -> None:
+def test_a_device_cannot_report_another_devices_trial(world: Worlds) -> None:
     world.tune("a", "b")
     order = world.assigned("a")
     world.assigned("b")
@@ -304,7 +304,7 @@ def test_a_step_but_a_further_trial_waits_for_those_that_run(world: Worlds) -> N
     assert world.store.studies.get("s1").phase is Phase.TUNING
 
 
-def test_what_one_device_shows_is_told_of_all(world: Worlds) -> None:
+def test_one_devices_results_are_scaled_to_all(world: Worlds) -> None:
     """One device used a tenth more than the other at the baseline."""
     world.started("a", "b")
     for _ in range(2):
@@ -385,7 +385,7 @@ def test_the_doubt_of_a_level_is_counted_in() -> None:
     assert shown.low < 20.0 - 1.6 * 2.0 < 20.0 + 1.6 * 2.0 < shown.high
 
 
-def test_what_was_not_measured_stays_so() -> None:
+def test_unmeasured_values_stay_unmeasured() -> None:
     failed = Outcome(state=TrialState.FAILED, reason="refused")
     assert apart.scaled(failed, {}) == failed
 

@@ -229,7 +229,7 @@ def test_a_canary_that_was_paused_or_stopped_is_judged_by_the_windows_since(
     assert show(world, lifted) is Phase.HOLDING
 
 
-def test_what_an_operator_approves_is_held_on_the_canary_first(world: World) -> None:
+def test_an_approved_proposal_is_held_on_the_canary_first(world: World) -> None:
     world.start(*BOTH, terms=replace(TERMS, safety=Safety.ADVISE))
     while not isinstance(world.step(truth, *BOTH)["a"], Release):
         pass
@@ -279,7 +279,7 @@ def report(name: str, number: int, energy_j: float, *, late: bool = False) -> Re
     )
 
 
-def test_what_the_canary_showed_is_told_by_its_own_reports_in_time() -> None:
+def test_the_canarys_result_comes_from_its_own_timely_reports() -> None:
     at = study(Phase.CANARY, terms=TERMS, devices=BOTH, plan=WINNER, since_trial=3)
     trials = [
         trial(2, phase=Phase.CONFIRMING),

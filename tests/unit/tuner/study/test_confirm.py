@@ -171,7 +171,7 @@ def test_a_plan_of_five_rows_is_settled_within_bounds_and_what_was_won_stays() -
     assert "gave no clear result" in end.why
 
 
-def test_what_was_asked_for_at_other_loads_says_nothing_of_the_one_that_runs() -> None:
+def test_windows_at_other_requested_loads_do_not_inform_about_the_present_one() -> None:
     at = proposed(LOW, HIGH)
     _, _, trials = confirm(at, saves)
     assert past(at, trials).evidence == past(at, TUNED).evidence

@@ -136,7 +136,7 @@ def test_a_round_that_the_guard_refuses_is_run_at_the_baseline() -> None:
     assert "gpu.clock_mhz=400 batch_size=1 was not tried" in assigned.why
 
 
-def test_what_the_guard_refuses_of_a_plan_is_not_held_after_rounds_either() -> None:
+def test_a_row_refused_by_the_guard_is_never_held() -> None:
     rows = (Row(5.0, setting(400)), Row(float("inf"), setting(600)))
     done = Done(Plan(rows, "requests_in_system"), "trained")
     move = step(study(terms=ROUND), [*BASE, BROKEN], done)
@@ -209,7 +209,7 @@ def test_a_step_that_the_agent_made_by_itself_is_a_trial_and_told_twice_still_on
     assert only.phase is Phase.TUNING and "the tuner was unreachable" in only.why
 
 
-def test_what_was_given_out_meanwhile_ends_as_the_agent_went_on_without_it() -> None:
+def test_an_order_issued_meanwhile_ends_as_the_agent_continued_without_it() -> None:
     world = begun(Rounds(100))
     given = world.assigned()
     world.loop.trial_reports.own_step(own_step())

@@ -74,7 +74,7 @@ def test_a_hold_is_measured_at_the_baseline_now_and_then_and_goes_on() -> None:
     assert (stored.phase, stored.revision) == (Phase.HOLDING, hold.revision)
 
 
-def test_nobody_is_measured_again_who_did_not_ask_for_it() -> None:
+def test_studies_without_control_windows_are_not_measured_again() -> None:
     world, hold = holding(replace(TERMS, control_share=0.0))
     world.time.sleep(30 * 86400.0)
     assert world.ask_holding(hold) == hold
@@ -181,7 +181,7 @@ def test_an_answer_is_not_remembered_past_the_time_of_a_control_window() -> None
 @pytest.mark.parametrize(
     ("minutes", "left_s"), [(0.0, DUE_S), (20.0, 200.0), (24.0, 36 * 60.0), (70.0, 50 * 60.0)]
 )
-def test_what_is_due_waits_for_the_next_hour_at_most(minutes: float, left_s: float) -> None:
+def test_a_due_change_waits_for_the_next_hour_at_most(minutes: float, left_s: float) -> None:
     began = START.astimezone().replace(minute=0)
     now = began + timedelta(minutes=minutes)
     assert due_in_s(TERMS, began, now) == pytest.approx(left_s)

@@ -25,7 +25,7 @@ def tried(store: Store, name: str = "s1") -> None:
     store.trials.end(name, trial.number, completed(), START)
 
 
-def test_what_is_told_is_what_is_stored_while_trials_begin_and_end(store: Store) -> None:
+def test_shown_trials_equal_the_stored_ones_while_trials_begin_and_end(store: Store) -> None:
     ended = EndedTrials(store.trials)
     assert ended.list("s1") == ()
     for _ in range(3):

@@ -111,7 +111,7 @@ def test_exploring_keeps_to_its_share_of_the_baselines_energy() -> None:
     assert over_budget(tuned, [*baselines, tried], START + timedelta(seconds=610)) == ""
 
 
-def test_what_saves_less_than_the_least_saving_is_not_held() -> None:
+def test_a_setting_below_the_least_saving_is_not_held() -> None:
     verbs = worlds.operations()
     name = worlds.created(verbs)
     least = Exploration(min_saving=0.5)

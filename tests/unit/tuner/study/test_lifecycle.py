@@ -134,7 +134,7 @@ def test_done_with_the_baseline_needs_no_confirming() -> None:
     assert done.phase is Phase.HOLDING
 
 
-def test_what_the_guard_refuses_is_not_tried() -> None:
+def test_a_setting_refused_by_the_guard_is_not_tried() -> None:
     trials = [base(1), base(2), trial(3, setting(400), window(4.0, 200.0))]
     move = step(study(), trials, Try(setting(400), "again"))
     assert isinstance(move, Move)
@@ -181,7 +181,7 @@ def test_the_winner_is_confirmed_in_alternating_windows() -> None:
     assert "40.0" in end.why
 
 
-def test_what_does_not_prove_itself_gives_way_to_the_next_best() -> None:
+def test_an_unproven_setting_yields_to_the_next_best() -> None:
     asked, end = confirm(PROPOSED, TUNED, table({1000: (10, 100), 600: (6, 119.5), 800: (8, 105)}))
     assert end.plan == Plan.single(setting(800))
     assert setting(600) in asked

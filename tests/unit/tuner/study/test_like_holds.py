@@ -45,7 +45,7 @@ def world() -> World:
     return made
 
 
-def test_what_three_like_studies_hold_is_proven_before_a_search(world: World) -> None:
+def test_the_setting_of_three_similar_studies_is_proven_before_a_search(world: World) -> None:
     fourth = finish(world, "d")
     assert (fourth.transfer.plan, fourth.transfer.holders) == (setting(600), 3)
     assert fourth.held is not None and fourth.held.rows[0].setting == setting(600)

@@ -555,7 +555,7 @@ def offering(*clocks: int, **cannot: str) -> Device:
     return device(space=space, cannot=cannot)
 
 
-def test_what_a_device_refuses_leaves_its_study_and_the_study_goes_on(world: World) -> None:
+def test_a_refused_knob_leaves_the_study_which_continues(world: World) -> None:
     # A memory lock, or a laptop's power limit, is refused when it is set, although its range is known.
     world.start()
     for _ in range(2):

@@ -33,7 +33,7 @@ def test_only_who_waits_for_a_device_is_woken_and_once() -> None:
     assert (a.woken, b.woken) == (1, 0)
 
 
-def test_nobody_told_is_nobody_woken() -> None:
+def test_no_notice_wakes_no_caller() -> None:
     news = News()
     a = Waiting(news, "a")
     news.tell([])
@@ -42,7 +42,7 @@ def test_nobody_told_is_nobody_woken() -> None:
     assert a.woken == 1
 
 
-def test_what_is_told_between_a_look_and_the_waiting_is_not_lost() -> None:
+def test_news_between_a_read_and_the_wait_is_not_lost() -> None:
     news, woken = News(), threading.Event()
     mark = news.mark("a")
     news.tell(["a"])
@@ -50,7 +50,7 @@ def test_what_is_told_between_a_look_and_the_waiting_is_not_lost() -> None:
     assert woken.is_set()
 
 
-def test_who_has_ended_the_waiting_is_left_alone() -> None:
+def test_a_caller_that_ended_its_wait_is_not_woken() -> None:
     news = News()
     a = Waiting(news, "a")
     a.end()
@@ -91,7 +91,7 @@ def world() -> World:
     return made
 
 
-def test_whatever_an_operator_changes_is_told(world: World) -> None:
+def test_every_change_of_an_operator_is_announced(world: World) -> None:
     verbs, news = Operations(world.loop), world.loop.news
 
     def told(do: object) -> int:

@@ -137,7 +137,7 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
     assert not office.online(beside)
 
 
-def test_who_waits_for_an_answer_is_online_until_it_hangs_up(office: Office) -> None:
+def test_a_waiting_agent_is_online_until_it_disconnects(office: Office) -> None:
     office.waits()
     office.passes(60.0 + office.loop.lease_s)
     assert office.online(), "it waited for a minute, and silence counts from there"
@@ -187,7 +187,7 @@ def test_a_device_that_falls_silent_and_comes_back_is_noted_once_each(office: Of
     assert noted() == noted() == ["offline", "online"]
 
 
-def test_who_is_silent_because_the_tuner_sent_agents_away_is_not_noted(office: Office) -> None:
+def test_devices_silent_because_of_refused_agents_are_not_noted(office: Office) -> None:
     maintenance = Maintenance(office.loop, keep_days=1)
     office.poll()
     office.loop.presence.sent_away()
@@ -239,9 +239,7 @@ def test_a_device_that_asks_another_tuner_is_online_at_every_one(
     assert office.verbs.devices()[0].last_seen == office.wall.now()
 
 
-def test_who_leads_notes_the_silence_of_devices_that_others_heard(
-    office: Office, beside: Loop
-) -> None:
+def test_the_leader_notes_silent_devices_of_other_tuners(office: Office, beside: Loop) -> None:
     maintenance = Maintenance(office.loop, keep_days=1)
     expect(office.loop)
     beside.register(device("other"))
@@ -261,7 +259,7 @@ def test_who_leads_notes_the_silence_of_devices_that_others_heard(
     assert noted() == noted() == ["offline", "online"]
 
 
-def test_what_a_device_refuses_at_one_tuner_is_known_at_all(office: Office, beside: Loop) -> None:
+def test_a_devices_refusal_at_one_tuner_reaches_all_tuners(office: Office, beside: Loop) -> None:
     both = device(), device("other")
     office.loop.register(both[1])
     office.store.studies.add(study(Phase.BASELINE, devices=("sim", "other")), "ann", "created")

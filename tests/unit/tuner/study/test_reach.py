@@ -136,7 +136,7 @@ def test_one_window_at_each_load_confirms_nothing() -> None:
     assert reach([*windows((SLOW, 20.0), (SLOW, 31.0)), *baselines(25.0, 33.0)]).load == 0.0
 
 
-def test_what_breaks_a_limit_at_a_high_load_is_still_confirmed_at_a_lower_one() -> None:
+def test_a_setting_infeasible_at_a_high_load_may_be_confirmed_at_a_lower_one() -> None:
     assert truth(SLOW, 50.0)[1] > LIMIT_MS > truth(SLOW, 31.0)[1]
     seen = windows((SLOW, 50.0), (SLOW, 51.0), (SLOW, 31.0), (SLOW, 30.0))
     assert reach([*seen, *baselines(28.0, 33.0)]).load == 31.0
@@ -225,7 +225,7 @@ def test_never_worse_than_one_setting_what_is_confirmed_higher_serves_rows_that_
     assert step.plan.rows[0].below == 52.0
 
 
-def test_what_is_confirmed_for_little_of_the_rest_of_a_row_makes_no_row() -> None:
+def test_a_setting_confirmed_for_a_small_part_makes_no_row() -> None:
     between = {"gpu.clock_mhz": 1000}
     own = windows((SLOW, 27.0), (SLOW, 27.5), (between, 28.0), (between, 28.5))
     higher = [replace(t, number=t.number + 9) for t in windows((FAST, 50.0), (FAST, 51.0))]

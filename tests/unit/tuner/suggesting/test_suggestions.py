@@ -62,7 +62,7 @@ def of(name: str = "s1", **changes: Any) -> Past:  # noqa: ANN401
     return past(at, baseline(at))
 
 
-def test_what_is_decided_is_told_and_taken_once() -> None:
+def test_a_decision_is_announced_and_fetched_once() -> None:
     worker = Scripted()
     with at_work(worker) as (suggestions, woken):
         policy = suggestions.policy("scripted")
@@ -91,7 +91,7 @@ def test_a_study_that_waits_is_asked_for_once_and_anew_when_it_has_changed() -> 
     assert worker.asked == [["s1"], ["s1"]], "what was decided for the older past was not used"
 
 
-def test_what_was_decided_beside_a_trial_that_has_ended_since_is_not_used() -> None:
+def test_a_decision_beside_an_ended_trial_is_not_used() -> None:
     with at_work(Scripted()) as (suggestions, woken):
         policy, before = suggestions.policy("scripted"), of()
         runs, ended = trial(3, setting(800), state=TrialState.RUNNING), trial(3, setting(800))
@@ -156,7 +156,7 @@ def test_studies_of_one_space_are_asked_for_together() -> None:
     assert batches == [["a", "c"], ["other"]]
 
 
-def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
+def test_a_request_lost_with_a_worker_is_repeated_alone() -> None:
     def dies(pasts: Sequence[Past]) -> None:
         if len(pasts) > 1:
             raise WorkerLost("it was killed")
@@ -165,7 +165,7 @@ def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
     assert batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
-def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
+def test_a_study_that_kills_every_worker_is_abandoned_with_the_reason() -> None:
     def dies(pasts: Sequence[Past]) -> None:
         if any(p.study.id == "deadly" for p in pasts):
             raise WorkerLost("out of memory")
@@ -181,7 +181,7 @@ def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
     assert worker.asked.count(["deadly"]) == 3
 
 
-def test_what_the_policy_raised_is_raised_here() -> None:
+def test_a_policys_error_is_raised_here() -> None:
     class Failing(Scripted):
         def answer(self, question: bytes, within_s: float) -> bytes:
             return BatchAnswers(

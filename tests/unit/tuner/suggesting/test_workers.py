@@ -50,7 +50,7 @@ def test_the_same_is_suggested_whoever_works_it_out(worker: LocalWorker, policy:
         assert [one.suggestion for one in read(answers, 3)] == here
 
 
-def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalWorker) -> None:
+def test_an_error_of_a_policy_is_returned_and_the_process_survives(worker: LocalWorker) -> None:
     (unknown,) = read(worker.answer(ask("nobody", pasts()[:1]), LONG_S), 1)
     assert unknown.error is not None and "there is no policy 'nobody'" in unknown.error.message
     (tried,) = read(worker.answer(ask("sobol", pasts()[:1]), LONG_S), 1)

@@ -366,7 +366,7 @@ def test_an_admin_makes_a_token_that_is_shown_once_and_revokes_it(site: Site) ->
     assert "revoked" in text_of(browser.get("/access"))
 
 
-def test_what_a_form_leaves_open_is_chosen_as_the_command_line_does() -> None:
+def test_a_forms_open_values_are_chosen_as_on_the_command_line() -> None:
     timed = device(metrics=(Metric("cpu_time_ms"), Metric("latency_p99_ms")))
     site = Site(operations(about=timed))
     browser = site.signed_in("operator")
@@ -452,7 +452,7 @@ def test_assets_come_from_here_and_are_kept_for_good_by_their_content(site: Site
         assert answer.status_code in (303, 404), name
 
 
-def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
+def test_a_studys_predictions_are_shown_or_reported_as_unknown(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = created(site.verbs)

@@ -98,7 +98,7 @@ def test_an_mmio_zone_that_is_off_binds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-5", "1e9", "9" * 30])
 @pytest.mark.parametrize("file", ["constraint_0_power_limit_uw", "constraint_0_max_power_uw"])
-def test_whatever_a_limit_says_ends_nothing(file: str, text: str, tmp_path: Path) -> None:
+def test_any_text_in_a_limits_file_ends_nothing(file: str, text: str, tmp_path: Path) -> None:
     folder = zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
     (folder / file).write_text(text)
     (driver,) = discover(str(tmp_path))

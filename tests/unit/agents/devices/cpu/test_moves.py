@@ -146,7 +146,7 @@ def test_the_boost_of_a_policy_goes_back_after_that_of_all(
 
 @pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_a_governor_moves_goes_back_with_it(
+def test_a_governors_side_effects_are_restored_with_it(
     host: Callable[[str], Host], name: str, killed: bool
 ) -> None:
     server = host(name)
@@ -197,7 +197,7 @@ def test_a_file_that_does_not_answer_leaves_its_knob_unknown_and_the_others_held
 
 
 @pytest.mark.parametrize("deed", ["reload", "resume"])
-def test_what_a_reload_or_a_resume_loses_is_held_again_and_ends_a_trial(
+def test_a_setting_lost_by_reload_or_resume_is_held_again_and_ends_a_trial(
     host: Callable[[str], Host], deed: str
 ) -> None:
     ryzen = host("ryzen")

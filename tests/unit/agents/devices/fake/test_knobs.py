@@ -36,7 +36,7 @@ def set_faults(path: Path, **faults: object) -> None:
     fake.save(path, state)
 
 
-def test_what_is_set_outlives_whoever_set_it(path: Path, driver: FakeKnobs) -> None:
+def test_a_setting_outlives_the_process_that_set_it(path: Path, driver: FakeKnobs) -> None:
     driver.write(CLOCK, 810)
     driver.write(LIMIT, 250)
     assert discover(str(path))[0].read()[LIMIT] == 250

@@ -170,6 +170,6 @@ def test_anything_else_after_its_name_is_refused(mount: Mount, spec: str) -> Non
         opened(mount("orin"), spec)
 
 
-def test_what_is_no_board_says_what_to_try(tmp_path: Path) -> None:
+def test_another_machine_gets_a_next_step_instead_of_a_board(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="simulated:orin"):
         open_device("jetson", seed=0, state_dir=None, root=tmp_path)

@@ -69,7 +69,7 @@ def test_an_unknown_board_is_measured_by_its_labels_and_says_so(tmp_path: Path) 
     )
 
 
-def test_what_an_unknown_board_has_not_is_named(tmp_path: Path) -> None:
+def test_missing_parts_of_an_unknown_board_are_named(tmp_path: Path) -> None:
     tree(tmp_path, "acme,board\0nvidia,tegra999\0")
     nameless_sensor(tmp_path)
     energy = examined(tmp_path)["jetson: energy"]
@@ -82,5 +82,5 @@ def test_a_hot_board_says_so(mount: Mount) -> None:
     assert examined(board.root)["jetson: heat"].seen == "throttled by gpu-throttle-alert"
 
 
-def test_what_is_no_board_is_not_spoken_of(tmp_path: Path) -> None:
+def test_other_machines_get_no_findings_about_boards(tmp_path: Path) -> None:
     assert examined(tmp_path) == {}

@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_its_client_tells_comes_through_the_probe(folder: Path) -> None:
+def test_the_clients_values_come_through_the_probe(folder: Path) -> None:
     client(folder)
     report = ask_jtop()
     assert report.error == ""

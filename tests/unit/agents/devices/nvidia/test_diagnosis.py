@@ -38,7 +38,7 @@ def test_power_profiles_are_named_where_there_are_any(nvml: FakeNvml, tmp_path: 
     assert "max-q enforced" in seen and "max-q + compute requested" in seen
 
 
-def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_foreign_settings_are_detected_with_a_cure(nvml: FakeNvml, tmp_path: Path) -> None:
     knobs = discover()[0]
     knobs.write(CLOCK, 1005)
     assert "1005 MHz" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen

@@ -175,7 +175,7 @@ class TestWriting:
         knobs.write(LIMIT, None)
         assert knobs.read()[LIMIT] == 400
 
-    def test_what_somebody_else_had_set_can_be_written_back(
+    def test_a_foreign_original_value_can_be_written_back(
         self, nvml: FakeNvml, knobs: NvidiaKnobs
     ) -> None:
         nvml.set("limit_w", 287.5)
@@ -223,7 +223,7 @@ class TestRefusals:
         assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_what_was_refused_once_goes_back_all_the_same(
+    def test_a_knob_refused_once_is_restored_all_the_same(
         self, nvml: FakeNvml, again: bool
     ) -> None:
         knobs = discover()[0]

@@ -440,7 +440,7 @@ class TestForeignLoad:
                 assert shown.totals["foreign_s"] == 0.0
                 assert FOREIGN_LOAD not in shown.notes
 
-    def test_who_computes_beside_it_is_foreign_for_as_long(
+    def test_a_process_computing_beside_it_is_foreign_meanwhile(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, served: list[int]
     ) -> None:
         with sleeping() as server, sleeping() as other:
@@ -583,7 +583,7 @@ class TestOpening:
         answering = [gpu.uuid for gpu in discover() if isinstance(gpu, NvidiaKnobs)]
         assert answering == [A40]
 
-    def test_what_opens_it_again_names_its_uuid(self, side: Side) -> None:
+    def test_the_stored_spec_names_the_uuid(self, side: Side) -> None:
         assert side.spec == f"nvidia:{A100}"
 
     def test_a_gpu_is_named_by_index_or_uuid(self) -> None:
@@ -686,7 +686,7 @@ class TestFollowing:
             assert nvml.monotonic() - began < 4.0
             assert nvml.get("clock_mhz") == mhz
 
-    def test_what_the_board_reached_at_its_baseline_ends_the_ladder(
+    def test_the_ladder_ends_at_the_clock_reached_at_the_baseline(
         self,
         nvml: FakeNvml,
         knobs: FollowedKnobs,

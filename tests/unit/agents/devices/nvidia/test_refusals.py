@@ -43,9 +43,7 @@ LASTING = {3, 4, 13, 17, 24, 25, 26}
 
 
 @pytest.mark.parametrize("call", READS)
-def test_whatever_a_read_answers_root_finds_the_other_gpu_and_breaks_nothing(
-    nvml: FakeNvml, call: str
-) -> None:
+def test_any_answer_of_a_read_leaves_the_other_gpu_usable(nvml: FakeNvml, call: str) -> None:
     for code in CODES:
         nvml.refuse(call, code)
         first, second = discover()
@@ -61,7 +59,7 @@ def test_whatever_a_read_answers_root_finds_the_other_gpu_and_breaks_nothing(
 
 @pytest.mark.parametrize("code", [3, 4, 13, 15, 18, 999])
 @pytest.mark.parametrize("call", [*READS, "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
-def test_whatever_one_gpu_answers_the_doctor_has_its_line_and_the_others(
+def test_any_answer_of_one_gpu_leaves_the_doctors_lines_for_both(
     nvml: FakeNvml, tmp_path: Path, call: str, code: int
 ) -> None:
     nvml.refuse(call, code)

@@ -39,7 +39,7 @@ def test_a_gpu_that_nobody_else_uses_is_not_shared(nvml: FakeNvml, tmp_path: Pat
         ("mps_clients", 3.0, "processes now: 3"),
     ],
 )
-def test_what_divides_a_board_is_named(
+def test_the_division_of_a_board_is_named(
     nvml: FakeNvml, tmp_path: Path, key: str, value: float, word: str
 ) -> None:
     nvml.set(key, value)

@@ -144,7 +144,7 @@ esac
 """
 
 
-def test_what_a_mode_moves_goes_back_after_it(root: Path) -> None:
+def test_a_modes_side_effects_are_restored_after_it(root: Path) -> None:
     """A mode takes CPUs offline and sets ceilings, also those that an operator had lowered."""
     conf = root / "etc/nvpmodel.conf"
     named = "MAX_FREQ /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq\n"

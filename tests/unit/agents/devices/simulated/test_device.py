@@ -168,7 +168,7 @@ class TestHeat:
         warm = window(at(side, {}, WARM_S), 60.0).estimates["power_w"].mean
         assert 1.005 < warm / cold < 1.10
 
-    def test_what_ran_before_shows_until_it_has_cooled(self) -> None:
+    def test_earlier_heat_shows_until_the_device_has_cooled(self) -> None:
         # The same seed at the same time has the same noise: only the temperature differs.
         hot, cool = at(simulated(), {}), at(simulated(), {"gpu.clock_mhz": 210})
         for side in (hot, cool):
@@ -202,7 +202,7 @@ class TestPowerCap:
 
 
 class TestSurviving:
-    def test_what_is_set_outlives_a_killed_process(self, tmp_path: Path) -> None:
+    def test_a_setting_outlives_a_killed_process(self, tmp_path: Path) -> None:
         script = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"

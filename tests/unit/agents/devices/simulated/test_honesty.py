@@ -179,7 +179,7 @@ class TestLandscape:
         for setting in space.grid():
             assert truth(setting)["power_w"] <= float(setting["gpu.power_limit_w"]) + 1e-3
 
-    def test_what_cannot_be_set_is_said_in_words(self) -> None:
+    def test_reasons_for_missing_knobs_are_given_as_text(self) -> None:
         side = open_device("simulated:a100", seed=0, state_dir=None)
         assert "one memory clock" in side.cannot["gpu.mem_clock_mhz"]
 

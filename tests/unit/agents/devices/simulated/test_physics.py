@@ -114,7 +114,7 @@ class TestPace:
             assert one_more.power_w + chip.thermal.leakage_w(temperature) > point.limit_w
 
     @given(st.data(), presets, workloads)
-    def test_what_settles_agrees_with_waiting_for_it(
+    def test_the_settled_state_agrees_with_a_long_wait(
         self, data: st.DataObject, preset: str, workload: str
     ) -> None:
         chip, work = PRESETS[preset].chip, PRESETS[preset].work(workload)

@@ -99,7 +99,7 @@ def test_with_a_full_disk_the_own_command_returns(
     assert (systemd.state["running"], systemd.left) == (COMMAND, [])
 
 
-def test_what_a_unit_has_already_restarts_nothing(systemd: FakeSystemd) -> None:
+def test_an_unchanged_setting_of_a_unit_causes_no_restart(systemd: FakeSystemd) -> None:
     driver = offered(systemd)
     driver.write(THREADS, 2)
     driver.write(BATCH, None)

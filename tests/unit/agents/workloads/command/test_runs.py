@@ -155,7 +155,7 @@ def test_closing_the_side_ends_what_runs(opened: Opened, tmp_path: Path) -> None
     until(lambda: gone(*pids), "a process lingers")
 
 
-def test_what_a_run_leaves_running_ends_with_it(opened: Opened, tmp_path: Path) -> None:
+def test_processes_left_by_a_run_end_with_it(opened: Opened, tmp_path: Path) -> None:
     side = opened(
         LINGERS.replace("time.sleep(600)\n", "", 1).replace("\ntime.sleep(600)", "") + GOOD
     )

@@ -143,7 +143,7 @@ def test_workers_that_count_apart_are_refused_by_name(
 @pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(("workers", "together"), [(1, False), (4, True)])
-def test_what_counts_together_is_measured(
+def test_interacting_metrics_are_measured_together(
     server: str, workers: int, together: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "counters"

@@ -237,7 +237,7 @@ def test_a_plan_becomes_its_own_table_with_one_restart(running: Running) -> None
     assert (actuator.followed(), running.engine.table) == (None, {1: 5})
 
 
-def test_what_a_table_loses_where_it_stops_drafting_shows_under_a_load_that_crosses_it(
+def test_the_cost_of_a_switch_shows_under_a_load_that_crosses_it(
     vllm: Running,
 ) -> None:
     vllm.engine.step_ms, vllm.engine.crowd_ms, vllm.engine.collapse = 0.5, 0.05, 8.0
@@ -352,9 +352,7 @@ def test_another_agent_compares_with_the_acceptance_before_its_start(
     assert running.engine.table == {1: 0}
 
 
-def test_what_a_length_accepts_less_than_another_is_no_collapse(
-    running: Running, clock: Ahead
-) -> None:
+def test_lower_acceptance_at_another_length_is_no_collapse(running: Running, clock: Ahead) -> None:
     actuator = running.side.actuator
     assert isinstance(actuator, FollowsPlans) and isinstance(actuator, FallsBack)
     running.engine.step_ms = 0.0

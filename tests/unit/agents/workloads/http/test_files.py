@@ -244,9 +244,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(side: Side, pool: Pool) -> 
         ),
     ],
 )
-def test_what_a_file_cannot_say_of_files_is_refused(
-    pool: Pool, old: str, new: str, why: str
-) -> None:
+def test_an_invalid_entry_about_files_is_refused(pool: Pool, old: str, new: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         opened(pool, changes={old: new})
 

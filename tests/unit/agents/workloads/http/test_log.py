@@ -110,7 +110,7 @@ METRIC = 'metric = [{ name = "items", better = "less", unit = "B" }]'
         ("metric =", "metrics =", "unknown key 'metrics'; did you mean metric?"),
     ],
 )
-def test_what_a_log_cannot_be_is_refused_by_its_place(
+def test_an_invalid_log_table_is_refused_with_its_place(
     log: Path, old: str, new: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

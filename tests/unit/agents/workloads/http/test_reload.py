@@ -196,7 +196,7 @@ def test_a_service_that_does_not_take_it_up_is_an_error(
     "the report lists it as unproven and its effect is tested; the kernel's value "
     "outranks systemd's",
 )
-def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
+def test_a_value_without_readback_is_reported_and_its_effect_checked(
     tmp_path: Path, service: subprocess.Popen[bytes]
 ) -> None:
     read = f"""read = {{ command = ["cat", "{tmp_path}/in-force"], pattern = '([0-9]+)' }}"""

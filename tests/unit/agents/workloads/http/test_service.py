@@ -227,7 +227,7 @@ def test_a_value_is_sent_as_it_is_and_read_back(side: Side, service: Service) ->
     assert side.actuator.read() == {"workers": 2, "codec": "fast"}
 
 
-def test_what_does_not_change_is_not_sent(side: Side, service: Service) -> None:
+def test_unchanged_values_are_not_sent(side: Side, service: Service) -> None:
     side.actuator.apply({"workers": 4, "codec": "small"})
     assert service.asked == []
     assert service.codec == "small"
@@ -273,7 +273,7 @@ def test_a_refusal_is_told_in_the_services_words(side: Side, service: Service) -
         ({"pool": "x"}, "is not at 'pool.workers' of the response"),
     ],
 )
-def test_what_cannot_be_read_is_said(
+def test_unreadable_input_is_reported(
     side: Side, service: Service, config: dict[str, Any], why: str
 ) -> None:
     service.config = config
@@ -431,7 +431,7 @@ def test_with_our_load_no_metrics_are_needed_nor_any_knob(service: Service, tmp_
         ("[failures]", "[load]\ncallers = 1\n[failures]", "load has no path"),
     ],
 )
-def test_what_a_file_cannot_say_is_refused_where_it_stands(
+def test_an_invalid_entry_is_refused_with_its_place(
     service: Service, tmp_path: Path, old: str, new: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
@@ -475,9 +475,7 @@ def test_a_service_at_a_value_of_its_own_making_is_put_back_all_the_same(
     again.close()
 
 
-def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
-    service: Service, tmp_path: Path
-) -> None:
+def test_restarting_knobs_are_set_before_volatile_ones(service: Service, tmp_path: Path) -> None:
     head, workers, rest = FILE.format(url=service.url).split("[[knob]]")
     codec, latency = rest.split("[latency]")
     side = reopened(tmp_path, f"{head}[[knob]]{codec}[[knob]]{workers}[latency]{latency}")

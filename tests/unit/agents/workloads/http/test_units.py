@@ -60,7 +60,7 @@ def test_a_quota_is_set_until_the_next_boot_and_read_back(
         ("TasksMax", 9, {"TasksMax": "9"}, "pids.max", "9"),
     ],
 )
-def test_what_systemd_and_the_kernel_write_means_the_value(
+def test_texts_of_systemd_and_kernel_are_parsed_to_the_value(
     fake_systemctl: FakeSystemctl,
     tmp_path: Path,
     name: str,

@@ -41,7 +41,7 @@ def test_the_timings_of_a_stream_are_found_however_it_is_cut(size: int) -> None:
     assert reader.timings == Timings(24, 0.007, 29, 54, 8)
 
 
-def test_what_an_answer_says_of_timings_in_its_text_is_no_timing() -> None:
+def test_timings_in_generated_text_are_not_parsed() -> None:
     reader = TimingsReader()
     reader.see(ANSWER.split(b"\n\n")[0])
     assert reader.timings is None

@@ -19,7 +19,7 @@ def test_a_request_is_given_a_length_and_keeps_the_rest(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[1]", b"not JSON", b'{"prompt": "x", "speculative.n_max": 1}']
 )
-def test_what_is_no_object_or_asks_for_a_length_itself_stays(body: bytes) -> None:
+def test_a_body_with_its_own_length_or_without_an_object_is_unchanged(body: bytes) -> None:
     assert with_length(body, 3) == body
 
 

@@ -24,7 +24,7 @@ def test_glibc_comes_in_two_ways_and_keeps_memory_by_default(tmp_path: Path) -> 
     assert not any(allocators(tmp_path, {}).values()), "neither needs a variable"
 
 
-def test_what_is_installed_is_preloaded_wherever_it_lies(tmp_path: Path) -> None:
+def test_an_installed_allocator_is_preloaded_from_any_folder(tmp_path: Path) -> None:
     tcmalloc = "usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
     jemalloc = "usr/lib64/libjemalloc.so.2"
     installed(tmp_path, tcmalloc, "usr/lib64/libtcmalloc.so.4", jemalloc)
@@ -36,5 +36,5 @@ def test_what_is_installed_is_preloaded_wherever_it_lies(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX"])
-def test_what_somebody_chose_outside_stands(tmp_path: Path, name: str) -> None:
+def test_a_foreign_setting_stays(tmp_path: Path, name: str) -> None:
     assert allocators(tmp_path, {name: "x", "HOME": "/"}) == {}

@@ -348,7 +348,7 @@ def test_spares_that_are_of_no_use_give_way_to_what_needs_their_memory(stage: St
     stage.play(scene)
 
 
-def test_what_does_not_fit_in_memory_is_refused_before_anything_starts(stage: Stage) -> None:
+def test_a_setting_beyond_the_memory_is_refused_before_anything_starts(stage: Stage) -> None:
     async def scene() -> None:
         stage.available = 390 * MIB
         with raised(OutOfRange, "400 MiB", "390 MiB"):

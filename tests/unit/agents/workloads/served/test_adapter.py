@@ -86,7 +86,7 @@ class TestKnobs:
         workload.actuator.apply({"batch_size": 2})
         assert workload.actuator.read() == {"instances": 2, "batch_size": 2}
 
-    def test_what_is_in_force_is_not_sent_again(self, server: StandIn, workload: Side) -> None:
+    def test_the_setting_in_force_is_not_sent_again(self, server: StandIn, workload: Side) -> None:
         workload.actuator.apply({"instances": 1, "batch_size": 1})
         assert server.puts == []
 
@@ -98,7 +98,7 @@ class TestKnobs:
             ({"instances": 2, "batch_size": 4}, OutOfRange),
         ],
     )
-    def test_what_does_not_fit_is_not_even_sent(
+    def test_an_unfitting_request_is_not_sent(
         self, server: StandIn, workload: Side, setting: dict[str, Any], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
@@ -299,7 +299,7 @@ class TestAskedLoad:
         [{"price": 1.0}, {"requests_in_system": 2.0, "arrival_rate_per_s": 3.0}],
         ids=str,
     )
-    def test_what_no_load_is_is_refused_by_name(
+    def test_an_invalid_load_is_refused_by_name(
         self, workload: Side, context: dict[str, float]
     ) -> None:
         assert isinstance(workload.meter, OffersLoad)
@@ -321,7 +321,7 @@ class TestAttaching:
             ),
         ],
     )
-    def test_what_is_not_in_the_contract_is_named(
+    def test_answers_outside_the_contract_are_named(
         self, server: StandIn, content: bytes | str, where: str
     ) -> None:
         body = content.encode() if isinstance(content, str) else content

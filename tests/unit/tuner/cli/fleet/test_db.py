@@ -45,8 +45,6 @@ def test_without_any_the_way_is_said(
 
 
 @COMMANDS
-def test_what_is_looked_after_is_named(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watched_studies_are_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["db", *command, "--db", URL]) == 0
     assert URL in capsys.readouterr().out

@@ -37,7 +37,7 @@ def shown(*rows: FleetRow, height: int = 40, saved: Savings | None = None) -> li
     return [line.rstrip() for line in screen.file.getvalue().splitlines() if line.strip()]
 
 
-def test_what_is_wrong_comes_first_and_each_device_says_what_it_saves() -> None:
+def test_faults_come_first_and_each_device_shows_its_saving() -> None:
     held = row(
         "b", Health.HOLDING, study="s1", phase=Phase.HOLDING, setting=setting(600),
         saving=Estimate(0.4, 0.01), saved_j=1_000.0, saved_stderr_j=10.0,
@@ -58,7 +58,7 @@ def test_what_is_wrong_comes_first_and_each_device_says_what_it_saves() -> None:
         assert text in told
 
 
-def test_what_is_not_computed_yet_is_said() -> None:
+def test_pending_computations_are_reported() -> None:
     view = FleetView(rows=(), health={}, stopped=False, studies=10, pending=3, saved=None)
     assert "7 of 10 studies done" in sums(view)
     assert "computing" not in sums(view.model_copy(update={"pending": 0}))

@@ -48,7 +48,7 @@ def test_tuners_that_are_well_are_named_with_who_leads() -> None:
         ({"agents": {0: 7}}, "agents", "7 speak protocol 0"),
     ],
 )
-def test_what_is_amiss_is_said_with_the_next_step(
+def test_faults_are_reported_with_the_next_step(
     changes: dict[str, object], about: str, says: str
 ) -> None:
     finding = seen(*told(ONE, replace(OTHER, **changes)))[about]  # type: ignore[arg-type]

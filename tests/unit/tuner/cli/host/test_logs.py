@@ -36,7 +36,7 @@ def fresh() -> Iterator[None]:
         root.setLevel(level)
 
 
-def test_what_a_message_names_is_a_key_of_its_own() -> None:
+def test_a_key_named_in_a_message_is_one_of_its_fields() -> None:
     record = line("event=trial device=%s study=%s trial=%d setting=%r", "gpu0@h", "s1", 7, "a=1")
     assert (record["event"], record["device"], record["study"], record["trial"]) == (
         "trial",

@@ -59,9 +59,7 @@ def test_a_job_larger_than_any_seen_is_not_guessed_at(
     assert "mix of this size" in capsys.readouterr().out
 
 
-def test_what_the_history_writes_can_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exported_histories_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = HEADER.replace("batch_size", "knob:batch_size")
     more = ",state,censored,latency_p99_ms:high,knob:gpu.clock_mhz"
     path = table(tmp_path, header, more, ",completed,False,400,1000")

@@ -82,9 +82,7 @@ def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
         (Wishes(workload="bert"), "--workload"),
     ],
 )
-def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
-    wishes: Wishes, named: str
-) -> None:
+def test_detectable_mistakes_are_refused_before_anything_starts(wishes: Wishes, named: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         requested_jobs(wishes)
     assert named in str(caught.value)
@@ -100,7 +98,7 @@ def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
         (TABLE_METRICS[:1], "energy_j", None),  # refused until an operator chooses ()
     ],
 )
-def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(
+def test_a_jobs_open_values_follow_from_the_measured_metrics(
     metrics: tuple[Metric, ...], objective: str, constraints: tuple[str, ...] | None
 ) -> None:
     made = draft(RunJob(device="x"), device(metrics=metrics), "sobol", "ann")
@@ -108,7 +106,7 @@ def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(
     assert (made.policy, made.who, made.devices) == ("sobol", "ann", ("sim",))
 
 
-def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
+def test_a_jobs_given_values_stay_even_if_not_measured() -> None:
     job = RunJob(device="cpu", objective="energy_j", constraints=(), trials=3, window_s=2.0)
     made = draft(job, device(metrics=CPU_METRICS), "sobol", "ann")
     assert (made.objective, made.constraints) == ("energy_j", ())

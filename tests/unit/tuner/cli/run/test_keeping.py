@@ -63,7 +63,7 @@ def test_only_values_that_the_run_chose_and_the_defaults_are_tried(keeper: Keepe
     assert (draft.devices, draft.policy, draft.terms.trials) == (("sim",), "sobol", 1)
 
 
-def test_what_a_run_found_is_held_there_once_it_is_confirmed(
+def test_the_result_of_a_run_is_held_once_confirmed(
     there: Operations, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there))
@@ -78,7 +78,7 @@ def test_what_a_run_found_is_held_there_once_it_is_confirmed(
 
 
 @pytest.mark.parametrize("surface", [worlds.flat, worlds.costly])
-def test_what_saves_nothing_there_is_not_held(
+def test_a_setting_without_a_saving_at_its_load_is_not_held(
     surface: worlds.Surface,
     there: Operations,
     keeper: Keeper,

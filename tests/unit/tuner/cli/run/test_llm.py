@@ -125,7 +125,7 @@ def test_a_written_configuration_is_one_that_an_agent_reads(
     assert load.good == {"ttft_ms": 500.0}
 
 
-def test_what_restarts_the_server_is_set_only_by_request(
+def test_restarting_knobs_are_set_only_on_request(
     vllm: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = Knob("--threads", (1, 2), 2, Part.WORKLOAD, Cost(restart=True))

@@ -258,7 +258,7 @@ def test_an_unknown_energy_is_not_called_zero() -> None:
     assert line == "exploring took 1.5 min; its energy is unknown: not all of it was measured"
 
 
-def test_what_was_saved_since_is_on_the_bill() -> None:
+def test_savings_since_then_are_on_the_bill() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
     assert billed(bill, held_view()).endswith("exploring pays off after 3.33 min")
     whole = PeriodSaving("in all", START, 9, 60.0, 5e3, None, 20e3, 0.25, 700.0)
@@ -313,7 +313,7 @@ def test_a_bill_that_is_not_paid_back_says_why(
     assert billed(Bill(explored_j=2e3, saving_w=saving_w), view).endswith(words)
 
 
-def test_what_to_type_next_leads_to_the_same_database() -> None:
+def test_suggested_commands_use_the_same_database() -> None:
     outcome = result()
     commands = list(next_steps([outcome], " --db sqlite:///x"))
     assert commands[0] == f"jouletune trial list {outcome.job.study} --db sqlite:///x"

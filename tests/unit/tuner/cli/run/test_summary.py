@@ -44,7 +44,7 @@ def test_after_a_run_of_ones_own_service_the_next_step_is_to_hold_the_result() -
     assert "--keep" in ends(result()) and "more knobs" in ends(result(worlds.flat))
 
 
-def test_what_services_hold_is_watched_there() -> None:
+def test_holds_of_services_are_watched_at_their_tuner() -> None:
     url = "http://127.0.0.1:8080"
     assert dict(summary([result()], None, "", url))["next"] == f"`jouletune status --tuner {url}`"
 

@@ -114,7 +114,7 @@ def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
         (("STUDY", "--format", "html", "--output", "missing/week.html"), "no such folder"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+def test_an_impossible_request_is_one_line_and_leaves_nothing(
     arguments: tuple[str, ...],
     message: str,
     study: str,

@@ -36,7 +36,7 @@ def test_the_choice_is_confirmed_in_turns_and_then_measured_anew() -> None:
     assert not shown.is_fat and not shown.is_slower
 
 
-def test_what_chooses_is_not_what_is_told() -> None:
+def test_the_choosing_windows_are_not_the_reported_ones() -> None:
     """The packing is twice as fast while it is confirmed, and no faster than one instance afterwards."""
     lucky = [0.5] * 3
     afterwards = [seconds(FAT) / seconds(THIN) * 1.1] * 3
@@ -65,7 +65,7 @@ def test_a_packing_that_is_not_faster_beyond_noise_is_not_chosen(luck: list[floa
     assert (shown.speedup, shown.speedup_stderr) == (1.0, 0.0)
 
 
-def test_what_was_measured_side_by_side_comes_before_what_is_predicted() -> None:
+def test_side_by_side_measurements_replace_predictions() -> None:
     """On a disturbed core a single small instance is very slow; several side by side are not."""
     model_bench = bench(Machine())
     model_bench.profile()

@@ -56,7 +56,7 @@ def test_any_bytes_are_read_or_refused(file: Path, content: bytes) -> None:
 
 
 @given(CLEAN)
-def test_what_was_written_is_read_and_repeats_are_averaged(
+def test_written_rows_are_read_and_repeats_averaged(
     file: Path, rows: list[tuple[int, int, float, float]]
 ) -> None:
     lines = [f"m,{t},{b},{s!r},{e!r}" for t, b, s, e in rows]

@@ -97,7 +97,7 @@ def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
     assert begun == [120.0, 180.0]
 
 
-def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_tuner_tasks_run_at_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done, expected = World(), list[int](), list[int]()
     leads = [False]
     monkeypatch.setattr(Bus, "leads", lambda _: leads[0])
@@ -112,7 +112,7 @@ def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatc
     assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
 
 
-def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
+def test_a_change_during_the_drift_check_is_not_overruled() -> None:
     world = World()
     world.start()
     world.run(truth)
@@ -184,7 +184,7 @@ def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() 
     assert len(world.store.observations.list("s1")) == 1
 
 
-def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
+def test_accumulated_rows_are_pruned_one_day_at_a_time() -> None:
     world = World()
     world.start()
     observe(world, setting(600), 6.0)

@@ -61,7 +61,7 @@ def test_applied_twice_changes_nothing() -> None:
     assert seen.digest in verbs.revisions(studies["d0",].id)[0].why
 
 
-def test_what_can_change_while_a_study_goes_on_keeps_it_and_the_rest_replaces_it() -> None:
+def test_changeable_fields_keep_a_study_and_others_replace_it() -> None:
     verbs = fleet()
     verbs.apply_fleet(draft())
     before = {study.devices: study.id for study in verbs.studies()}
@@ -126,7 +126,7 @@ def test_a_freeze_that_the_file_says_nothing_of_stays() -> None:
     ]
 
 
-def test_who_saw_another_diff_is_refused() -> None:
+def test_an_apply_with_an_outdated_diff_is_refused() -> None:
     verbs = fleet()
     seen = verbs.diff_fleet(draft())
     verbs.create(StudyDraft(devices=("d0",), constraints=(), policy="scripted"))
@@ -174,7 +174,7 @@ def test_another_study_of_a_device_meanwhile_names_the_change_and_the_next_step(
     )
 
 
-def test_what_is_exported_declares_what_is() -> None:
+def test_an_exported_file_declares_the_present_fleet() -> None:
     verbs = fleet()
     verbs.apply_fleet(draft())
     text = verbs.export_fleet().text

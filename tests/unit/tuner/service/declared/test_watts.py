@@ -52,7 +52,7 @@ def test_applied_twice_changes_nothing_and_the_watts_are_kept(rack: Rack) -> Non
     assert {m.device: m.priority for m in two.members} == {"gpu1": 2, "gpu2": 0}
 
 
-def test_what_changed_is_named_and_lower_watts_come_first(rack: Rack) -> None:
+def test_changes_are_named_and_lower_watts_come_first(rack: Rack) -> None:
     verbs = rack.operations
     verbs.apply_fleet(draft(FILE))
     rack.event(watts=250.0, groups=("one",))
@@ -103,7 +103,7 @@ def rack_draft(device: str, watts: float) -> BudgetDraft:
     return BudgetDraft(select={"id": (device,)}, watts=watts)
 
 
-def test_what_is_exported_declares_what_is(rack: Rack) -> None:
+def test_an_exported_file_declares_the_present_fleet(rack: Rack) -> None:
     verbs = rack.operations
     verbs.apply_fleet(draft(FILE))
     text = verbs.export_fleet().text

@@ -428,7 +428,7 @@ def test_health_answers_while_every_worker_thread_is_stuck(operations: Operation
     opened.cancel()
 
 
-def test_who_waits_is_answered_when_the_server_ends(operations: Operations) -> None:
+def test_waiting_callers_are_answered_when_the_server_ends(operations: Operations) -> None:
     ends = threading.Event()
     app = create_app(operations, TOKEN, frozenset({"testserver"}), "0", ends.is_set)
     with TestClient(app, headers=HEADERS) as client:

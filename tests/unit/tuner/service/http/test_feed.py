@@ -63,7 +63,7 @@ async def _played(play: Callable[[Desk], Awaitable[None]]) -> None:
     await play(Desk())
 
 
-def test_who_follows_gets_what_comes_from_now_on() -> None:
+def test_a_follower_gets_all_entries_from_now_on() -> None:
     async def play(desk: Desk) -> None:
         desk.note("before")
         stream = await begun(desk)
@@ -79,7 +79,7 @@ def test_who_follows_gets_what_comes_from_now_on() -> None:
     played(play)
 
 
-def test_who_was_away_gets_what_it_missed_and_then_goes_on_without_a_gap() -> None:
+def test_a_returning_follower_gets_missed_events_without_a_gap() -> None:
     async def play(desk: Desk) -> None:
         first = desk.note("seen")
         for n in range(450):  # more than two pages
@@ -95,7 +95,7 @@ def test_who_was_away_gets_what_it_missed_and_then_goes_on_without_a_gap() -> No
     played(play)
 
 
-def test_who_reads_slowly_is_overtaken_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_is_overtaken_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PAGE", 50)
 
     async def play(desk: Desk) -> None:
@@ -115,7 +115,7 @@ def test_who_reads_slowly_is_overtaken_and_misses_nothing(monkeypatch: pytest.Mo
     played(play)
 
 
-def test_who_follows_one_study_or_device_gets_no_other() -> None:
+def test_a_filtered_follower_gets_no_other_study_or_device() -> None:
     async def play(desk: Desk) -> None:
         one = await begun(desk, EventFilter(study="s1"), after=0)
         other = await begun(desk, EventFilter(device="b"), after=0)

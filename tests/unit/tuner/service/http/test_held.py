@@ -61,7 +61,7 @@ def tell(world: World, messages: Sequence[CallerReport]) -> list[Receipt | BaseE
     return asyncio.run(tell_all())
 
 
-def test_what_comes_at_once_is_stored_at_once(
+def test_simultaneous_reports_are_stored_together(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order, stored, own = world.run(truth), list[int](), Observations.add_all
@@ -116,7 +116,7 @@ def test_without_a_database_everybody_hears_why(
     assert [str(answer) for answer in answers] == ["the database does not answer"] * 2
 
 
-def test_who_would_wait_too_long_is_told_when_to_come_again(world: World) -> None:
+def test_a_request_with_too_long_a_wait_gets_a_retry_time(world: World) -> None:
     order = world.run(truth)
     again = [(ADMIN, report(order, world, 1))] * (MOST_WAITING + 3)
     answers = tell(world, again)
@@ -125,7 +125,7 @@ def test_who_would_wait_too_long_is_told_when_to_come_again(world: World) -> Non
     assert len(world.store.observations.list(order.study)) == 1
 
 
-def test_what_breaks_on_one_message_breaks_no_other(
+def test_an_error_of_one_message_affects_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     order, own = world.run(truth), Observations.add_all

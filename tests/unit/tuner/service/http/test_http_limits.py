@@ -117,7 +117,7 @@ def status(response: bytes) -> int:
     [b"", b"GET / HT", CHUNKED, CHUNKED + b"5\r\nhel"],
     ids=["mute", "head", "body", "chunk"],
 )
-def test_who_does_not_end_its_request_is_told_and_cut(hasty: Door, begun: bytes) -> None:
+def test_an_unfinished_request_is_refused_and_cut(hasty: Door, begun: bytes) -> None:
     response = heard(hasty.call(begun))
     assert (status(response), b'"code":"timeout"' in response) == (408, True)
 
@@ -157,7 +157,7 @@ def test_requests_sent_ahead_are_all_answered(door: Door) -> None:
     assert response.count(b"HTTP/1.1 200") == 20
 
 
-def test_who_does_not_take_its_answer_is_cut(hasty: Door) -> None:
+def test_a_caller_that_does_not_read_its_answer_is_cut(hasty: Door) -> None:
     hasty.call(WHOLE.replace(b"/", b"/large", 1))
     until(lambda: hasty.connections == 1, "it does not come in")
     until(lambda: hasty.connections == 0, "it stays")
@@ -191,7 +191,7 @@ def test_the_oldest_of_those_who_ask_nothing_makes_room(door: Door) -> None:
     assert answer(silent[-1]) == (200, b"0")
 
 
-def test_who_waits_for_an_answer_never_makes_room(door: Door) -> None:
+def test_a_caller_that_waits_for_an_answer_is_never_dropped(door: Door) -> None:
     waiting = door.call(WHOLE.replace(b"/", b"/slow", 1))
     until(lambda: door.connections == 1, "it does not come in")
     for _ in range(3 * LIMITS.unfinished):

@@ -18,7 +18,7 @@ from tests.unit.tuner.web.site import TOKEN, Site
         ("/v1/history?device=a&device=b", "'device' is given twice"),
     ],
 )
-def test_what_a_query_says_is_heeded_or_refused_by_name(path: str, named: str) -> None:
+def test_each_query_parameter_is_applied_or_refused_by_name(path: str, named: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with Site(worlds.operations(memory_store())).browser() as browser:
         answer = browser.get(path, headers=headers)

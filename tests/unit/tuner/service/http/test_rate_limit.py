@@ -21,7 +21,7 @@ def test_a_burst_is_let_in_and_then_the_rate() -> None:
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60))
-def test_who_comes_when_it_was_told_to_is_let_in_and_nobody_gets_more(pauses: list[float]) -> None:
+def test_a_caller_on_time_is_admitted_and_none_gets_more(pauses: list[float]) -> None:
     time = Time()
     limit = RateLimit(2.0, 3.0, time.monotonic)
     began = time.monotonic()
@@ -35,7 +35,7 @@ def test_who_comes_when_it_was_told_to_is_let_in_and_nobody_gets_more(pauses: li
         assert let_in <= 3.0 + 2.0 * (time.monotonic() - began) + 1e-6
 
 
-def test_who_has_not_asked_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_idle_caller_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "MOST_CALLERS", 2)
     limit = RateLimit(0.001, 1.0, Time().monotonic)
     assert limit.take("a") == limit.take("b") == 0.0

@@ -92,7 +92,7 @@ def test_few_are_worked_on_at_once_and_the_others_in_their_turn() -> None:
     assert asyncio.run(played()) == [200] * FULL
 
 
-def test_who_is_too_many_is_sent_away_at_once_each_to_another_time() -> None:
+def test_excess_requests_are_refused_at_once_each_with_another_retry_time() -> None:
     async def played() -> list[tuple[int, int]]:
         crowd = Asked()
         for _ in range(FULL + 50_000):

@@ -47,7 +47,7 @@ def test_waiting_at_a_hold_loads_no_trials(world: World, monkeypatch: pytest.Mon
     assert world.loop.trial_reports.reap() == 0
 
 
-def test_who_asks_again_without_news_costs_no_look_at_the_store(
+def test_a_repeated_poll_without_news_does_not_read_the_store(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = told(world)
@@ -63,7 +63,7 @@ def test_who_asks_again_without_news_costs_no_look_at_the_store(
     assert told(world) == before
 
 
-def test_who_asks_something_else_is_looked_at_anew(world: World) -> None:
+def test_a_different_poll_reads_the_store_again(world: World) -> None:
     told(world)
     order = world.ask(holding="s1", unable="an operator is at work")
     assert isinstance(order, Idle), order
@@ -194,12 +194,12 @@ def asked(
     return asyncio.run(play())
 
 
-def test_who_waits_is_answered_anew_at_news_of_its_own() -> None:
+def test_a_waiting_caller_is_answered_again_at_news_of_its_device() -> None:
     app, answer = asked(lambda _, news: news.tell(["b", "a"]))
     assert (answer, app.bodies) == ("2", [b"poll", b"poll"])
 
 
-def test_who_waits_is_looked_at_again_now_and_then() -> None:
+def test_waiting_callers_are_checked_again_periodically() -> None:
     app, answer = asked(look_again_s=0.02, times=4)
     assert (answer, len(app.bodies)) == ("4", 4)
 
@@ -209,7 +209,7 @@ def test_when_its_time_is_over_it_gets_the_answer_there_was() -> None:
     assert (answer, len(app.bodies)) == ("1", 1)
 
 
-def test_who_hangs_up_is_noticed_and_not_asked_for_again() -> None:
+def test_a_disconnected_caller_is_noticed_and_not_served_again() -> None:
     app, answer = asked(lambda caller, _: caller.gone.set())
     assert (answer, len(app.bodies), app.hung_up) == ("", 1, 1)
 
@@ -220,6 +220,6 @@ def test_the_servers_end_answers_everybody() -> None:
     assert (answer, len(app.bodies)) == ("1", 1)
 
 
-def test_who_does_not_wish_to_wait_is_answered_as_ever() -> None:
+def test_a_request_without_a_wait_is_answered_as_usual() -> None:
     app, answer = asked(times=1, body=b"")
     assert (answer, app.bodies) == ("1", [b""])

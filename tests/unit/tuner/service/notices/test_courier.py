@@ -127,7 +127,7 @@ def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twi
         max_size=40,
     )
 )
-def test_whatever_comes_and_goes_each_event_is_taken_once_and_in_order(
+def test_each_event_is_delivered_once_in_order_despite_failures(
     steps: list[tuple[str, float]],
 ) -> None:
     desk, expected = Desk(), list[str]()
@@ -147,7 +147,7 @@ def test_whatever_comes_and_goes_each_event_is_taken_once_and_in_order(
     assert desk.receiver.taken == expected
 
 
-def test_what_was_taken_and_not_noted_is_sent_again_with_the_same_id() -> None:
+def test_an_accepted_but_unrecorded_event_is_sent_again_with_the_same_id() -> None:
     desk, ids = Desk(), list[str]()
     desk.note("x")
     sent = desk.receiver.send
@@ -166,7 +166,7 @@ def test_what_was_taken_and_not_noted_is_sent_again_with_the_same_id() -> None:
     assert ids == ["t/1", "t/1"]
 
 
-def test_what_is_not_taken_for_a_week_is_given_up_and_the_next_goes_on() -> None:
+def test_an_event_refused_for_a_week_is_dropped_and_the_next_sent() -> None:
     desk = Desk()
     desk.receiver.up = False
     desk.note("old")

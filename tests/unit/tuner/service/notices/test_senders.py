@@ -86,7 +86,7 @@ def test_a_signature_is_that_of_standard_webhooks() -> None:
 
 
 @pytest.mark.parametrize("status", [302, 400, 429, 500])
-def test_whatever_is_answered_but_success_is_a_failure_that_shows_no_path(
+def test_every_answer_but_success_is_a_failure_without_the_path(
     tmp_path: Path, status: int
 ) -> None:
     urls: list[str] = []
