@@ -44,6 +44,9 @@ TRYING_FOR = timedelta(minutes=90)
 LEASE_S = 1_000_000.0
 TOML = f'lease_s = {LEASE_S}\nprice_per_kwh = 0.25\ncurrency = "EUR"\n'
 
+OLD = "0ld00000"
+"""The study of a month ago."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -95,6 +98,9 @@ def fill(url: str, seed: int = 0) -> None:
         store.devices.apply(note)
         if one.phase is not None:
             _tuned(store, database, one, now, dice)
+    old = study(Phase.STOPPED, id=OLD, devices=("orin0@lab",), workload="resnet50", space=SPACE,
+                name="night batch", created_at=now - timedelta(days=30))  # fmt: skip
+    store.studies.add(old, "ann", "created by ann")
     database.engine.dispose()
     store.close()
 

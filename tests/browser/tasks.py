@@ -1,4 +1,4 @@
-"""An operator's six tasks, on the pages in steps and on the command line: python -m tests.browser.tasks.
+"""An operator's tasks, on the pages in steps and on the command line: python -m tests.browser.tasks.
 
 A step is a click, a link that is opened, or a form that is filled in.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.result import header
 from tests.browser.conftest import CHROMIUM, enter
-from tests.browser.fleet import TOML, fill, study_of
+from tests.browser.fleet import OLD, TOML, fill, study_of
 from tests.integration.stage import JOULETUNE, Stage, stage
 from tests.processes import until
 
@@ -102,6 +102,46 @@ def stop_all(one: Operator) -> None:
     assert all("stopped" in text or "offline" in text for text in rows)
 
 
+def of_a_month_ago(one: Operator) -> None:
+    one.click("link", "Studies")
+    one.fills(Find="night")
+    one.click("button", "Show")
+    one.page.wait_for_url("**find=night**")
+    row = one.reads("#studies tbody tr")
+    assert OLD in row and "night batch" in row and "days ago" in row
+
+
+def compared(one: Operator) -> None:
+    one.click("link", "Studies")
+    one.steps += 1
+    for name in ("gpu0@rack1", "gpu1@rack1"):
+        one.page.get_by_label(f"compare study {study_of(name)}").check()
+    one.click("button", "Compare two to four selected studies")
+    text = one.reads("main")
+    assert "baseline energy_j" in text and study_of("gpu1@rack1") in text
+
+
+def rolled_back(one: Operator) -> None:
+    one.click("link", "orin1@lab")
+    one.steps += 1
+    if one.page.get_by_text("Release this device").is_visible():  # once only, as above
+        one.page.get_by_text("Release this device").click()
+        one.click("button", "Release it now")
+    assert "Released by" in one.reads("#released")
+
+
+def why_not(one: Operator) -> None:
+    one.click("link", study_of("gpu4@rack1"))
+    one.fills(Why_not_the_setting="gpu.clock_mhz=600")
+    one.click("button", "Show why")
+    assert "gpu.clock_mhz=600" in one.reads("main p")
+
+
+def in_money(one: Operator) -> None:
+    text = one.reads("#numbers")
+    assert "last 7 d" in text and "EUR" in text and "of the baseline" in text
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task, what is done for it on the pages, and the command whose output has all these texts."""
@@ -125,6 +165,16 @@ TASKS = (
          ("bob", "latency_p99_ms <= 60", "held since", "After: the baseline: energy_j")),
     Task("Approve a proposal from its message", approve, f"study approve {study_of('gpu0@rack2')}",
          ("holding",)),
+    Task("Find a study of a month ago", of_a_month_ago, "study list --find night",
+         (OLD, "night batch")),
+    Task("Compare two studies", compared,
+         f"study compare {study_of('gpu0@rack1')} {study_of('gpu1@rack1')}",
+         ("baseline energy_j", "saving")),
+    Task("Roll one device back", rolled_back, "device release orin1@lab", ("in force",)),
+    Task("Why was this setting not chosen?", why_not,
+         f"study explain {study_of('gpu4@rack1')} gpu.clock_mhz=600", ("gpu.clock_mhz=600", "best:")),
+    Task("What did the fleet save last week, in money?", in_money, "report --since 7d",
+         ("saved by holding", "EUR")),
     Task("Stop everything", stop_all, "stop-all --yes --why smoke", ("stop",)),
 )  # fmt: skip
 MOST_STEPS = 3
@@ -141,10 +191,11 @@ def typed(played: Stage, command: str) -> str:
         [*JOULETUNE, *command.split()], env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as process:  # fmt: skip
-        if command.startswith("stop-all"):  # it waits for the agents, and there are none here
-            until(lambda: bool(played.call("GET", "/stop")["in_force"]), "nothing is stopped")
+        if command.startswith(("stop-all", "device release")):  # it waits for agents: here are none
+            of = f"?device={command.split()[-1]}" if command.startswith("device") else ""
+            until(lambda: bool(played.call("GET", f"/stop{of}")["in_force"]), "nothing is stopped")
             process.terminate()
-            return "stopped"
+            return "stop in force"
         return process.communicate(timeout=DEADLINE_S)[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tuner.core import InvalidInput, Phase, Study, UnreadableStudy
 from tuner.moments import moment, when
-from tuner.presentation.charts import Axes, Chart, axis_title, plain, scale
+from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
 from tuner.presentation.figures import joined, shown
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import gained, requested_metrics
@@ -108,9 +108,10 @@ def fronts(compared: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Cha
     data = [
         {
             "name": plain(report.study.id), "mode": "lines+markers",
-            "x": [a for a, _ in points], "y": [b for _, b in points], "line": {"shape": "hv"},
+            "x": [a for a, _ in points], "y": [b for _, b in points], "line": {"shape": "hv", "dash": dash},
+            "marker": {"symbol": symbol, "size": 9},
         }
-        for report, front in compared
+        for (report, front), dash, symbol in zip(compared, DASHES, SYMBOLS.values(), strict=False)
         if (points := sorted(p for s in front if (p := axes.place(s)) is not None))
     ]  # fmt: skip
     titles = ((axes.x, axes.of_x), (axes.y, axes.of_y))

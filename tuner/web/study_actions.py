@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
 
 from tuner.core import InvalidInput, TuningError, request_fields, requested
 from tuner.service.http.bodies import BoundedRoute
@@ -14,7 +15,7 @@ from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import Sessions
 from tuner.service.operations import Operations
 from tuner.web.render import Pages
-from tuner.web.requests import Form, Posted, read_form
+from tuner.web.requests import Fields, Form, Posted, read_form
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -41,8 +42,12 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
 
     @router.post("/new")
     def create(request: Request, fields: Posted) -> Response:
-        """Create a study from a form, and show its page."""
-        created = operations.create(_draft(read_form(request, fields, sessions)))
+        """Create a study from a form, and show its page; after an error the form with its fields."""
+        form = read_form(request, fields, sessions)
+        try:
+            created = operations.create(_draft(form))
+        except (TuningError, ValidationError) as error:
+            return new_study(pages, request, operations, form.fields, error)
         return RedirectResponse(f"/studies/{created.id}", status_code=303)
 
     verbs: dict[str, Callable[[str, Form], StudyView]] = {
@@ -104,6 +109,30 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         )  # fmt: skip
 
     return router
+
+
+def new_study(
+    pages: Pages,
+    request: Request,
+    operations: Operations,
+    given: Fields,
+    error: TuningError | ValidationError | None = None,
+) -> Response:
+    """Return the form for a new study of devices without a study, with the fields given so far.
+
+    An error is shown at the field that it names first, else above the form.
+    """
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        at = ".".join(str(part) for part in first["loc"])
+        error = InvalidInput(f"{at}: {first['msg'].removeprefix('Value error, ')}")
+    fields, free = request_fields(), [d for d in operations.devices() if not d.study]
+    words = re.findall(r"\w+", f"{error.key} {error.message}") if error else []
+    names = {"constraints", *(field.name for field in fields)}
+    return pages.page(
+        request, "study_new", status_of(error) if error else 200, devices=free, fields=fields,
+        given=given, error=error, at=next((word for word in words if word in names), ""),
+    )  # fmt: skip
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:

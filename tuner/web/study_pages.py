@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tuner.core import Value, request_fields, setting_key
+from tuner.core import Value, setting_key
 from tuner.presentation.charts import Chart, against_limit, course, plan_steps, scale
 from tuner.presentation.figures import ShownUnit, change, joined
 from tuner.presentation.knob_charts import (
@@ -29,6 +29,7 @@ from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
 from tuner.web.looks import Explanations, Looks
 from tuner.web.render import Pages
+from tuner.web.study_actions import new_study
 from tuner.wire import DeviceView, StudyView, TrialView
 
 PAGE = 50
@@ -79,10 +80,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
     @router.get("/new")
     def new(request: Request, device: str = "") -> Response:
         """Show the form for a new study of devices without a study."""
-        free = [d for d in operations.devices() if not d.study]
-        return pages.page(
-            request, "study_new", devices=free, chosen=device, fields=request_fields()
-        )
+        return new_study(pages, request, operations, {"device": (device,)})
 
     @router.get("/{study}")
     def show(

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from db import open_store
+from tests.builders import device
 from tests.golden import FOLDER, golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import app, main
@@ -273,6 +274,9 @@ def test_the_output_of_a_command_equals_its_golden_file(command: str, ask: Ask) 
         golden(command, "what it says", ask(lines))
 
 
+LONG = "gpu0@ip-10-20-30-40.eu-central-1.compute.internal.cluster-of-the-lab-in-room-731"
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", [*LISTS])
 def test_a_list_has_one_line_a_thing_at_every_width(
@@ -282,6 +286,33 @@ def test_a_list_has_one_line_a_thing_at_every_width(
     printed = ask([LISTS[command]])
     golden(command, f"{columns} columns", printed)
     assert all(len(line) <= columns for line in printed.splitlines())
+
+
+@pytest.fixture(scope="module")
+def long_named(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The URL of a database whose device has an id of 80 characters, and its study."""
+    folder = tmp_path_factory.mktemp("long")
+    study = worlds.database(folder, about=device(LONG, agent=LONG.partition("@")[2]))
+    return f"sqlite:///{folder / worlds.FILE}", study
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", [*LISTS])
+def test_a_list_keeps_what_decides_beside_an_id_of_80_characters(
+    command: str,
+    columns: int,
+    ask: Ask,
+    long_named: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, study = long_named
+    monkeypatch.setenv("JOULETUNE_DB", url)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    printed = steady(ask([LISTS[command].replace("STUDY", study)]), STUDY=study)
+    golden(command, f"{columns} columns, an id of 80 characters", printed)
+    assert "Traceback" not in printed and "exit code 0" in printed
+    said = [line for line in printed.splitlines() if "next step" not in line]
+    assert all(len(line) <= columns or LONG in line for line in said)
 
 
 def test_every_golden_file_is_of_a_command_that_there_is() -> None:

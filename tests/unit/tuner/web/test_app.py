@@ -325,10 +325,13 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
             "policy": "scripted", "safety": "off", "trials": "7", "window_s": "5"}  # fmt: skip
     wrong = send(browser, "/studies/new", "/studies/new", **{**form, "trials": "many"})
     assert wrong.status_code == 422 and "trials: 'many' is not a number" in text_of(wrong)
+    assert 'id="trials-error"' in wrong.text and 'name="window_s" value="5"' in wrong.text
+    assert "<option selected>off" in wrong.text and "1.2x baseline</textarea>" in wrong.text
     odd = {"trials": "0", "window_s": "0", "safety": "brave"}
     for name, value in odd.items():
         answer = send(browser, "/studies/new", "/studies/new", **{**form, name: value})
         assert answer.status_code == 422, name
+        assert f'id="{name}-error"' in answer.text, name
     made = send(browser, "/studies/new", "/studies/new", **form)
     (study,) = site.verbs.loop.store.studies.list()
     assert made.url.path == f"/studies/{study.id}"
