@@ -110,7 +110,7 @@ class _Acceptance:
         return 1.0 + mean + DOUBT * most_sd * math.sqrt(self.squared) / self.weight
 
     def forget(self) -> None:
-        """Drop all counts, as after a judgement against the length."""
+        """Drop all counts, before drafting is tried again."""
         self.accepted = self.weight = self.squared = self.drafting_s = self.plain_s = 0.0
         self.sequence_steps = 0
 

@@ -28,7 +28,7 @@ def one_by_one(driver: KnobDriver) -> Iterator[str]:
 
 
 class DriverContract:
-    def test_it_says_what_it_is(self, driver: KnobDriver) -> None:
+    def test_it_identifies_its_device(self, driver: KnobDriver) -> None:
         assert driver.uuid and driver.board and driver.epoch
 
     def test_values_ascend_without_repeats(self, driver: KnobDriver) -> None:

@@ -75,7 +75,7 @@ class HistoryContract:
         assert recent(store, HistoryQuestion(group="lab", study="s1"), 9) == ()
         assert history(store, HistoryQuestion(group="nobody")) == ()
 
-    def test_everything_is_told_by_time(self, store: Store) -> None:
+    def test_all_rows_are_listed_by_time(self, store: Store) -> None:
         assert self._told(store, HistoryQuestion()) == [
             ("s1", 1),
             ("s2", 1),

@@ -199,7 +199,7 @@ class ObservationsContract:
         assert store.observations.list("nobody") == ()
         assert store.observations.samples("nobody", "energy_j", EARLY) == ()
 
-    def test_pruning_deletes_what_is_older(self, store: Store) -> None:
+    def test_pruning_deletes_older_rows(self, store: Store) -> None:
         for minute in range(4):
             store.observations.add_all([observation(minute)])
         assert store.observations.prune(START + timedelta(minutes=2)) == 2
@@ -242,7 +242,7 @@ class EventsContract:
         assert list(store.events.list("s1", "a")) == [kept[0]]
         assert list(store.events.list("s1", last=1)) == [kept[1]]
 
-    def test_pruning_deletes_what_is_older(self, store: Store) -> None:
+    def test_pruning_deletes_older_rows(self, store: Store) -> None:
         for minute in range(4):
             store.events.add(event(minute))
         assert store.events.prune(START + timedelta(minutes=3)) == 3

@@ -122,7 +122,7 @@ class PolicyContract:
         policy.suggest(given)
         assert given == before
 
-    def test_every_suggestion_says_why(self, played: Plays) -> None:
+    def test_every_suggestion_has_a_reason(self, played: Plays) -> None:
         assert all(answer.why for answer in played(FEW).answers)
 
     def test_it_ends_with_the_best_feasible_setting_it_measured(self, played: Plays) -> None:

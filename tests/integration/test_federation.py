@@ -105,7 +105,7 @@ def test_a_server_that_was_killed_within_a_round_is_given_it_again(scene: Stage)
 
 
 @pytest.mark.timeout(240)
-def test_a_step_told_twice_is_one(scene: Stage) -> None:
+def test_a_step_reported_twice_counts_once(scene: Stage) -> None:
     of = training()
     tuner = connected(scene, of)
     rounds(tuner, of, 2)

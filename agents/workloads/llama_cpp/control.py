@@ -43,7 +43,8 @@ class LengthControl:
     """The knobs of a llama-server behind the proxy.
 
     If requests can set their length, the server is started once, at the longest, and each request
-    gets the current length. Otherwise a change of the length replaces the server, as one of a flag does.
+    gets the current length. Otherwise a change of the length replaces the server; a change of a flag
+    always does.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ KEPT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """The setting of a server's start: its draft length, the name of its draft, words of flags."""
+    """The setting of a server's start: its draft length, its draft's name, and command-line words."""
 
     length: int
     draft: str
@@ -79,7 +79,7 @@ class LlamaServer:
 
     @property
     def inside(self) -> int:
-        """The number of its requests."""
+        """The number of requests in the server."""
         return self._inside
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ class LlamaServer:
                 self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until it has no request."""
+        """Wait until the server has no request."""
         await self._idle.wait()
 
     async def wait_ready(self, within_s: float) -> None:
@@ -128,7 +128,7 @@ class LlamaServer:
             ) from None
 
     async def probe(self, length: int | None = None) -> Timings:
-        """Generate a few tokens, at a length of the request if one is given.
+        """Generate a few tokens and return their timings; a `length` is sent with the request.
 
         No two prompts are alike: some builds replay their output for the same prompt.
         """

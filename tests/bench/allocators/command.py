@@ -1,4 +1,4 @@
-"""`python -m tests.bench allocators`: what the memory allocator alone brings on this machine."""
+"""`python -m tests.bench allocators`: the gain of each memory allocator on this machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compare(
     *,
     as_json: bool,
 ) -> None:
-    """Compare the allocators with each model, and print what was found."""
+    """Compare the allocators with each model, and print the results."""
     from tests.bench.allocators.allocators import compare_allocators
     from tests.bench.result import header
     from tuner.cli.output import console, echo_json

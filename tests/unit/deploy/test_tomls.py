@@ -74,7 +74,7 @@ def test_an_installed_wheel_runs_unchanged() -> None:
     assert load_config(DEPLOY / "actuator.toml") == ActuatorConfig()
 
 
-def test_an_agent_without_a_device_says_so() -> None:
+def test_an_agent_without_a_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="no device"):
         load_agent_config(DEPLOY / "agent.toml")
 

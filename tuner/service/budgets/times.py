@@ -11,7 +11,7 @@ from tuner.core import CapSchedule, CapStep, MemberPower, MemberRecord
 from tuner.study.steady import SteadyClock
 
 AWAY_S = 10.0
-"""Seconds without a division, due every second, after which another tuner has led, or none."""
+"""After this many seconds without a division, which is due every second, this tuner no longer leads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def test_a_prompt_that_cannot_be_read_leaves_nobody_waiting(engine: TextEngine) 
     assert len(asked(engine, 1)[0].tokens) == 30
 
 
-def test_closing_ends_who_waits() -> None:
+def test_closing_ends_all_waits() -> None:
     engine = TextEngine(Decoder(TARGET, {"small": SMALL}, 1))
     requests = [Asked(100) for _ in range(3)]
     for request in requests:

@@ -284,7 +284,7 @@ def test_without_its_journal_after_a_boot_a_limit_that_is_no_default_is_no_origi
     assert "original" not in shown
 
 
-def test_systemd_is_told(site: Site) -> None:
+def test_systemd_is_notified(site: Site) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(site.folder / "notify"))
         receiver.settimeout(10.0)

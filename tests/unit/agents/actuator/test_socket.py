@@ -180,7 +180,7 @@ def test_a_line_without_end_is_cut_off(open_house: House) -> None:
     line.close()
 
 
-def test_only_so_many_are_served(open_house: House) -> None:
+def test_the_number_of_served_peers_is_limited(open_house: House) -> None:
     lines = [open_house.enter() for _ in range(MOST_PEERS + RESERVED)]
     with closing(open_house.enter()) as late:
         refused = json.loads(late.recv(4096))["code"]

@@ -144,7 +144,7 @@ def test_after_a_restart_it_still_knows_the_latest_setting(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '["s1", {"participants": 10}]', '["s1", 5]'])
-def test_a_damaged_note_of_the_latest_setting_is_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_note_of_the_latest_setting_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "federation.json").write_text(text)
     assert session(Far(away=True), tmp_path).begin(STATE) == SPACE.default
 

@@ -152,7 +152,7 @@ def test_other_output_than_totals_is_shown(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr().err == '\ufffd epoch 1\n[1]\n{"steps": NaN}\n'
 
 
-def test_a_job_that_has_ended_says_so() -> None:
+def test_an_ended_job_is_reported() -> None:
     job = FineTuningJob([sys.executable, "-c", "raise SystemExit(3)"], HostClock())
     job.let(run=True)
     until(lambda: job.ended, "it does not end")

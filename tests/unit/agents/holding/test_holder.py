@@ -164,7 +164,7 @@ def test_a_hold_that_ended_is_not_taken_up_again(rig: Rig) -> None:
     assert rig.setting == HELD and keeper.current is not None
 
 
-def test_the_end_is_told_once(rig: Rig) -> None:
+def test_the_end_is_reported_once(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     assert keeper.unreported is None
@@ -197,7 +197,7 @@ def test_a_crash_before_the_hold_is_applied_applies_it_at_the_next_start(rig: Ri
     assert rig.setting == rig.target.space.default
 
 
-def test_a_damaged_hold_is_none(rig: Rig) -> None:
+def test_a_damaged_hold_is_ignored(rig: Rig) -> None:
     holder(rig).take(order())
     (path,) = (rig.folder / "holds").glob("*.json")
     path.write_text(path.read_text()[:100])

@@ -41,7 +41,7 @@ def test_a_queue_at_the_baseline_is_usual_after_some_minutes() -> None:
     assert queue.long
 
 
-def test_bursts_and_what_waits_at_another_setting_are_not_learnt() -> None:
+def test_bursts_and_queues_at_other_settings_are_not_learnt() -> None:
     queue = WaitingQueue()
     now = passed(queue, LEARNT_S + 2.0, 1.0, baseline=True)
     now = passed(queue, 3 * LEARNT_S, 2.0, baseline=False, now=now)

@@ -60,7 +60,7 @@ def attempt(
     return rig.bench.trial(SLOW, request, check, name)
 
 
-def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
+def test_a_trial_measures_the_requested_metrics(rig: Rig) -> None:
     outcome = attempt(rig, ask())
     measurement = outcome.measurement
     assert outcome.state is TrialState.COMPLETED and measurement is not None

@@ -180,7 +180,7 @@ def test_many_threads_lose_and_double_nothing(tmp_path: Path) -> None:
     assert sorted(trials) == sorted([*range(1, 6), *range(11, 16), *range(21, 26), *range(31, 36)])
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     (tmp_path / "in the way").write_text("")
     with raised(StoreError, "write"):
         files.write(tmp_path / "in the way" / "file", "text")

@@ -37,7 +37,7 @@ def test_unmeasured_settings_are_more_uncertain() -> None:
     assert max(plain) < min(drafted)
 
 
-def test_the_covariance_is_one() -> None:
+def test_the_covariance_is_valid() -> None:
     surface = outlook(GRID, [step(1, 0, 0.1), step(8, 4, 0.3)])
     assert np.allclose(surface.cov, surface.cov.T)
     assert np.linalg.eigvalsh(surface.cov).min() > -1e-9

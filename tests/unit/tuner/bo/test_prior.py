@@ -172,7 +172,7 @@ def test_one_words_effect_does_not_inform_about_another(metric: int) -> None:
         assert torch.allclose(among.diagonal(), among[0, 0])
 
 
-def test_no_law_tells_what_a_name_does() -> None:
+def test_no_law_follows_from_an_unknown_name() -> None:
     for prior in physical_hypotheses(NAMED, KINDS):
         for half in prior.centres.reshape(-1, 2, len(NAMED.settings)).unbind(dim=1):
             for mode in ("eager", "fused", "lazy"):

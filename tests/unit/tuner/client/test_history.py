@@ -33,7 +33,7 @@ def test_a_frame_has_a_row_a_trial_and_numbers_for_knobs_and_metrics(tried: Hist
     assert frame.started_at.dt.tz is not None
 
 
-def test_a_part_of_a_history_is_one(tried: History) -> None:
+def test_a_slice_of_a_history_is_a_history(tried: History) -> None:
     assert [row.number for row in tried[:2]] == [tried[0].number, tried[1].number]
     assert "2 trials" in repr(tried[:2])
 

@@ -49,7 +49,7 @@ def test_a_clock_lock_cannot_be_read(driver: FakeKnobs) -> None:
     assert driver.read()[CLOCK] is None
 
 
-def test_faults_happen_as_told(path: Path, driver: FakeKnobs) -> None:
+def test_faults_happen_as_configured(path: Path, driver: FakeKnobs) -> None:
     set_faults(path, gpu__power_limit_w={"clamp": 333}, gpu__clock_mhz="refuse")
     driver.write(LIMIT, 250)
     assert driver.read()[LIMIT] == 333
@@ -62,7 +62,7 @@ def test_faults_happen_as_told(path: Path, driver: FakeKnobs) -> None:
         driver.read()
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
     with raised(ActuationError, "x.json"):
         discover(str(tmp_path / "x.json"))

@@ -76,7 +76,7 @@ def test_missing_parts_of_an_unknown_board_are_named(tmp_path: Path) -> None:
     assert not energy.well and "VDD_IN" in energy.seen and "ina238 at 1-0044" in energy.seen
 
 
-def test_a_hot_board_says_so(mount: Mount) -> None:
+def test_a_hot_board_is_reported(mount: Mount) -> None:
     board = mount("tx2")
     board.do(faults={"/sys/class/thermal/cooling_device0/cur_state": {"stuck": "1"}})
     assert examined(board.root)["jetson: heat"].seen == "throttled by gpu-throttle-alert"

@@ -71,7 +71,7 @@ def test_without_it_nothing_is_missed(folder: Path) -> None:
     assert ask_jtop().error == "jetson-stats is not installed here"
 
 
-def test_a_service_that_is_away_says_so(folder: Path) -> None:
+def test_an_absent_service_is_reported(folder: Path) -> None:
     client(folder, ok="(_ for _ in ()).throw(JtopException('no service'))")
     assert ask_jtop().error == "the jtop service does not answer: no service"
 

@@ -104,7 +104,7 @@ class TestDiscovery:
         with pytest.raises(ActuationError, match="no NVIDIA driver"):
             discover()
 
-    def test_a_driver_that_is_not_loaded_says_so(self, nvml: FakeNvml) -> None:
+    def test_a_missing_driver_is_reported(self, nvml: FakeNvml) -> None:
         nvml.set("unloaded", 1.0)
         for ask in (listed, discover):
             with pytest.raises(ActuationError, match="Driver Not Loaded"):

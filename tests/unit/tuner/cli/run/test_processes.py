@@ -48,7 +48,7 @@ def test_another_end_names_the_log(tmp_path: Path) -> None:
     child.end()
 
 
-def test_a_killed_child_is_told(tmp_path: Path) -> None:
+def test_a_killed_child_is_reported(tmp_path: Path) -> None:
     child = spawn(tmp_path, "import time; print('INFO at work', flush=True); time.sleep(60)")
     child.check()
     while not child.log.read_text():
