@@ -57,10 +57,6 @@ class GroupMember:
         waits = None if not power.sent else at_s if self.sent_s is None else self.sent_s
         return replace(self, power=power, sent_s=waits)
 
-    def latest(self) -> CapSchedule:
-        """Return the last schedule that was sent."""
-        return self.power.sent[-1] if self.power.sent else self.power.acknowledged
-
     def watts(self, at_s: float, now_s: float) -> float:
         """Return the most watts that the member may draw at a time, if it answers then as it does now."""
         power = self.power
@@ -130,7 +126,7 @@ def plan_group(
             steps = _steps(member, epochs, now_s, epochs[0].budget_w - drawn[0], lowers=lowers)
             if not steps or member.device.name in schedules:
                 continue
-            schedule = CapSchedule(_revision(member) + 1, steps)
+            schedule = CapSchedule(member.power.revision + 1, steps)
             after = replace(member, power=member.power.sending(schedule))
             then = [
                 total + after.watts(e.by_s, now_s) - member.watts(e.by_s, now_s)
@@ -196,7 +192,7 @@ def _same(member: GroupMember, steps: Sequence[CapStep], now_s: float) -> bool:
     """Return whether the last sent caps are at most those of `steps`, and lower by less than `LEAST_W`."""
     if not member.power.member and not member.power.sent:
         return False
-    latest, floor = member.latest(), member.device.floor_w
+    latest, floor = member.power.latest, member.device.floor_w
     times = sorted({s.at_s for s in (*steps, *latest.steps) if s.at_s >= now_s} | {now_s})
     other = replace(latest, steps=tuple(steps))
     higher_w = [_at(latest, t, floor) - _at(other, t, floor) for t in times]
@@ -215,12 +211,7 @@ def _cap_w(member: GroupMember, now_s: float) -> float | None:
     """Return the cap, in watts, that a member was sent last; None if it has not joined."""
     if not member.power.member and not member.power.sent:
         return None
-    return _at(member.latest(), now_s, member.device.floor_w)
-
-
-def _revision(member: GroupMember) -> int:
-    """Return the highest revision that a member was sent or has acknowledged."""
-    return max(s.revision for s in (member.power.acknowledged, *member.power.sent))
+    return _at(member.power.latest, now_s, member.device.floor_w)
 
 
 def _whole(watts: float, floor_w: float) -> float:

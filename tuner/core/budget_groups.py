@@ -377,7 +377,7 @@ class MemberRecord:
         most = CeilingPower(lowest, max([watts, *(c.watts for c in like)]))
         drew = replace(self, exceeded=(*others, most))
         after = drew.with_ceilings(measured)
-        revision = max(s.revision for s in (after.power.acknowledged, *after.power.sent))
+        revision = after.power.revision
         floor = CapStep(now_s, after.floor_w, {k.name: k.floor for k in self.knobs})
         power = after.power.sending(CapSchedule(revision + 1, (floor,)))
         return replace(after, power=power, sent_s=now_s)

@@ -99,16 +99,25 @@ class MemberPower:
     acknowledged: CapSchedule = NO_CAPS
     sent: tuple[CapSchedule, ...] = ()
 
+    @property
+    def latest(self) -> CapSchedule:
+        """The last schedule that was sent, else the acknowledged one."""
+        return self.sent[-1] if self.sent else self.acknowledged
+
+    @property
+    def revision(self) -> int:
+        """The highest revision that was sent or acknowledged."""
+        return max(s.revision for s in (self.acknowledged, *self.sent))
+
     def sending(self, schedule: CapSchedule) -> MemberPower:
         """Return the member with a schedule that is about to be sent.
 
         Raises:
             InvalidInput: the revision is not above all earlier ones.
         """
-        latest = max((s.revision for s in (self.acknowledged, *self.sent)), default=0)
-        if schedule.revision <= latest:
+        if schedule.revision <= self.revision:
             raise InvalidInput(
-                f"revision {schedule.revision} of caps does not follow {latest}",
+                f"revision {schedule.revision} of caps does not follow {self.revision}",
                 hint="give each schedule of a device a higher revision",
             )
         return replace(self, sent=(*self.sent, schedule))

@@ -167,23 +167,27 @@ class WattDivider:
         measuring = {name: study for name in own if (study := fronts[name].study)}
         return GroupState(group, steps, own, members, plan, metrics, measuring, outside)
 
+    def shown(self, group: BudgetGroup, members: StoredRows[MemberRecord]) -> GroupState:
+        """Return a group with the plan of its caps beside members that cannot be read."""
+        return self.state(group, {r.device: r for r in members}, self.lost_w(group, members))
+
     def capped(self) -> Mapping[str, str]:
         """Return, by device, why the cap of a member does not keep its limits, with the watts."""
         now_s = self.loop.monotonic()
         if now_s >= self._capped_due_s:
             groups = self.loop.store.budgets.groups()
-            records = {r.device: r for r in self.loop.store.budgets.members()} if groups else {}
+            members = self.loop.store.budgets.members() if groups else StoredRows[MemberRecord]()
             rows = self.loop.changes.rows("the limits under a budget")
             unmet = [
-                rows.each(g.name, partial(self._unmet, g, records), lambda _: {}) for g in groups
+                rows.each(g.name, partial(self._unmet, g, members), lambda _: {}) for g in groups
             ]
             self._capped = {name: why for one in unmet for name, why in one.items()}
             self._capped_due_s = now_s + HEARD_S
         return self._capped
 
-    def _unmet(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> Mapping[str, str]:
+    def _unmet(self, group: BudgetGroup, members: StoredRows[MemberRecord]) -> Mapping[str, str]:
         """Return why caps do not keep the limits of a group's members, by device."""
-        return limits_not_met(self.state(group, records))
+        return limits_not_met(self.shown(group, members))
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
         """Store a host's report, and return the order for the host."""
@@ -194,8 +198,7 @@ class WattDivider:
             return BudgetOrder()
         if record.released:
             return BudgetOrder(kind="release", group=report.group or record.group)
-        power = record.power
-        latest = power.sent[-1] if power.sent else power.acknowledged
+        latest = record.power.latest
         if report.group == record.group and latest.revision <= report.revision:
             return BudgetOrder()
         return _order(record, latest, self.now_s())
@@ -225,8 +228,7 @@ class WattDivider:
 
     def _exceeded(self, record: MemberRecord, report: BudgetReport) -> MemberRecord:
         """Return a member sent to its floor, since it drew more than its clock ceilings count with."""
-        revisions = (s.revision for s in (record.power.acknowledged, *record.power.sent))
-        if report.revision < max(revisions):  # its host has not acknowledged the floor yet
+        if report.revision < record.power.revision:  # its host has not acknowledged the floor yet
             return record
         self.loop.changes.note(
             "budget",

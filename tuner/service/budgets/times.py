@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from policies.budget.steps import SILENT_S
-from tuner.core import CapSchedule, CapStep, MemberPower, MemberRecord
+from tuner.core import CapSchedule, CapStep, MemberRecord
 from tuner.study.steady import SteadyClock
 
 AWAY_S = 10.0
@@ -52,7 +52,7 @@ class MemberTimes:
             self._began_s, self._seen, self._foreign = now_s, {}, {}
         for record in records:
             if anew:
-                self._foreign[record.device] = _latest(record.power)
+                self._foreign[record.device] = record.power.revision
             for kind, stored in (("heard", record.power.heard_s), ("sent", record.sent_s)):
                 seen = self._seen.get((record.device, kind))
                 if seen is None or seen.stored != stored:
@@ -85,11 +85,6 @@ class MemberTimes:
         if seen is not None and seen.stored == stored:
             return seen.at_s
         return stored if self._began_s <= stored <= now_s else now_s
-
-
-def _latest(power: MemberPower) -> int:
-    """Return the latest revision of a member's schedules."""
-    return max(s.revision for s in (power.acknowledged, *power.sent))
 
 
 def _acknowledged(schedule: CapSchedule, now_s: float, foreign: int) -> CapSchedule:

@@ -35,8 +35,7 @@ def _view(
     divider: WattDivider, group: BudgetGroup, members: StoredRows[MemberRecord]
 ) -> BudgetView:
     """Return the view of a group with its present plan."""
-    records, lost_w = {r.device: r for r in members}, divider.lost_w(group, members)
-    state, now_s = divider.state(group, records, lost_w), divider.now_s()
+    state, now_s = divider.shown(group, members), divider.now_s()
     later = state.steps[1] if len(state.steps) > 1 else None
     series = group.watts or divider.source(group)
     return BudgetView(
@@ -68,7 +67,7 @@ def _members(state: GroupState, now_s: float) -> Sequence[BudgetMemberView]:
     """Return the views of a group's members."""
     views = []
     for name, member in state.members.items():
-        step = member.latest().step(now_s)
+        step = member.power.latest.step(now_s)
         joined = "joined" if member.power.member else "joining"
         views.append(
             BudgetMemberView(
