@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +22,9 @@ from agents.target.observe import MeasuredWindow, Observer
 from agents.target.window import Usage
 from tuner import moments
 from tuner.cli.answers import Answer, Rows, with_json
-from tuner.cli.options import LoadTrace
+from tuner.cli.options import LoadTrace, TokenFile, TunerUrl
+from tuner.cli.place import ApiAddress, place, reached
+from tuner.cli.run.forecasts import forecasts
 from tuner.cli.run.llm import usual_device
 from tuner.cli.run.observed import (
     ObservedTarget,
@@ -39,9 +43,10 @@ from tuner.cli.run.targets import (
     TypedTarget,
     Workload,
 )
-from tuner.core import Conflict, MeasurementError, by_reason
+from tuner.core import Conflict, MeasurementError, TuningError, by_reason
 from tuner.presentation.figures import amount, duration, how_many, percent
 
+NO_STUDY = "no study of this board and workload holds a setting"
 WINDOWS, WINDOW_S = 3, 10.0
 """The windows without --for, and their length in s: our choice."""
 
@@ -73,10 +78,13 @@ def observe(
         float, typer.Option("--window", metavar="S", min=0.5, help="Seconds per window.")
     ] = WINDOW_S,
     seed: Annotated[int, typer.Option(help="Fixes the generated load.")] = 0,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
 ) -> Answer:
     """Measure energy, CPU time and latencies; set nothing.
 
-    Needs no actuator and no tuner. Ctrl-C ends it early and prints what was measured.
+    Needs no actuator. Ctrl-C ends it early and prints what was measured. With a tuner it adds what a study
+    of the same board and workload saves elsewhere, as a forecast.
     """
     typed = TypedTarget(
         device=device or usual_device(),
@@ -93,7 +101,19 @@ def observe(
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         spec, served = typed.written(Path(folder))
         seen = look(spec, served, Path(folder), seconds, window_s, seed)
+    where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
+    seen = with_forecasts(seen, where) if where.tuner else seen
     return Answer(seen, lines(seen))
+
+
+def with_forecasts(seen: ObservedTarget, where: ApiAddress) -> ObservedTarget:
+    """Add the savings of similar devices at a tuner, or the reason why it gave none."""
+    try:
+        with reached(where) as api:
+            found = tuple(forecasts(api, seen.board, seen.workload or seen.device))
+    except TuningError as error:  # what was measured is shown without it, too
+        return replace(seen, no_forecast=str(error))
+    return replace(seen, forecasts=found, no_forecast="" if found else NO_STUDY)
 
 
 def look(
@@ -173,6 +193,10 @@ def lines(seen: ObservedTarget) -> Iterator[str | Rows]:
     unjudged = {r: why for one in seen.metrics.values() for r, why in one.not_judged_by.items()}
     for names, why in by_reason(unjudged):
         yield f"one witness  {names}: {why}"
+    for forecast in seen.forecasts:
+        yield f"forecast  {forecast.text}"
+    if seen.no_forecast:
+        yield f"forecast  none: {seen.no_forecast}"
     for names, why in by_reason(seen.unavailable):
         yield f"unavailable  {names}: {why}"
     for why in dict.fromkeys(one.why for one in seen.refused):

@@ -11,6 +11,7 @@ from datetime import datetime
 from agents.target.measured import MeasuredTarget
 from agents.target.observe import Ask, Check, MeasuredWindow, Observer
 from agents.target.side import MeasuredSide
+from tuner.cli.run.forecasts import Forecast
 from tuner.core import (
     FOREIGN_LOAD,
     CounterAndPower,
@@ -105,7 +106,8 @@ class ObservedTarget:
     """The JSON document of `jouletune observe`; docs/api/observe.schema.json is its schema.
 
     `unavailable` has the metrics that cannot be measured here, each with the reason. `settings_written`
-    is empty: an observed target has no actuator.
+    is empty: an observed target has no actuator. `forecasts` are figures of other devices; `no_forecast` is
+    why the tuner gave none.
     """
 
     format: int = 1
@@ -119,6 +121,8 @@ class ObservedTarget:
     metrics: Mapping[str, ObservedMetric]
     unavailable: Mapping[str, str]
     settings_written: tuple[str, ...] = field(default=())
+    forecasts: tuple[Forecast, ...] = field(default=())
+    no_forecast: str = ""
 
 
 def observed(
