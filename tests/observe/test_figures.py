@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from datetime import datetime
@@ -18,6 +19,7 @@ from tests.observe.watched import (
     SERVICE_FILE,
     TICK_MS,
     Mean,
+    asked,
     mean_of,
     observe,
     recorded,
@@ -84,3 +86,15 @@ def test_a_services_cpu_time_and_rate_are_its_own(tmp_path: Path) -> None:
     for window in seen["windows"]:
         assert window["completed"] > 0 and window["failed"] == 0
     assert {"latency_p50_ms", "latency_p99_ms", "throughput_per_s"} <= seen["metrics"].keys()
+
+
+def test_a_run_without_a_knob_to_try_observes_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(RECORDED)
+    record = tmp_path / "record"
+    command = f"{sys.executable} {tmp_path / 'work.py'} {record}"
+    options = ["--command", command, "--runs", "3", "--json"]
+    done = asked(tmp_path, "run", *options, JOULETUNE_ACTUATOR=str(tmp_path / "none.sock"))
+    assert done.returncode == 0, done.stderr
+    assert "Nothing can be tuned, so it is observed" in done.stderr
+    shown = json.loads(done.stdout)["metrics"]["cpu_time_ms"]
+    assert agrees(shown, mean_of([one["cpu_ms"] for one in recorded(record)]), TICK_MS)

@@ -89,18 +89,25 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5)
 
 
-def observe(folder: Path, *arguments: str, before: Sequence[str] = ()) -> Any:  # noqa: ANN401  JSON
-    """Return the document of `observe --json`, which must succeed."""
-    done = subprocess.run(
-        [*before, *PROGRAM, "observe", *arguments, "--json"],
+def asked(
+    folder: Path, *arguments: str, before: Sequence[str] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder to its end."""
+    return subprocess.run(
+        [*before, *PROGRAM, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def observe(folder: Path, *arguments: str, before: Sequence[str] = ()) -> Any:  # noqa: ANN401  JSON
+    """Return the document of `observe --json`, which must succeed."""
+    done = asked(folder, "observe", *arguments, "--json", before=before)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
