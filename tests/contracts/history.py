@@ -135,7 +135,7 @@ class HistoryContract:
             with raised(NotFound, "no"):
                 ask()
 
-    def test_a_row_tells_the_trial_and_its_circumstances(self, store: Store) -> None:
+    def test_a_row_has_the_trial_and_its_circumstances(self, store: Store) -> None:
         row = history(store, HistoryQuestion(study="s1"))[4]
         assert (row.devices, row.workload, row.phase) == (("a", "b"), "inference", Phase.TUNING)
         assert (row.setting, row.censored, row.why) == (setting(400), True, "to see")
@@ -180,7 +180,7 @@ class HistoryContract:
         tried(store, "s1", setting(600, 4), completed(6, 150), 9)
         assert setting(600, 4) in [c.setting for c in pareto(store, "s1")]
 
-    def test_a_metric_nobody_measured_is_refused(self, store: Store) -> None:
+    def test_an_unmeasured_metric_is_refused(self, store: Store) -> None:
         with raised(MetricUnavailable, "power_kw", "energy_j"):
             pareto(store, "s1", ["energy_j", "power_kw"])
         assert pareto(store, "s2") == ()

@@ -291,7 +291,7 @@ class BusContract:
         store.events.add(event(0, "s1", "a"))
         assert seen == [[event(0, "s1", "a")]]
 
-    def test_a_subscriber_that_fails_harms_nobody(
+    def test_a_failing_subscriber_affects_no_other(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(notice: Notice) -> None:

@@ -199,7 +199,7 @@ class PolicyContract:
         assert isinstance(answer, Try)
         assert setting_key(answer.setting) != setting_key(setting(clock))
 
-    def test_a_limit_on_what_nobody_measured_yet_is_answered(self, policy: Policy) -> None:
+    def test_a_limit_on_an_unmeasured_metric_is_answered(self, policy: Policy) -> None:
         at = asked(3, constraints=("queue_ms <= 3",))
         trials = baseline(at)
         try:

@@ -210,7 +210,7 @@ class StudiesContract:
             store.studies.add(made, "ann", "")
         assert [s.id for s in store.studies.list()] == ["c", "a", "b"]
 
-    def test_a_new_study_is_revision_one_whatever_it_says(self, store: Store) -> None:
+    def test_a_new_study_always_has_revision_one(self, store: Store) -> None:
         store.studies.add(study(revision=9), "ann", "first")
         assert store.studies.get("s1").revision == 1
 

@@ -120,7 +120,7 @@ class TestMigrations(MigrationsContract):
         return lambda: postgres.new_database(server, f"empty_{uuid4().hex}")
 
 
-def test_a_full_disk_says_to_free_space(server: str) -> None:
+def test_the_error_of_a_full_disk_names_the_next_step(server: str) -> None:
     database = database_of(server)
     fails = "DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
     full = pytest.raises(StoreError, match="cannot grow: could not extend")
@@ -156,7 +156,7 @@ def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) 
     assert store.studies.list() == ()
 
 
-def test_a_database_that_answers_but_takes_no_writes_says_so(store: Store, server: str) -> None:
+def test_a_read_only_database_is_reported(store: Store, server: str) -> None:
     with postgres.connection(server) as connection:
         connection.execute(text("ALTER DATABASE contracts SET default_transaction_read_only = on"))
         try:
@@ -199,9 +199,7 @@ def test_a_passfile_opens_what_asks_for_a_password(guarded: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", [["tuner", "serve", "--port", "0"], ["doctor"]], ids=" ".join)
-def test_a_wrong_password_is_told_to_nobody(
-    guarded: str, command: list[str], tmp_path: Path
-) -> None:
+def test_a_wrong_password_is_never_shown(guarded: str, command: list[str], tmp_path: Path) -> None:
     url = guarded.replace("keeper@", "keeper:s3cr3t@")
     done = subprocess.run(
         [*JOULETUNE, *command],

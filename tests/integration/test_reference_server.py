@@ -326,7 +326,7 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
     workload.close()
 
 
-def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Path) -> None:
+def test_a_killed_server_is_restarted_at_its_setting_and_reported(tmp_path: Path) -> None:
     workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
     try:
         assert isinstance(workload.actuator, Restartable)

@@ -70,7 +70,7 @@ def reasons(gpu: object) -> int:
     return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
 
 
-def test_a_board_does_not_reach_what_it_lists_and_no_reason_says_so(nvml: FakeNvml) -> None:
+def test_a_board_misses_its_listed_clocks_without_a_reason_bit(nvml: FakeNvml) -> None:
     # RTX A6000: 2,100 MHz listed, 1,935 MHz at best; lower without any reason bit: LACT 1128.
     gpu = handle(0)
     nvml.set("reach_mhz", 1260.0)

@@ -69,7 +69,7 @@ class TestLoadMeter(MeterContract):
         return Origin.MEASURED
 
 
-def test_a_change_is_live_and_nobody_else_notices(demo: Cluster, side: Side) -> None:
+def test_a_change_is_live_and_affects_no_other(demo: Cluster, side: Side) -> None:
     before = demo.applications()
     side.actuator.apply({"replicas": 2})
     there = demo.applications()

@@ -59,7 +59,7 @@ def pinned(name: str, python: str, machine: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "python", "machine"), PLACES)
-def test_a_lock_has_what_the_project_asks_for(name: str, python: str, machine: str) -> None:
+def test_a_lock_has_the_projects_dependencies(name: str, python: str, machine: str) -> None:
     releases = pinned(name, python, machine)
     for text in ASKED[name]:
         asked = Requirement(text)

@@ -338,7 +338,7 @@ def test_prometheus_finds_what_is_held(site: Site) -> None:
 
 
 @pytest.mark.promise("the actuator dies, also by SIGKILL")
-def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:
+def test_a_killed_actuator_restores_and_is_used_again(site: Site) -> None:
     held, before = site.gpu, int(site.shown("jouletune-actuator", "NRestarts"))
     site.kill("jouletune-actuator")
     site.until(lambda: site.gpu == ORIGINAL, "it is not put back")

@@ -219,7 +219,7 @@ def test_a_bad_folder_is_one_line(
     assert words in err
 
 
-def test_a_missing_package_is_told_before_anything_runs(
+def test_a_missing_package_is_reported_before_anything_runs(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.bench.contest.contest.find_spec", lambda _: None)
@@ -246,7 +246,7 @@ def test_a_study_that_broke_down_is_named_and_the_command_fails(
     assert "error: 8 of 8 studies broke down" in err
 
 
-def test_a_table_nobody_named_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unnamed_table_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.csv").write_text("a\n1\n")
     assert bench(folder, *QUICK) == 0
     assert "left out other.csv" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_options_that_a_policy_does_not_take_are_refused() -> None:
         policy_of(Tuner("polythrottle", options={"colour": "red"}))
 
 
-def test_a_policy_without_rules_says_so() -> None:
+def test_a_policy_without_rules_is_refused() -> None:
     with raised(InvalidInput, "sobol", "leap"):
         policy_of(Tuner("sobol", without=frozenset({"leap"})))
 

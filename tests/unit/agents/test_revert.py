@@ -84,7 +84,7 @@ def test_a_running_agent_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert revert(tmp_path) == []
 
 
-def test_a_full_disk_stops_no_revert_and_is_said(
+def test_a_full_disk_stops_no_revert_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the report to the tuner cannot be written; the simulated device has its own file."""

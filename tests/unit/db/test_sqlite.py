@@ -108,7 +108,7 @@ def test_a_writer_that_waits_too_long_says_which_database(
     store.close()
 
 
-def test_a_full_disk_says_to_free_space(url: str) -> None:
+def test_the_error_of_a_full_disk_names_the_next_step(url: str) -> None:
     database = Database(read_url(url))
     event.listen(
         database.engine,

@@ -57,7 +57,7 @@ def test_on_jetpack_6_there_is_no_tuner(jetpack_6: str) -> None:
 
 
 @not_installed
-def test_a_dry_run_tells_all_and_does_nothing() -> None:
+def test_a_dry_run_lists_all_and_changes_nothing() -> None:
     done = install("--dry-run")
     assert done.returncode == 0, done.stderr
     for placed in sorted(DEPLOY.glob("jouletune*")) + sorted(DEPLOY.glob("*.toml")):

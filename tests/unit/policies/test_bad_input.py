@@ -140,7 +140,7 @@ def test_where_every_setting_fails_the_baseline_stays() -> None:
 
 
 @pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
-def test_a_meter_that_tells_no_number_never_reaches_the_policy(figure: float) -> None:
+def test_a_meter_without_a_number_never_reaches_the_policy(figure: float) -> None:
     with raised(MeasurementError, "mean"):
         Estimate.of_mean(figure, 0.1)
     with raised(MeasurementError, "standard error"):
@@ -218,7 +218,7 @@ def queued(at: Setting) -> Measurement:
     )
 
 
-def test_a_limit_on_a_metric_that_nobody_has_measured_yet_is_named() -> None:
+def test_a_limit_on_an_unmeasured_metric_is_named() -> None:
     at = asked(10, constraints=("queue_ms <= 3",))
     with raised(MetricUnavailable, "queue_ms") as caught:
         ask(at, baseline(at))

@@ -80,7 +80,7 @@ def test_a_federation_may_spend_the_least_of_joules_seconds_or_grams(metric: str
 
 
 @pytest.mark.parametrize("constraint", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
-def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(constraint: str) -> None:
+def test_a_federation_supports_a_goal_and_limits_of_its_rounds(constraint: str) -> None:
     at = federated(policy="fedgpo", constraints=(constraint,))
     refuse_unsupported(at, load_policy("fedgpo"))
 

@@ -91,7 +91,7 @@ def test_memory_that_is_kept_is_not_faulted_in_again_until_it_was_given_back() -
     assert kept < 100 < 1000 < after_trim
 
 
-def test_a_preloaded_allocator_is_asked_to_give_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preloaded_allocator_also_returns_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     library = SimpleNamespace(
         MallocExtension_ReleaseFreeMemory=lambda: calls.append("tcmalloc"),

@@ -21,7 +21,7 @@ def test_the_state_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abst
         assert receiver.recv(100).decode() == "READY=1\nSTATUS=über"
 
 
-def test_a_manager_that_is_gone_stops_nobody(
+def test_an_absent_service_manager_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))

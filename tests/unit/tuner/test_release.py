@@ -35,7 +35,7 @@ def test_it_tells_release_commit_schema_and_protocol(
     assert capsys.readouterr().out == f"jouletune {version('jouletune')} ({details})\n"
 
 
-def test_a_checkout_tells_its_commit() -> None:
+def test_a_checkout_reports_its_commit() -> None:
     if not (SOURCE / ".git").exists():
         pytest.skip("this is no checkout")
     command = ["git", "-C", str(SOURCE), "rev-parse", "HEAD"]

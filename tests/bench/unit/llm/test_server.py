@@ -31,7 +31,7 @@ def server(
 
 
 @pytest.mark.parametrize("mhz", [900, 1500, 2520])
-def test_a_prompt_takes_what_the_table_says(mhz: int) -> None:
+def test_a_prompt_takes_the_time_of_the_table(mhz: int) -> None:
     alone = server([Request(2.0, 2048, 1)], replace(L20, chunk_tokens=4096), mhz)
     alone.sleep(9.0)
     (served,) = alone.take()
@@ -59,7 +59,7 @@ def test_decoding_takes_what_the_table_says(
     assert (after.energy_j - before.energy_j) / 4.0 == pytest.approx(measured_w, rel=0.1)
 
 
-def test_a_server_without_requests_draws_what_idles() -> None:
+def test_a_server_without_requests_draws_idle_power() -> None:
     idle = server([], H100_8B)
     idle.sleep(60.0)
     assert idle.counters().energy_j / 60.0 == pytest.approx(121.0, rel=0.03)

@@ -42,7 +42,7 @@ NAMES = {
 @pytest.mark.parametrize(
     ("name", "expected"), [(name, does) for does, names in NAMES.items() for name in names.split()]
 )
-def test_a_knobs_name_tells_what_it_does(name: str, expected: Role) -> None:
+def test_a_knobs_role_follows_from_its_name(name: str, expected: Role) -> None:
     assert roles_of([name]) == {name: expected}
 
 

@@ -21,7 +21,7 @@ from tuner.core import Kind, quantity_of
         ("accuracy", Kind.OTHER),
     ],
 )
-def test_a_columns_name_tells_what_it_is(metric: str, kind: Kind) -> None:
+def test_a_columns_quantity_follows_from_its_name(metric: str, kind: Kind) -> None:
     assert quantity_named(metric).kind is kind
 
 

@@ -46,7 +46,7 @@ async def _events(engine: Scripted, most: int = 99) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_character_is_told_once_all_its_bytes_are_there() -> None:
+def test_a_character_is_sent_once_all_its_bytes_are_decoded() -> None:
     events = asyncio.run(_events(Scripted(PIECES)))
     assert [event["content"] for event in events] == ["h", "ä", "i"]
     assert [event["tokens_predicted"] for event in events] == [2, 3, 5]
@@ -66,7 +66,7 @@ def test_a_disconnecting_reader_ends_its_request() -> None:
     assert engine.sequence is not None and engine.sequence.cancelled
 
 
-def test_a_failure_is_told_in_the_stream_and_of_a_whole_answer() -> None:
+def test_a_failure_is_reported_in_streams_and_whole_answers() -> None:
     pieces: list[tuple[list[int], bool]] = [([104], False), ([], True)]
     assert asyncio.run(_events(Scripted(pieces, fails=True)))[-1]["error"]["code"] == "device_lost"
 

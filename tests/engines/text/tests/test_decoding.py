@@ -110,7 +110,7 @@ def test_drafts_and_lengths_change_from_step_to_step() -> None:
     assert request.tokens == plain.tokens
 
 
-def test_a_step_tells_what_it_did() -> None:
+def test_a_step_reports_its_counts() -> None:
     run = decoder()
     for prompt in PROMPTS[:3]:
         run.join(Request(prompt, 50).sequence)

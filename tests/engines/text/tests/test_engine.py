@@ -141,7 +141,7 @@ def test_a_failure_ends_the_requests_at_hand_and_no_more(engine: TextEngine) -> 
     assert len(asked(engine, 1)[0].tokens) == 30
 
 
-def test_a_prompt_that_cannot_be_read_leaves_nobody_waiting(engine: TextEngine) -> None:
+def test_an_unreadable_prompt_leaves_no_caller_waiting(engine: TextEngine) -> None:
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(Decoder, "join", lambda *_: 1 / 0)
         requests = [Asked() for _ in range(3)]

@@ -114,7 +114,7 @@ def test_a_device_that_is_capped_at_its_end_can_be_had_again(capped: Capped) -> 
     assert capped.asked == TOP and not capped.record.exists()
 
 
-def test_a_cap_from_the_beginning_is_not_what_was_asked_for(capped: Capped) -> None:
+def test_a_cap_from_the_beginning_is_not_the_requested_value(capped: Capped) -> None:
     """The device is found hot, at 2.8 GHz. The restore removes the limit; it does not write 2.8 GHz."""
     capped.cap(CAP)
     capped.actuator.acquire(ME, GPU, 10.0)
@@ -199,7 +199,7 @@ def test_a_clock_above_its_ceiling_contradicts_it_without_a_write(capped: Capped
     assert capped.hand.puts == [] and capped.asked == 3200
 
 
-def test_a_limit_that_shows_what_was_asked_for_is_not_written_to_find_out(capped: Capped) -> None:
+def test_a_limit_that_shows_the_request_is_not_probed(capped: Capped) -> None:
     """Powercap's files and NVML's limit show the request, so another program has set a different value."""
     capped.trial({LIMIT: 250})
     capped.change(values={LIMIT: 200})

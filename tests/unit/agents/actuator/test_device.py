@@ -59,7 +59,7 @@ def test_a_renewal_that_comes_too_late_is_refused(bench: Bench) -> None:
         bench.actuator.renew(ME, GPU, 10.0)
 
 
-def test_a_second_writer_is_refused_and_told_who_has_it(bench: Bench) -> None:
+def test_a_second_writer_is_refused_with_the_owners_name(bench: Bench) -> None:
     bench.trial()
     verbs: list[Callable[[], object]] = [
         lambda: bench.actuator.acquire(YOU, GPU, 5.0),
@@ -139,7 +139,7 @@ def test_a_trial_over_a_hold_falls_back_to_the_hold(bench: Bench) -> None:
     assert bench.level() == "hold"
 
 
-def test_a_hold_does_not_keep_what_a_trial_set_besides(tmp_path: Path) -> None:
+def test_a_hold_drops_additional_knobs_of_a_trial(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "b", {"grant": {CLOCK: (600, 1410), MEMORY: (405, 1215)}})
     bench.trial({MEMORY: 405})
     bench.actuator.hold(ME, GPU, {CLOCK: 870}, 100.0)
@@ -323,7 +323,7 @@ def test_any_behaviour_of_agents_writes_only_granted_values_and_is_restored(
     assert bench.values == FACTORY
 
 
-def test_a_lock_that_nobody_can_read_is_written_again_when_a_hold_begins(bench: Bench) -> None:
+def test_an_unreadable_lock_is_written_again_when_a_hold_begins(bench: Bench) -> None:
     # Another program ran `nvidia-smi -rgc`; the driver does not report the removed lock.
     bench.hold()
     bench.change(values={**bench.values, CLOCK: None})

@@ -134,7 +134,7 @@ class Broken(FakeKnobs):
         return super().ranges()
 
 
-def test_a_driver_that_breaks_is_told_and_ends_nothing(hardware: Path) -> None:
+def test_a_broken_driver_is_reported_and_ends_nothing(hardware: Path) -> None:
     fake.save(hardware, fake.blank(GPU, "GPU-2"))
     hand = Now(lambda: [Broken(hardware, GPU), Broken(hardware, "GPU-2")], DEADLINE_S)
     assert [about["uuid"] for about in hand.now("describe")] == [GPU]
@@ -147,7 +147,7 @@ def test_a_driver_that_breaks_is_told_and_ends_nothing(hardware: Path) -> None:
     until(lambda: not hand.lingering)
 
 
-def test_a_killed_child_lingers_until_what_it_was_doing_is_done(hardware: Path) -> None:
+def test_a_killed_child_lingers_until_its_system_call_ends(hardware: Path) -> None:
     hand = Now(lambda: fake.discover(str(hardware)), DEADLINE_S)
     fault(hardware, gpu__power_limit_w="late")
     assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400

@@ -152,7 +152,7 @@ def test_a_trial_over_the_wire(open_house: House) -> None:
     assert (open_house.values[CLOCK], open_house.values[LIMIT]) == (None, 400)
 
 
-def test_a_refusal_says_what_and_why_and_the_line_goes_on(open_house: House) -> None:
+def test_a_refusal_has_its_reason_and_the_connection_continues(open_house: House) -> None:
     line = open_house.enter()
     answer = open_house.ask(line, verb="apply", device=GPU, setting={})
     assert (answer["ok"], answer["code"]) == (False, "conflict")

@@ -69,12 +69,12 @@ class TestOneKnobOverFiles:
         with pytest.raises(ActuationError, match=f"{both.files[0]} rejects 1000"):
             both.write(1)
 
-    def test_a_reset_throttles_nobody(self, tmp_path: Path) -> None:
+    def test_a_reset_causes_no_throttling(self, tmp_path: Path) -> None:
         clock = knob(tmp_path, "1000")
         clock.write(None)
         assert clock.read() == 3
 
-    def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
+    def test_a_file_without_a_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
         with pytest.raises(ActuationError, match=r"cannot read .*'<unsupported>'"):
             knob(tmp_path, "<unsupported>").read()
 
@@ -124,7 +124,7 @@ class TestClocksOfAllCpus:
                 (folder / "scaling_max_freq").write_text(str(min(value * 1000, top)))
             assert knob.read() == value
 
-    def test_a_preferred_core_that_stands_lower_goes_back_to_its_own(self, tmp_path: Path) -> None:
+    def test_a_preferred_core_with_a_lower_ceiling_is_restored_to_it(self, tmp_path: Path) -> None:
         tops = (5_759_000, 5_308_000)
         folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
         (folders[1] / "scaling_max_freq").write_text("2000000")

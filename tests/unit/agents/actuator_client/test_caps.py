@@ -54,7 +54,7 @@ def schedule(*steps: tuple[float, float, float]) -> CapSchedule:
     return CapSchedule(1, tuple(CapStep(s, w, {LIMIT: w, CLOCK: mhz}) for s, w, mhz in steps))
 
 
-def test_a_power_limit_is_told_in_watts_and_a_clock_ceiling_is_not() -> None:
+def test_a_power_limit_is_reported_in_watts_and_a_clock_ceiling_is_not() -> None:
     clock, limit = CapKnob(CLOCK, 600, default=1410.0), CapKnob(LIMIT, 150, 150.0, 400.0, 400.0)
     assert device(Time()).knobs == (clock, limit)
     told = device(Time(), defaults={LIMIT: 300}).knobs[1]
@@ -75,7 +75,7 @@ def test_without_a_floor_it_is_no_member(floor: Mapping[str, float]) -> None:
     assert (caps.knobs, caps.at_most(), caps.clipped({LIMIT: 300})) == ((), {}, {LIMIT: 300})
 
 
-def test_a_setting_is_clipped_to_what_is_offered_within_the_cap() -> None:
+def test_a_setting_is_clipped_to_the_offered_values_within_the_cap() -> None:
     time = Time()
     caps = device(time)
     assert caps.clipped({LIMIT: 333.5, CLOCK: 1410}) == {LIMIT: 333.5, CLOCK: 1410}

@@ -206,7 +206,7 @@ def test_a_beat_keeps_a_trial_alive(house: House, remote: RemoteKnobs) -> None:
     assert house.values == FACTORY
 
 
-def test_a_trial_that_nobody_touches_is_not_kept_for_ever(house: House) -> None:
+def test_an_abandoned_trial_is_not_kept_forever(house: House) -> None:
     time = Time()
     remote = open_remote(house.socket, GPU, time)
     remote.apply(TRIED)
@@ -348,7 +348,9 @@ def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(
     assert house.values == {**FACTORY, LIMIT: 222}
 
 
-def test_a_cap_is_told_with_the_next_renewal_and_what_was_set_is_in_force(tmp_path: Path) -> None:
+def test_a_cap_is_reported_with_the_next_renewal_and_the_setting_is_in_force(
+    tmp_path: Path,
+) -> None:
     house = House(tmp_path, knobs=fake.ALL)
     house.open()
     remote = open_remote(house.socket, GPU, Time())
@@ -366,7 +368,7 @@ def test_a_cap_is_told_with_the_next_renewal_and_what_was_set_is_in_force(tmp_pa
     house.shut()
 
 
-def test_a_hold_that_somebody_else_changed_ends_with_the_actuators_word(
+def test_a_foreign_change_ends_a_hold_with_the_actuators_message(
     house: House, remote: RemoteKnobs, tmp_path: Path
 ) -> None:
     rig = rig_of(remote, tmp_path / "agent", lambda: None)

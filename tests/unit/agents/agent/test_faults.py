@@ -32,7 +32,7 @@ def polled(rig: Rig) -> list[str]:
     return [poll["unable"] for poll in rig.tuner.told("/next")]
 
 
-def test_a_hold_ends_on_a_full_disk_and_the_tuner_is_told(
+def test_a_hold_ends_on_a_full_disk_and_is_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = rig.agent()

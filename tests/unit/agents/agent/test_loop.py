@@ -325,7 +325,7 @@ def test_a_hold_that_ended_here_is_not_taken_up_again(rig: Rig) -> None:
     assert rig.setting == HELD
 
 
-def test_a_hold_ends_when_nobody_renews_it(rig: Rig) -> None:
+def test_an_unrenewed_hold_ends(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold(valid_for_s=100.0)]
     agent.step()
@@ -361,7 +361,7 @@ def test_a_hold_that_cannot_be_applied_ends(rig: Rig) -> None:
     assert rig.setting == ORIGINAL
 
 
-def test_a_hold_that_somebody_else_changes_ends(rig: Rig) -> None:
+def test_a_foreign_change_ends_a_hold(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold()]
     agent.step()
@@ -415,7 +415,7 @@ def test_a_released_device_goes_back(rig: Rig) -> None:
     assert ends(rig) == ["the study was stopped"]
 
 
-def test_a_stop_in_a_trial_puts_the_device_back_and_says_so(rig: Rig) -> None:
+def test_a_stop_in_a_trial_restores_the_device_and_reports_it(rig: Rig) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         if now > 8.0:
             rig.stop.set()
@@ -442,7 +442,7 @@ def test_a_stop_leaves_the_hold_in_force(rig: Rig) -> None:
     assert rig.journal.get("fake@host") is not None
 
 
-def test_a_device_that_did_not_go_back_is_mended_first_and_the_tuner_told(rig: Rig) -> None:
+def test_a_failed_restore_is_repaired_first_and_reported(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [trial(), trial(2)]
     rig.device.refuse = lambda s: refused("stuck") if s["gpu.clock_mhz"] == 800 else None

@@ -117,7 +117,7 @@ def test_a_tuner_that_is_away_is_told_by_failed_requests_and_reports_that_wait(r
     assert metric("tuner_heard_timestamp_seconds") == heard
 
 
-def test_a_device_that_does_not_answer_is_told_as_not_open(rig: Rig) -> None:
+def test_a_silent_device_is_reported_as_not_open(rig: Rig) -> None:
     metric = Told(rig, None)
     assert metric("device_open") == 0.0
     assert metric("windows_total", result="measured") is None

@@ -52,7 +52,7 @@ def test_checkout_only_features_are_refused_by_package_name(
             ask(one)
 
 
-def test_a_preset_runs_the_first_workload_unless_told() -> None:
+def test_a_preset_runs_its_first_workload_by_default() -> None:
     plain = open_device("simulated:orin", seed=0, state_dir=None)
     assert plain.name == open_device("simulated:orin/resnet50", seed=0, state_dir=None).name
     assert plain.name != open_device("simulated:orin/bert", seed=0, state_dir=None).name

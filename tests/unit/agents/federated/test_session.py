@@ -93,7 +93,7 @@ def outcome(failed: str = "", **metrics: float) -> RoundOutcome:
     )
 
 
-def test_a_round_is_asked_for_with_its_state_and_reported_as_its_trial(tmp_path: Path) -> None:
+def test_a_round_is_requested_with_its_state_and_reported_as_its_trial(tmp_path: Path) -> None:
     far = Far([assignment()])
     at = session(far, tmp_path)
     assert at.begin(STATE) == FIRST
@@ -106,7 +106,7 @@ def test_a_round_is_asked_for_with_its_state_and_reported_as_its_trial(tmp_path:
     assert "carbon_g" not in measurement["estimates"]
 
 
-def test_a_round_that_came_to_nothing_says_why(tmp_path: Path) -> None:
+def test_a_failed_round_has_a_reason(tmp_path: Path) -> None:
     far = Far([assignment()])
     at = session(far, tmp_path)
     at.begin(STATE)

@@ -155,7 +155,7 @@ def slow(scene: Scene, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("took_s", [1.0, 12.0])
-def test_a_change_costs_what_it_took_the_last_time(scene: Scene, took_s: float) -> None:
+def test_the_cost_of_a_change_is_its_last_duration(scene: Scene, took_s: float) -> None:
     scene.holder.take(order(plan=PLAN))
     slow(scene, took_s)
     scene.work.depth = 2.0
@@ -372,7 +372,7 @@ def test_a_plan_by_what_windows_show_is_followed_with_hysteresis(scene: Scene) -
     assert scene.rig.setting == HELD
 
 
-def test_a_row_that_cannot_be_applied_after_a_window_is_told(scene: Scene) -> None:
+def test_a_row_that_cannot_be_applied_after_a_window_is_reported(scene: Scene) -> None:
     scene.holder.take(order(plan=RATES))
     scene.rig.device.refuse = lambda s: refused("stuck")
     with raised(ActuationError, "stuck"):

@@ -40,7 +40,7 @@ def test_a_boards_report_is_a_root_of_which_the_doctor_says_the_same(
     assert list(examine_board(unpacked(board.root, tmp_path))) == list(examine_board(board.root))
 
 
-def test_a_servers_report_tells_its_knobs(mount: Mount, tmp_path: Path) -> None:
+def test_a_servers_report_lists_its_knobs(mount: Mount, tmp_path: Path) -> None:
     symptoms = {s.about: s for s in examine_cpu(unpacked(mount("xeon").root, tmp_path))}
     assert symptoms["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
 

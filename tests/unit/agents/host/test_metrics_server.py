@@ -89,7 +89,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_port_that_is_taken_is_said(server: MetricsServer) -> None:
+def test_a_port_in_use_is_reported(server: MetricsServer) -> None:
     port = server.socket.getsockname()[1]
     with raised(ConfigError, "127.0.0.1", port):
         serving(MetricsAddress.parse(f"127.0.0.1:{port}"), text).__enter__()

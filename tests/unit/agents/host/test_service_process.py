@@ -88,7 +88,7 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
     "a PID file is stale, a log is rotated or truncated, or a service restarts during a window",
     "no other process gets a signal; nothing of a rotated log is lost; the window is discarded",
 )
-def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
+def test_a_leftover_number_reaches_no_reader(start: Started, tmp_path: Path) -> None:
     process = start()
     tree = ProcessTree(tmp_path / "pid", "nginx")
     with raised(DeviceLost, process.pid):
@@ -99,7 +99,7 @@ def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", [None, "", "none", "-1"])
-def test_a_file_without_a_process_is_told(tmp_path: Path, text: str | None) -> None:
+def test_a_file_without_a_process_is_reported(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "pid").write_text(text)
     tree = ProcessTree(tmp_path / "pid", "nginx")

@@ -49,7 +49,7 @@ def test_a_taken_port_and_one_that_is_none_are_refused_with_the_option() -> None
                 listening(port)
 
 
-def test_a_server_says_where_it_is_and_ends_with_whoever_started_it() -> None:
+def test_a_server_prints_its_address_and_ends_with_its_parent() -> None:
     with started() as served:
         assert served.stdout is not None and served.stdin is not None
         ready = json.loads(served.stdout.readline())

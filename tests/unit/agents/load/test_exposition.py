@@ -186,7 +186,7 @@ def test_a_counter_beside_its_total_is_counted_once() -> None:
     assert counter(parse(BESIDE, ["sent_total"], "here"), "sent_total", all_of) == 40.0
 
 
-def test_a_counter_that_is_not_told_is_no_zero() -> None:
+def test_a_missing_counter_is_no_zero() -> None:
     samples = parse(BESIDE, ["tokens"], "here")
     with pytest.raises(MeasurementError, match="here has no counter 'tokens'") as refused:
         counter(samples, "tokens", all_of)

@@ -40,7 +40,7 @@ def test_a_ramp_is_integrated_exactly_however_late_the_samples() -> None:
     assert shown == pytest.approx((end**2 - began**2) / 2.0)
 
 
-def test_a_gap_that_nobody_sampled_is_no_measurement_and_stays_none() -> None:
+def test_an_unsampled_gap_is_no_measurement_and_stays_one() -> None:
     ramp = Ramp()
     joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand, 5000.0)
     ramp.clock.sleep(1.2)

@@ -169,7 +169,7 @@ def test_a_tail_still_unbounded_in_the_longest_window_is_inconclusive(rig: Rig) 
     assert "too few to bound latency_p99_ms" in outcome.reason
 
 
-def test_a_tail_nobody_asked_for_extends_nothing(rig: Rig) -> None:
+def test_an_unrequested_tail_extends_no_window(rig: Rig) -> None:
     rig.shows = steady(per_s=5.0)
     outcome = attempt(rig, ENERGY_ONLY)
     assert outcome.state is TrialState.COMPLETED and outcome.measurement is not None
@@ -307,7 +307,7 @@ def test_another_rate_than_the_baselines_contaminates_in_open_loop_only(
     assert outcome.state is state
 
 
-def test_a_knob_that_somebody_else_changes_contaminates(rig: Rig) -> None:
+def test_a_foreign_change_of_a_knob_contaminates(rig: Rig) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         if now > 8.0:
             rig.device.now["gpu.clock_mhz"] = 600

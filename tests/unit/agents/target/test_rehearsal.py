@@ -70,7 +70,7 @@ def test_working_knobs_are_reported_and_restored(side: Side) -> None:
     ("actuator", "says"),
     [(Deaf, "was read back"), (Stuck, "the service answers 500")],
 )
-def test_a_knob_that_is_not_set_is_told_by_its_reason(
+def test_an_unset_knob_is_listed_with_its_reason(
     side: Side, actuator: Callable[[Side], Deaf], says: str
 ) -> None:
     standing = actuator(side)
@@ -82,7 +82,7 @@ def test_a_knob_that_is_not_set_is_told_by_its_reason(
         assert standing.asked[-1] == side.actuator.read()
 
 
-def test_a_meter_that_does_not_answer_is_told(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_meter_is_reported(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side.meter, "start", refusing)
     assert told(side)["the meter"].seen == "the service tells no histogram"
 

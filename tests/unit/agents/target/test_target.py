@@ -77,7 +77,7 @@ def test_a_value_found_outside_the_list_counts_as_the_default() -> None:
 
 
 @pytest.mark.parametrize("half_done", [False, True])
-def test_a_failure_undoes_what_was_applied(rig: Rig, half_done: bool) -> None:
+def test_a_failure_restores_the_former_setting(rig: Rig, half_done: bool) -> None:
     before = rig.setting
     rig.device.half_done = half_done
     rig.device.refuse = lambda s: refused() if s["gpu.clock_mhz"] == 400 else None

@@ -120,7 +120,7 @@ class Arrivals:
         return SignalSample(integral=self.per_s * self.rig.time.monotonic())
 
 
-def test_a_ratio_of_few_batches_is_not_told() -> None:
+def test_a_ratio_of_few_batches_is_not_reported() -> None:
     assert ratio_estimate([(1.0, 1.0), (1.0, 1.0)], 1.0, ENERGY) is None
     assert ratio_estimate([(1.0, 0.0)] * 5, 1.0, ENERGY) is None
 

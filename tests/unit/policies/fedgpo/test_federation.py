@@ -57,7 +57,7 @@ def test_a_space_that_is_no_federation_is_refused(knobs: tuple[Knob, ...]) -> No
         Federation.of(Space(knobs))
 
 
-def test_a_round_tells_what_it_took_and_brought() -> None:
+def test_a_round_reports_its_cost_and_gain() -> None:
     first, second = rounds(past(federated(), two_rounds()), Federation.of(space()))
     assert first.before == 0.1 and second.before == first.accuracy
     assert first.gain > 0.0 and first.spent == pytest.approx(math.fsum(first.class_spent.values()))

@@ -82,7 +82,7 @@ def test_rounds_that_all_failed_are_no_trouble(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_state_that_is_not_told_is_no_trouble(name: str) -> None:
+def test_a_missing_state_is_no_error(name: str) -> None:
     trials, _ = begun()
     assert isinstance(load_tuner(name).suggest(past(federated(), trials)), Try)
 

@@ -219,7 +219,7 @@ def test_a_plan_has_few_settings_and_a_demand_stays_in_its_row() -> None:
         )
 
 
-def test_a_row_tells_what_it_saves_against_its_neighbours() -> None:
+def test_a_row_has_its_saving_against_its_neighbours() -> None:
     machine = Machine(16, gpt2)
     plan = Course(machine).hold()
     for k, row in enumerate(plan.rows):
@@ -314,7 +314,7 @@ def test_a_packing_that_should_gain_nothing_is_not_checked() -> None:
     assert len(checks) <= 3, "once it shows that instances hinder each other, no more are tried"
 
 
-def test_a_check_tells_what_it_expects_and_it_comes_true() -> None:
+def test_a_checks_prediction_comes_true() -> None:
     machine = Machine(16, gpt2, slower=0.1)
     course = Course(machine)
     course.hold()

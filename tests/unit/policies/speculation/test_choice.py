@@ -37,7 +37,7 @@ def test_the_window_that_may_change_the_choice_comes_next() -> None:
     assert 0.0 < gain < 0.2
 
 
-def test_a_window_that_tells_nothing_gains_nothing() -> None:
+def test_an_uninformative_window_has_no_gain() -> None:
     surface = outlook([0.0, 1.0], [1e-9, 1e-9])
     choice = next_cell(surface, surface.cells, 0.02)
     assert choice is not None

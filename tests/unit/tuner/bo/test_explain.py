@@ -128,7 +128,7 @@ def test_refused_settings_are_better_likely_infeasible_and_not_tried() -> None:
         )
 
 
-def test_a_setting_that_failed_twice_says_so() -> None:
+def test_a_setting_that_failed_twice_is_reported() -> None:
     study = fine(constraints=LIMIT)
     lost = setting(975)
     failed = [trial(n, lost, state=TrialState.FAILED, reason="no") for n in (3, 4)]

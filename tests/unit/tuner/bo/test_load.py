@@ -155,7 +155,7 @@ def test_nothing_is_tried_where_even_the_baseline_breaks_the_limit_by_far() -> N
     assert isinstance(Polythrottle().suggest(past(asked(), trials, 97.0)), Done)
 
 
-def test_a_baseline_that_cannot_be_measured_at_a_load_is_not_asked_for_without_end() -> None:
+def test_an_unmeasurable_baseline_is_not_requested_endlessly() -> None:
     window = shown(SPACE.default, 3.0)
     blind = replace(window, estimates={"throughput_per_s": window.estimates["throughput_per_s"]})
     trials = [*at_baseline(), *(trial(n, SPACE.default, blind) for n in (3, 4))]

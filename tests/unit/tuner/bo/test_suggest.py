@@ -201,7 +201,7 @@ def test_under_a_limit_that_the_baseline_breaks_the_cheapest_that_keeps_it_is_pr
     assert "above the baseline" in answer.why
 
 
-def test_a_limit_that_nothing_keeps_ends_at_the_baseline_and_says_so() -> None:
+def test_an_unreachable_limit_ends_at_the_baseline_with_the_reason() -> None:
     at = replace(asked(4, constraints=("latency_p99_ms <= 9",)))
     trials = baseline(at)
     while isinstance(answer := suggest(past(at, trials)), Try):
@@ -322,7 +322,7 @@ def test_the_objective_may_be_limited_itself() -> None:
     assert held <= 0.9 * surface(at.baseline).estimates["energy_j"].mean
 
 
-def test_a_limit_nobody_measures_is_an_error_that_names_it() -> None:
+def test_an_unmeasured_limit_is_an_error_that_names_it() -> None:
     at = fine(constraints=("queue_s <= 1",))
     with pytest.raises(MetricUnavailable, match="queue_s"):
         suggest(past(at, baseline(at)))

@@ -175,7 +175,7 @@ def test_each_error_has_its_exit_code_and_one_line(
     assert problem == {"code": error.code, "message": error.message, "hint": "do this"}
 
 
-def test_a_missing_package_names_what_to_install(
+def test_a_missing_package_names_its_installation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object, **__: object) -> None:

@@ -287,7 +287,7 @@ def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) ->
         assert ask(*command, "--limit", "0")[0] == 2
 
 
-def test_a_csv_without_a_row_says_that_nothing_fits(ask: Ask) -> None:
+def test_an_empty_csv_reports_that_nothing_fits(ask: Ask) -> None:
     code, out, err = ask("history", "--device", "nobody", "--format", "csv")
     assert (code, len(out.splitlines())) == (0, 1)
     assert err, "and why"

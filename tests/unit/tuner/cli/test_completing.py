@@ -52,7 +52,7 @@ def test_the_allowed_transitions_are_listed(typed: str, offered: list[str]) -> N
     assert candidates(typed.split(" "), INDEX, values) == offered
 
 
-def test_a_command_line_says_where_its_ids_are() -> None:
+def test_a_command_line_names_the_source_of_its_ids() -> None:
     places = list[object]()
 
     def values(_: str, place: object) -> list[str]:

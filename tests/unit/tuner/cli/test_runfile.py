@@ -33,7 +33,7 @@ def test_a_run_is_finished_when_every_job_is_reported() -> None:
     assert RECORD.model_copy(update={"jobs": RECORD.jobs[:1]}).finished
 
 
-def test_a_job_tells_the_agent_its_device_and_workload() -> None:
+def test_a_job_passes_device_and_workload_to_the_agent() -> None:
     assert [job.spec for job in RECORD.jobs] == ["simulated:orin", "cpu=reference"]
 
 

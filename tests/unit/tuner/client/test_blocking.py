@@ -155,7 +155,7 @@ def test_tokens_are_made_listed_and_revoked_at_the_tuner(
         ),
     ],
 )
-def test_a_refusal_comes_back_as_what_it_is(
+def test_a_refusal_returns_as_its_own_error(
     ask: Callable[[Verbs[StudyView], str], object],
     kind: type[TuningError],
     named: str,

@@ -68,6 +68,6 @@ def test_keywords_narrow_as_the_command_line_does() -> None:
     ("name", "value"),
     [("verdict", "good"), ("state", "done"), ("since", "yesterday"), ("colour", "red")],
 )
-def test_a_keyword_that_says_nothing_is_refused_by_name(name: str, value: str) -> None:
+def test_an_invalid_keyword_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=name):
         narrowed(None, {name: value})

@@ -87,7 +87,7 @@ def test_the_situation_reaches_the_objective(context: Context, known: bool) -> N
     assert (seen.limits is not None) is known
 
 
-def test_a_past_tells_no_time_and_no_device() -> None:
+def test_a_past_has_no_time_and_no_device() -> None:
     names = ["study", "trials", "context", "loads", "withdrawn"]
     assert [f.name for f in fields(Past)] == names
 

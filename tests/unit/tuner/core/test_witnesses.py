@@ -66,7 +66,7 @@ def test_a_counter_is_beside_its_power_up_to_the_tolerance(
 
 
 @given(st.floats(0.0, 1e4))
-def test_a_counter_that_stands_is_found(still_s: float) -> None:
+def test_a_stopped_counter_is_found(still_s: float) -> None:
     fact = CounterAndPower(meter="gpu", counted_j=1.0, power_j=1.0, still_s=still_s)
     assert contradicted(fact) is (still_s > STILL_S)
 

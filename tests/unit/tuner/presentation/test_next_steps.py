@@ -16,7 +16,7 @@ from tuner.presentation.next_steps import (
 from tuner.wire import Change, ConstraintChange
 
 
-def test_a_hold_needs_nothing_and_says_why_it_holds() -> None:
+def test_a_hold_needs_no_action_and_shows_its_reason() -> None:
     verbs, study = held()
     view = verbs.study(study)
     assert status_word(view) == "holding"

@@ -46,7 +46,7 @@ SLOW = PlanRowView(
 BASE = PlanRowView(setting=setting())
 
 
-def test_a_row_says_its_range_setting_ground_limit_and_saving() -> None:
+def test_a_row_shows_its_range_setting_reason_limit_and_saving() -> None:
     first, last = plan_table(report(PLAN, SLOW, BASE))
     assert len(first) == len(PLAN_COLUMNS)
     assert first[0] == f"{BY} below 12" and "600" in first[1]

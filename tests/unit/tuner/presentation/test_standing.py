@@ -73,7 +73,7 @@ def seen_now(store: Store, for_s: float = 0.0) -> None:
     store.devices.put(replace(store.devices.get("sim"), seen_at=seen_at))
 
 
-def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: Ask) -> None:
+def test_an_unreachable_limit_is_shown_in_list_and_show(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     limit = ("latency_p99_ms <= 50",)
     name = verbs.create(StudyDraft(devices=("sim",), constraints=limit, policy="scripted")).id
@@ -128,7 +128,7 @@ def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
     assert ask(*create, "--no-constraint")[0] == 0
 
 
-def test_a_saving_is_shown_with_what_it_costs_of_the_capacity(store: Store, ask: Ask) -> None:
+def test_a_saving_is_shown_with_its_cost_in_capacity(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     worlds.tune(verbs)
@@ -309,9 +309,7 @@ def test_an_unapplied_setting_does_not_save_yet(store: Store, ask: Ask) -> None:
     assert gained(verbs.report(name)).startswith("saves 40.0")
 
 
-def test_a_report_says_how_much_others_used_in_the_windows_it_compares(
-    store: Store, ask: Ask
-) -> None:
+def test_a_report_shows_the_foreign_load_of_its_windows(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
 
@@ -327,7 +325,7 @@ def test_a_report_says_how_much_others_used_in_the_windows_it_compares(
     )
 
 
-def test_a_list_tells_a_freeze_and_the_window_that_is_waited_for() -> None:
+def test_a_list_shows_a_freeze_and_the_awaited_window() -> None:
     verbs = worlds.operations()
     name = worlds.created(verbs)
     nights = Exploration(windows=(MaintenanceWindow("0 22 * * *", 2.0),))

@@ -28,7 +28,7 @@ def test_the_best_possible_is_the_best_that_keeps_the_limits() -> None:
     assert worth.feasible
 
 
-def test_a_choice_beyond_the_limit_is_told() -> None:
+def test_a_choice_beyond_the_limit_is_reported() -> None:
     worth = score(SPACE, truth, ENERGY, LIMIT, setting(400, 2))
     assert not worth.feasible
     assert worth.best.metrics["latency_p99_ms"] == pytest.approx(215.0)

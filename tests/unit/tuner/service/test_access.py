@@ -367,7 +367,7 @@ def test_no_token_creates_a_ready_agent(tuner: Tuner) -> None:
     assert tuner.code(ADMIN, "POST", "/v1/tokens", Draft(name="x", role="agent")) == "invalid_input"
 
 
-def test_a_persons_token_expires_when_it_was_asked_to_or_never(tuner: Tuner) -> None:
+def test_a_persons_token_expires_as_requested_or_never(tuner: Tuner) -> None:
     ann = tuner.create("operator", "ann")
     draft = TokenDraft(name="bob", role=AccessRole.ADMIN, days=0)
     bob = tuner.ask(ADMIN, "POST", "/v1/tokens", draft).json()
@@ -541,7 +541,7 @@ def test_an_agent_sends_so_many_bytes_a_day_and_others_are_not_asked_to_wait(
         assert limited.register(other, "other") == ""
 
 
-def test_a_token_that_asks_too_much_is_told_when_to_come_again(
+def test_a_token_over_its_rate_gets_a_retry_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gate, "REQUESTS_AT_ONCE", 5.0)

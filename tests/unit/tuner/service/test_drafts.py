@@ -141,7 +141,7 @@ def test_a_condition_that_does_not_fit_the_values_that_are_left_is_refused(
         conditioned(Space((WORKERS, PREFETCH)), choices={"workers": (0, 2)}, conditions=conditions)
 
 
-def test_a_condition_of_the_devices_own_never_stands_in_the_way_of_a_choice() -> None:
+def test_a_devices_condition_never_prevents_a_choice() -> None:
     own = Space((CLOCK, WORKERS, replace(PREFETCH, condition=Condition.parse("workers > 0"))))
     assert conditioned(own).size == 21
     assert conditioned(own, choices={"workers": (0,)}).size == 3

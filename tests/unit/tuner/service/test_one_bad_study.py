@@ -116,7 +116,7 @@ def test_a_report_of_all_has_the_others(
 
 
 @pytest.mark.parametrize("error", [OverflowError("too large"), ZeroDivisionError(), KeyError("x")])
-def test_a_row_that_cannot_be_worked_out_says_so_in_its_place(
+def test_a_failed_row_shows_the_reason_in_its_place(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes an error of an unexpected kind."""

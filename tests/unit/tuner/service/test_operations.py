@@ -57,7 +57,7 @@ def asking(verbs: Operations, name: str, at: Setting) -> object:
     return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
 
 
-def test_a_revision_says_what_the_constraints_were_changed_to() -> None:
+def test_a_revision_has_the_new_constraints() -> None:
     verbs, name = worlds.held()
     limited(verbs, name, "latency_p99_ms <= 200")
     limited(verbs, name)
@@ -303,7 +303,7 @@ def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> No
 
 
 @pytest.mark.promise("a saving costs capacity, or no setting keeps the limit")
-def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
+def test_an_unreachable_limit_is_reported_first() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 50"
     draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")

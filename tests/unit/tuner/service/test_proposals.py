@@ -86,9 +86,7 @@ def test_a_decision_made_twice_changes_nothing(verbs: Operations) -> None:
 
 
 @pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
-def test_a_decision_on_what_was_proposed_before_is_refused(
-    verbs: Operations, verb: worlds.Decide
-) -> None:
+def test_a_decision_on_a_former_proposal_is_refused(verbs: Operations, verb: worlds.Decide) -> None:
     name = worlds.proposed(verbs)
     seen = verbs.study(name).revision
     verbs.set_constraints(name, ConstraintChange(constraints=("latency_p99_ms <= 130",)))

@@ -155,7 +155,7 @@ def test_the_first_order_stands_and_both_ends_are_in_the_log(world: World) -> No
     assert events[1][1] == "stop-all lifted by bob: false alarm"
 
 
-def test_a_study_says_that_it_is_stopped(world: World) -> None:
+def test_a_stopped_study_is_shown_as_stopped(world: World) -> None:
     world.start()
     verbs = Operations(world.loop)
     assert not verbs.study("s1").stopped

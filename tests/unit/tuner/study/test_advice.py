@@ -75,7 +75,7 @@ def test_a_study_of_any_other_safety_holds_at_once(safety: Safety) -> None:
     assert advised(known(at), held) == held
 
 
-def test_a_baseline_that_breaks_a_limit_is_said_to_first() -> None:
+def test_a_baseline_that_breaks_a_limit_is_reported_first() -> None:
     at = advising(constraints=("latency_p99_ms <= 50",))
     step = advised(known(at), hold_baseline(at, known(at).evidence, "nothing keeps it"))
     assert isinstance(step, Move)
@@ -83,7 +83,7 @@ def test_a_baseline_that_breaks_a_limit_is_said_to_first() -> None:
     assert step.why.startswith("LIMIT NOT MET: proposing the baseline (latency_p99_ms 100, ")
 
 
-def test_a_plan_is_told_row_by_row() -> None:
+def test_a_plan_is_listed_row_by_row() -> None:
     plan = Plan((Row(3.0, setting(600)), Row(math.inf, setting())), by="requests_in_system")
     assert plan_in_words(plan) == (
         "requests_in_system below 3: gpu.clock_mhz=600 batch_size=1; "
@@ -162,9 +162,7 @@ def test_after_a_crash_before_it_was_stored_the_same_is_proposed(
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_device_that_changed_withdraws_what_was_proposed_of_it(
-    world: World, paused: bool
-) -> None:
+def test_a_changed_device_withdraws_its_proposal(world: World, paused: bool) -> None:
     proposed(world)
     if paused:
         held = world.store.studies.get("s1").moved(Phase.PAUSED)

@@ -281,7 +281,7 @@ def test_a_device_that_fails_at_everything_is_found_out_beside_ones_that_do_not(
     assert "at the baseline too" in world.store.studies.latest("s1").why
 
 
-def test_a_changed_driver_ends_what_all_devices_try(world: Worlds) -> None:
+def test_a_changed_driver_ends_the_trials_of_all_devices(world: Worlds) -> None:
     world.tune("a", "b")
     world.assigned("a")
     world.assigned("b")
@@ -330,7 +330,7 @@ def test_limits_are_told_to_a_device_in_its_own_terms(world: Worlds) -> None:
     assert [x.value for x in order.limits] == pytest.approx([15.0, 120.0])
 
 
-def test_a_window_that_was_cut_short_is_told_with_the_limit_of_all(world: Worlds) -> None:
+def test_a_censored_window_is_reported_with_the_limit_of_all(world: Worlds) -> None:
     world.tune("a", "b", constraints=("energy_j <= 1.5x baseline",))
     order = world.assigned("a")
     broke = order.limits[0]

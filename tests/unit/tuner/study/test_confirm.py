@@ -134,7 +134,7 @@ def test_a_row_keeps_the_limit_of_its_own_load() -> None:
     assert "at requests_in_system = 2: its confirming windows do not prove" in end.why
 
 
-def test_a_load_nobody_can_ask_for_is_whatever_runs_and_that_is_said() -> None:
+def test_a_load_that_cannot_be_requested_is_the_present_one_and_reported() -> None:
     at = proposed(LOW, HIGH, askable=False)
     windows, end, _ = confirm(at, saves)
     assert windows == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2

@@ -159,7 +159,7 @@ def test_a_row_refused_by_the_guard_is_never_held() -> None:
          "arrival_rate_per_s"),
     ],
 )  # fmt: skip
-def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for(
+def test_an_unavailable_load_pauses_the_study_and_lists_the_available_ones(
     signals: tuple[Signal, ...], can: str
 ) -> None:
     suggestion = Try(setting(600), "busy", context={"requests_in_system": 8.0})
@@ -171,7 +171,7 @@ def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for
     )
 
 
-def test_a_load_that_can_be_asked_for_is_asked_and_kept_with_the_trial() -> None:
+def test_an_available_load_is_requested_and_stored_with_the_trial() -> None:
     at_load = {"requests_in_system": 8.0}
 
     class Busy(Rounds):

@@ -219,7 +219,7 @@ def test_a_baseline_that_breaks_a_limit_is_not_measured_again() -> None:
     assert last_control(kept, base, START) == START
 
 
-def test_a_control_window_that_breaks_a_limit_is_the_last_and_that_is_said() -> None:
+def test_a_control_window_that_breaks_a_limit_is_the_last_and_reported() -> None:
     world, hold = holding()
     world.time.sleep(DUE_S)
     order = world.ask_holding(hold)
@@ -366,7 +366,7 @@ def test_with_control_windows_the_bill_of_a_drifted_baseline_is_within_its_own_e
 
 
 @pytest.mark.promise("the baseline drifts while another setting is held")
-def test_a_drift_of_the_baseline_is_said_once_and_changes_the_claim() -> None:
+def test_a_drift_of_the_baseline_is_reported_once_and_changes_the_claim() -> None:
     drifting = Drifting(share=0.05, seed=1)
     drifting.hold_for(HOURS)
     report = drifting.report()
@@ -401,7 +401,7 @@ HELD = study(Phase.HOLDING, plan=Plan.single(setting(600)), terms=TERMS, phase_s
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_baseline_that_stays_is_said_to_have_drifted_by_nobody(seed: int) -> None:
+def test_a_constant_baseline_is_never_reported_as_drifted(seed: int) -> None:
     rng = random.Random(seed)
     off = 1.0 + rng.gauss(0.0, 0.007)  # the first baseline itself has an error
     steady = controls(*(10.0 * off * (1.0 + rng.gauss(0.0, 0.02)) for _ in range(600)))

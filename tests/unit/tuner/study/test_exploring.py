@@ -43,7 +43,7 @@ def order(verbs: Operations, holding: str = "") -> object:
     return verbs.loop.order("sim", Poll(agent="host", applied=at, holding=holding))
 
 
-def test_a_frozen_study_tries_nothing_and_ends_what_runs() -> None:
+def test_a_frozen_study_starts_no_trial_and_ends_running_ones() -> None:
     verbs = worlds.operations()
     name = worlds.created(verbs)
     running = order(verbs)
@@ -67,7 +67,7 @@ def test_a_frozen_study_keeps_its_hold() -> None:
     assert verbs.study(name).phase is Phase.HOLDING
 
 
-def test_a_freeze_is_said_twice_once() -> None:
+def test_a_repeated_freeze_counts_once() -> None:
     verbs = worlds.operations()
     name = worlds.created(verbs)
     first = verbs.freeze(name, Change(who="ann", why="x"))

@@ -35,7 +35,7 @@ def why(growth: PlanGrowth, load: float, count: int = 1) -> str:
     return growth.why(HELD, count, {BY: load}, lambda _: [])
 
 
-def test_a_load_that_goes_to_and_fro_asks_the_policy_once_for_each_band() -> None:
+def test_an_alternating_load_calls_the_policy_once_per_band() -> None:
     policy = Eager()
     growth = PlanGrowth(memory_store(), lambda _: policy)
     answers = [why(growth, load) for load in (10.0, 40.0, 10.1, 40.1) * 3]

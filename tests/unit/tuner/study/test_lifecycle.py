@@ -350,7 +350,7 @@ def test_a_study_that_rests_rests(phase: Phase) -> None:
     assert isinstance(step(resting, TUNED), Rest)
 
 
-def test_a_window_without_the_metrics_asked_for_is_no_baseline() -> None:
+def test_a_window_without_the_requested_metrics_is_no_baseline() -> None:
     bare = window()
     figures = {k: v for k, v in bare.estimates.items() if k != "latency_p99_ms"}
     blind = [

@@ -155,7 +155,7 @@ def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
     assert world.report(order, completed(), "a") == "kept", "what is in force is always taken"
 
 
-def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -> None:
+def test_a_report_on_a_study_without_the_device_is_refused(world: World) -> None:
     world.start()
     world.loop.register(device("other"))
     hold = world.run(truth)
@@ -479,7 +479,7 @@ STAYS = "every device of host was put back; lift it with `jouletune agent revert
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
+def test_a_device_without_orders_is_left_alone_and_its_reason_shown(
     world: World, holding: bool
 ) -> None:
     world.start()
@@ -601,7 +601,7 @@ def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: W
     assert isinstance(world.ask(), HoldOrder)  # the study continues to its policy's plan
 
 
-def test_a_trial_of_what_is_still_offered_goes_on(world: World) -> None:
+def test_a_trial_of_an_offered_setting_continues(world: World) -> None:
     world.start()
     for _ in range(2):
         world.report(world.assigned(), completed())

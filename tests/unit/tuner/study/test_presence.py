@@ -94,13 +94,13 @@ def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None
 
 
 @pytest.mark.promise("the tuner's clock steps, or its host is suspended")
-def test_a_step_of_the_wall_clock_makes_nobody_offline(office: Office) -> None:
+def test_a_step_of_the_wall_clock_makes_no_device_offline(office: Office) -> None:
     office.poll()
     office.wall.at += timedelta(days=365)
     assert office.online()
 
 
-def test_a_window_of_a_hold_is_measured_without_a_word(office: Office) -> None:
+def test_a_holding_agent_may_be_silent_for_a_window(office: Office) -> None:
     held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
     office.store.studies.add(held, "ann", "created")
     office.poll()
@@ -227,9 +227,7 @@ def polls(loop: Loop, unable: str = "", name: str = "sim") -> object:
     return loop.order(name, Poll(agent="host/1", applied=applied(name), unable=unable))
 
 
-def test_a_device_that_asks_another_tuner_is_online_at_every_one(
-    office: Office, beside: Loop
-) -> None:
+def test_a_device_polling_one_tuner_is_online_at_all(office: Office, beside: Loop) -> None:
     office.poll()
     for _ in range(10):
         office.passes(60.0)

@@ -76,7 +76,7 @@ def test_an_absolute_limit_is_every_rows() -> None:
     assert limits_ms(PLAN, history(), "latency_p99_ms <= 500") == [[500.0]] * 3 + [[]]
 
 
-def test_a_row_that_breaks_the_limit_of_its_load_is_told() -> None:
+def test_a_row_that_breaks_the_limit_of_its_load_is_reported() -> None:
     slow = [*history(), *(at_load(n, setting(600), ROWS[0], 90.0) for n in (15, 16, 17, 18))]
     at = study(Phase.HOLDING, plan=PLAN)
     assert unmet(past(at, history())) is None

@@ -74,7 +74,7 @@ def test_a_decision_is_announced_and_fetched_once() -> None:
     assert worker.asked == [["s1"], ["s1"]]
 
 
-def test_a_study_that_waits_is_asked_for_once_and_anew_when_it_has_changed() -> None:
+def test_a_waiting_study_is_requested_once_and_again_after_a_change() -> None:
     go = threading.Event()
     worker = Scripted(lambda _: assert_soon(go))
     with at_work(worker) as (suggestions, woken):
@@ -208,7 +208,7 @@ def test_an_answer_that_is_none_is_a_lost_worker() -> None:
         until(lambda: woken == ["s1"], "it was not asked again")
 
 
-def test_a_study_that_cannot_be_asked_for_stops_nobody_else() -> None:
+def test_a_failing_study_stops_no_other() -> None:
     broken = of("broken")
     broken = replace(broken, trials=(*broken.trials, replace(trial(3, setting(800)), why="\ud800")))
     with at_work(Scripted()) as (suggestions, woken):
@@ -231,7 +231,7 @@ def test_a_quick_policy_decides_at_once() -> None:
         assert took == ["fedgpo"]
 
 
-def test_a_question_tells_what_was_spent_on_settings_offered_no_more() -> None:
+def test_a_question_has_the_trials_spent_on_removed_settings() -> None:
     at = study(id="s1")
     clock, *others = at.space.knobs
     narrowed = replace(at, space=Space((replace(clock, values=(800, 1000)), *others)))

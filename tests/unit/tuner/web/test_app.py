@@ -40,7 +40,7 @@ def test_only_the_page_to_sign_in_at_and_its_assets_are_open(site: Site) -> None
             assert answer.headers["location"].startswith("/login?next=")
 
 
-def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(site: Site) -> None:
+def test_a_browser_without_a_session_is_always_redirected_to_sign_in(site: Site) -> None:
     browser = site.browser()
     for _ in range(60):
         assert browser.get("/history", follow_redirects=False).status_code == 303
@@ -215,7 +215,7 @@ def test_every_page_shows_a_study_in_each_of_its_phases(site: Site) -> None:
         assert reached in text_of(browser.get(f"/studies/{study}"))
 
 
-def test_a_plan_by_load_is_shown_with_the_load_of_now_and_what_is_in_force(site: Site) -> None:
+def test_a_plan_by_load_is_shown_with_the_present_load_and_setting(site: Site) -> None:
     study = created(site.verbs, "by-load")
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
@@ -428,7 +428,7 @@ def test_no_name_is_markup_on_any_page() -> None:
         assert "script-src 'self';" in policy and "unsafe" not in policy
 
 
-def test_a_page_that_is_not_there_says_so_and_the_api_still_speaks_json(site: Site) -> None:
+def test_a_missing_page_is_a_page_and_the_api_still_answers_json(site: Site) -> None:
     browser = site.signed_in()
     missing = browser.get("/nowhere")
     assert missing.status_code == 404 and "there is no page /nowhere" in text_of(missing)

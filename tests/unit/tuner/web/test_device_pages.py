@@ -50,7 +50,7 @@ def test_a_setting_lasts_until_the_next_one(held: Site) -> None:
     assert "Applied: default (original)" in text and "no study" in text
 
 
-def test_a_device_without_windows_says_when_there_will_be_some() -> None:
+def test_a_device_without_windows_shows_when_they_will_come() -> None:
     from tests.unit.tuner.cli.worlds import operations
 
     site = Site(operations())

@@ -22,7 +22,7 @@ def examined(root: Path) -> dict[str, Symptom]:
     return {symptom.about: symptom for symptom in examine(root)}
 
 
-def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> None:
+def test_a_server_lists_its_possible_knobs_and_requirements(mount: Mount) -> None:
     symptoms = examined(mount("xeon").root)
     assert symptoms["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (intel_pstate)"
     assert symptoms["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
@@ -40,7 +40,7 @@ def test_policies_that_stand_at_different_limits_are_a_finding(mount: Mount) -> 
     assert "different limits" in symptoms[1].seen and symptoms[1].cure
 
 
-def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
+def test_a_machine_without_knobs_lists_the_missing_parts(tmp_path: Path) -> None:
     symptoms = examined(tmp_path)
     for about in ("cpu: cpu.max_mhz", "cpu: energy", "cpu: permission to set"):
         assert not symptoms[about].well and symptoms[about].cure
@@ -108,7 +108,7 @@ def test_advice_is_for_the_kind_of_machine(kind: str, tmp_path: Path) -> None:
     assert symptoms["cpu: energy"].well is (failed if kind == "bare" else None)
 
 
-def test_a_container_whose_runtime_masks_powercap_says_so(tmp_path: Path) -> None:
+def test_a_runtime_that_masks_powercap_is_reported(tmp_path: Path) -> None:
     """The links are broken: podman pull request 20510, kubernetes/website 47229."""
     links = tree(tmp_path, X86, **{".dockerenv": ""}) / "sys/class/powercap"
     links.mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
     assert examined(tmp_path)["cpu: heat"].seen == "throttled 3 times since the start"
 
 
-def test_a_jetsons_cpu_is_told_with_its_board(mount: Mount) -> None:
+def test_a_jetsons_cpu_is_listed_with_its_board(mount: Mount) -> None:
     assert examined(mount("orin").root) == {}
 
 

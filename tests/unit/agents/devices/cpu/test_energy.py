@@ -145,7 +145,7 @@ def test_a_jump_up_that_no_package_draws_is_no_measurement(counters: Counters) -
 
 @pytest.mark.parametrize("still", [0, 1])
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_package_that_stands_still_is_no_measurement(
+def test_a_stopped_package_counter_is_no_measurement(
     counters: Counters, still: int, others: int
 ) -> None:
     """Alone, beside another counter that moves, and after it had moved."""
@@ -211,7 +211,7 @@ def test_of_two_packages_one_that_cannot_be_read_leaves_none(counters: Counters,
 
 
 @pytest.mark.parametrize("text", ["", "-5", "many", "1.5", "9" * 5000])
-def test_a_counter_that_tells_nonsense_is_no_measurement(counters: Counters, text: str) -> None:
+def test_an_invalid_counter_is_no_measurement(counters: Counters, text: str) -> None:
     zone = counters.zone("intel-rapl:0", "package-0", 1)
     joules = counters.open()
     zone.write_text(text)

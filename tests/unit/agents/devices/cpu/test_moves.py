@@ -161,7 +161,7 @@ def test_a_governors_side_effects_are_restored_with_it(
 
 
 @pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
-def test_a_preference_that_a_governor_excludes_is_refused_and_nobody_is_blamed(
+def test_a_preference_excluded_by_the_governor_is_refused_without_blame(
     host: Callable[[str], Host], name: str
 ) -> None:
     server = host(name)

@@ -68,7 +68,7 @@ def test_rails_that_lack_the_total_make_none(tmp_path: Path) -> None:
     assert monitors.rails and monitors.total == ()
 
 
-def test_a_sensor_is_found_whatever_its_number(tmp_path: Path) -> None:
+def test_a_sensor_is_found_under_any_number(tmp_path: Path) -> None:
     sensor(tmp_path, "VDD_IN", hwmon=11)
     assert find_monitors(tmp_path).power_w() == pytest.approx(10.0)
 

@@ -239,7 +239,7 @@ class TestRefusals:
         assert nvml.get("limit_w") == 400
         assert knobs.read()[LIMIT] == 400
 
-    def test_a_limit_that_is_not_told_is_left_out(
+    def test_an_unreported_limit_is_left_out(
         self, knobs: NvidiaKnobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refused(_handle: object) -> int:

@@ -166,7 +166,7 @@ class TestEnergy:
         assert "power, integrated (scope GPU" in meter.source and words in meter.source
         assert shown == pytest.approx(used, rel=0.03)
 
-    def test_a_counter_is_not_judged_by_what_it_shows_idle(
+    def test_a_counter_is_not_judged_while_idle(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         # zeus issue 181: 0.57 of the power's integral on an idle board.
@@ -320,7 +320,7 @@ class TestFaults:
         with pytest.raises(MeasurementError, match=words):
             started.stop()
 
-    def test_a_counter_that_stands_still_is_no_zero(
+    def test_a_stopped_counter_is_no_zero(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         checked(side, sampled)
@@ -337,7 +337,7 @@ class TestFaults:
         with pytest.raises(MeasurementError, match="lost"):
             side.meter.start()
 
-    def test_a_driver_that_hangs_fails_the_window_and_is_asked_again_once_it_is_back(
+    def test_a_hanging_driver_fails_the_window_and_is_used_again_later(
         self,
         nvml: FakeNvml,
         side: Side,
@@ -712,7 +712,7 @@ class TestFollowing:
             ladder = knobs.left()[0].knob(CLOCK).values
             assert (ladder[-1], ladder[-2]) == (1410, most)
 
-    def test_a_lost_lock_is_written_again_and_a_second_loss_left_to_who_sets_it(
+    def test_a_lost_lock_is_written_again_once_and_then_left_to_the_other_program(
         self,
         nvml: FakeNvml,
         knobs: FollowedKnobs,

@@ -24,7 +24,7 @@ def process(root: Path, pid: int, group: str) -> float:
     return float(pid)
 
 
-def test_a_gpu_that_nobody_else_uses_is_not_shared(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_gpu_without_other_users_is_not_shared(nvml: FakeNvml, tmp_path: Path) -> None:
     assert shared_by(gpu(), tmp_path) == ""
     nvml.set("own_pid", process(tmp_path, 100, "/system.slice/server.service"))
     nvml.set("foreign_pid", process(tmp_path, 101, "/system.slice/server.service"))

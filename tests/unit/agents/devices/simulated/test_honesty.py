@@ -37,7 +37,7 @@ CURVES = {
 class TestPublishedFigures:
     @pytest.mark.parametrize("workload", CURVES)
     @pytest.mark.parametrize("mhz", [210, 810, 1110, 1410])
-    def test_a100_draws_what_the_fits_say(self, workload: str, mhz: int) -> None:
+    def test_the_simulated_a100_draws_the_published_power(self, workload: str, mhz: int) -> None:
         b1, c1, a2, b2, c2 = CURVES[workload]
         published = b1 * mhz + c1 if mhz <= 810 else a2 * mhz**2 + b2 * mhz + c2
         spec = f"a100/{workload}"
@@ -49,7 +49,7 @@ class TestPublishedFigures:
         ("preset", "full_w", "best_w", "energy", "seconds"),
         [("v100", 250, 150, -0.20, 0.22), ("a40", 300, 175, -0.22, 0.16)],
     )
-    def test_a_power_cap_costs_and_saves_what_was_measured(
+    def test_a_power_cap_has_the_measured_cost_and_saving(
         self, preset: str, full_w: int, best_w: int, energy: float, seconds: float
     ) -> None:
         truth, default = truth_of(preset), space_of(preset).default

@@ -107,7 +107,7 @@ def test_an_unchanged_setting_of_a_unit_causes_no_restart(systemd: FakeSystemd) 
     assert (systemd.state["all"], systemd.left) == (1, [])
 
 
-def test_a_program_of_its_own_is_asked(systemd: FakeSystemd) -> None:
+def test_the_configured_program_is_called(systemd: FakeSystemd) -> None:
     systemd.program()
     (driver,) = discover(NAME, systemd.root)
     driver.offer(TERMS)

@@ -196,7 +196,7 @@ def test_a_run_that_takes_too_long_is_ended(opened: Opened, tmp_path: Path) -> N
     until(lambda: gone(*pids), "a process lingers")
 
 
-def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
+def test_a_missing_program_is_reported_by_name(opened: Opened) -> None:
     side = opened(changes={f'"{sys.executable}"': '"no-such-program"'})
     window = side.meter.start()
     assert isinstance(window, RunWindow)
@@ -210,7 +210,7 @@ def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
     "the agent dies while a program runs for a trial",
     "the program and its children end; an aborted run is not counted",
 )
-def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) -> None:
+def test_a_run_ends_with_its_caller(opened: Opened, tmp_path: Path) -> None:
     opened(LINGERS)
     code = (
         "import sys, time; from pathlib import Path; from agents.workloads import open_workload;"
@@ -255,7 +255,7 @@ def test_a_file_that_cannot_be_is_refused_by_its_place(
     assert says in caught.value.message and "train.toml" in caught.value.message
 
 
-def test_a_path_from_anywhere_is_none(tmp_path: Path) -> None:
+def test_a_path_without_a_root_is_refused(tmp_path: Path) -> None:
     with raised(InvalidInput, "path"):
         open_workload("command:train.toml", seed=0, state_dir=tmp_path, clock=HostClock())
 

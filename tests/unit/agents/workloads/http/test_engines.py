@@ -214,7 +214,7 @@ def test_without_drafts_nothing_is_accepted(running: Running) -> None:
     assert reading.totals["items"] > 0
 
 
-def test_a_load_is_asked_for_by_the_requests_that_decode(running: Running) -> None:
+def test_a_load_is_requested_as_decoding_requests(running: Running) -> None:
     (signal,) = running.side.signals
     running.engine.running = 7
     assert (signal.signal.name, signal.signal.askable) == ("decoding_requests", True)
@@ -453,7 +453,7 @@ def test_each_row_of_a_table_is_measured_at_its_own_load(running: Running) -> No
     assert running.engine.starts == 2, "one start for all rows"
 
 
-def test_a_restart_of_vllm_is_told_by_the_time_of_its_start(vllm: Running) -> None:
+def test_a_restart_of_vllm_is_detected_by_its_start_time(vllm: Running) -> None:
     running = vllm
     assert isinstance(running.side.actuator, Restartable)
     before = running.side.actuator.incarnation()

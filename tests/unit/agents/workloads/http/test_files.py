@@ -148,12 +148,12 @@ def test_a_value_may_have_a_content_of_its_own(side: Side, pool: Pool) -> None:
     assert side.actuator.read() == {"workers": 0, "codec": "fast"}
 
 
-def test_a_json_that_somebody_laid_out_otherwise_says_the_same(side: Side, pool: Pool) -> None:
+def test_json_of_another_layout_is_equal(side: Side, pool: Pool) -> None:
     side.actuator.apply({"workers": 4, "codec": "fast"})
     assert pool.starts == 0
 
 
-def test_a_command_that_fails_is_told_in_its_own_words_and_done_again(pool: Pool) -> None:
+def test_a_failed_command_is_reported_with_its_output_and_repeated(pool: Pool) -> None:
     side = opened(pool, "import sys; print('no such unit'); sys.exit(5)")
     with raised(ActuationError, "with code 5"):
         side.actuator.apply({"workers": 2})

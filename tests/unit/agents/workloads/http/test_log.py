@@ -74,7 +74,7 @@ def test_each_line_is_a_request_with_what_it_tells(side: Side, log: Path) -> Non
     assert {*shown.estimates, "throughput_per_s"} == declared.keys()
 
 
-def test_a_group_that_is_no_number_is_told_with_its_line(side: Side, log: Path) -> None:
+def test_an_unparsable_group_is_reported_with_its_text(side: Side, log: Path) -> None:
     window = side.meter.start()
     put(log, "status=200 took=soon sent=9")
     with raised(MeasurementError, "latency_s", "soon"):

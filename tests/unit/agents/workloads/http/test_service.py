@@ -214,7 +214,7 @@ class TestMeter(MeterContract):
     pass
 
 
-def test_a_file_says_what_a_service_is_and_what_can_be_set(side: Side, service: Service) -> None:
+def test_a_file_describes_a_service_and_its_knobs(side: Side, service: Service) -> None:
     workers, codec = side.space.knobs
     assert (side.name, side.version, side.board) == ("thumbnails", "7", service.url)
     assert (workers.role, workers.cost) == (Role.PARALLEL, Cost(0.2, restart=True))
@@ -258,7 +258,7 @@ def test_a_change_that_is_not_in_force_in_its_time_is_an_error(
         side.actuator.apply({"workers": 2})
 
 
-def test_a_refusal_is_told_in_the_services_words(side: Side, service: Service) -> None:
+def test_a_refusal_is_reported_with_the_services_message(side: Side, service: Service) -> None:
     service.refused = True
     with raised(ActuationError, "POST /config", "HTTP 409"):
         side.actuator.apply({"workers": 2})
@@ -336,7 +336,7 @@ def test_an_endpoint_that_is_gone_is_no_measurement(side: Side, service: Service
         window.read()
 
 
-def test_a_restart_is_told_by_the_time_of_the_start(side: Side, service: Service) -> None:
+def test_a_restart_is_detected_by_the_start_time(side: Side, service: Service) -> None:
     assert isinstance(side.actuator, Restartable)
     first = side.actuator.incarnation()
     assert side.actuator.incarnation() == first
@@ -372,7 +372,7 @@ def test_a_service_that_always_has_work_has_a_rate_but_no_load(
         ("failures_total", "failed_total", "failures_total, process_cpu_seconds_total"),
     ],
 )
-def test_a_metric_that_is_not_told_is_answered_with_those_that_are(
+def test_an_unreported_metric_is_answered_with_the_reported_ones(
     service: Service, tmp_path: Path, old: str, new: str, there: str
 ) -> None:
     with raised(InvalidInput, new, there):

@@ -79,16 +79,14 @@ def test_texts_of_systemd_and_kernel_are_parsed_to_the_value(
 
 
 @pytest.mark.promise("a knob cannot be read back")
-def test_a_kernel_that_says_otherwise_is_believed(
-    fake_systemctl: FakeSystemctl, tmp_path: Path
-) -> None:
+def test_a_contradicting_kernel_is_believed(fake_systemctl: FakeSystemctl, tmp_path: Path) -> None:
     fake_systemctl.reports(ControlGroup=GROUP, CPUQuotaPerSecUSec="500ms")
     in_kernel(tmp_path, "cpu.max", "max 100000")
     with raised(ActuationError, "CPUQuota=50", "pool.service", "cpu.max"):
         knob_of("CPUQuota", (50, 100), tmp_path).read()
 
 
-def test_a_value_of_somebody_else_is_told_and_a_refusal_too(
+def test_foreign_values_and_refusals_are_reported(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
     fake_systemctl.reports(ControlGroup="", CPUWeight="33")

@@ -48,7 +48,7 @@ class TestByRestart(SettableContract):
         yield side
         side.close()
 
-    def test_a_change_takes_a_restart_and_says_so(self, side: Side) -> None:
+    def test_a_change_with_a_restart_reports_the_restart(self, side: Side) -> None:
         (knob,) = side.space.knobs
         assert (knob.role, knob.cost.restart) == (Role.SPECULATION_LENGTH, True)
 

@@ -13,7 +13,7 @@ from tuner.core import InvalidInput
 
 
 @pytest.mark.parametrize(("build", "dialect"), [("0.3.36", SPEC), ("0.3.16", DRAFT)])
-def test_a_builds_help_tells_its_options(build: str, dialect: Dialect) -> None:
+def test_the_options_of_a_build_follow_from_its_help(build: str, dialect: Dialect) -> None:
     assert dialect_of(HELP[build], "llama-server") is dialect
 
 

@@ -71,7 +71,7 @@ def test_counters_by_position_are_read() -> None:
     assert counters_in(METRICS, "x") == SpeculationCounters(28, 16, (14, 2))
 
 
-def test_a_build_without_such_counters_tells_zeros() -> None:
+def test_a_build_without_these_counters_reports_zeros() -> None:
     assert counters_in("llamacpp:tokens_predicted_total 5\n", "x") == SpeculationCounters()
 
 

@@ -23,7 +23,7 @@ from agents.workloads.llama_cpp.launch import has_length
         (Timings(1, 1.0, drafted=0), 4, SPEC, False),
     ],
 )
-def test_a_length_is_believed_by_what_was_drafted(
+def test_a_length_is_checked_by_the_drafted_tokens(
     shown: Timings, length: int, dialect: Dialect, fits: bool
 ) -> None:
     assert has_length(shown, length, dialect) is fits

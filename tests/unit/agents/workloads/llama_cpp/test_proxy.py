@@ -351,7 +351,7 @@ def test_a_draft_of_another_vocabulary_is_found_before_anything_is_served(tmp_pa
     assert "vocabulary" in message
 
 
-def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
+def test_an_unreadable_model_is_reported_with_the_servers_message(tmp_path: Path) -> None:
     target, draft = models(tmp_path)
     target.write_text("unreadable")
     message = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
@@ -428,7 +428,7 @@ def test_a_proxy_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
         until(lambda: gone(pid), "llama-server outlived its proxy")
 
 
-def test_a_proxy_that_is_told_to_end_lets_streams_finish(tmp_path: Path) -> None:
+def test_an_ending_proxy_lets_streams_finish(tmp_path: Path) -> None:
     target, draft = models(tmp_path)
     command = stand_in("0.3.36", target, "--step-ms", "2")
     with (

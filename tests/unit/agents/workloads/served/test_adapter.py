@@ -111,7 +111,7 @@ class TestKnobs:
         with raised(ActuationError, "409"):
             workload.actuator.apply({"batch_size": 2})
 
-    def test_a_server_that_only_says_yes_is_found_out(
+    def test_a_server_that_only_acknowledges_is_detected(
         self, server: StandIn, workload: Side
     ) -> None:
         server.forgets_puts = True
@@ -233,7 +233,7 @@ def signal(workload: Side, name: str = "requests_in_system") -> LiveSignal:
 
 
 class TestSignals:
-    def test_a_server_that_tells_no_incarnation_has_none(self, workload: Side) -> None:
+    def test_a_server_without_a_start_id_has_no_incarnation(self, workload: Side) -> None:
         assert workload.signals == ()
         assert not isinstance(workload.actuator, Restartable)
 

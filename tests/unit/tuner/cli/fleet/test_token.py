@@ -36,7 +36,7 @@ def test_the_token_alone_is_printed_so_that_it_can_go_to_a_file(
     assert caller == Caller("ann", AccessRole.OPERATOR)
 
 
-def test_a_role_and_how_long_it_lasts_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_role_and_a_lifetime_can_be_requested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "create", "vera", "--role", "viewer", "--days", "0", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["role"], made["expires_at"]) == ("viewer", None)

@@ -49,7 +49,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_check_lists_what_would_be_measured_and_writes_nothing(
+def test_a_check_lists_the_metrics_and_writes_nothing(
     vllm: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", "--llm", vllm.url, "--device", "simulated:orin", "--check"]

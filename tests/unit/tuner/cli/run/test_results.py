@@ -136,7 +136,7 @@ def test_a_device_without_a_latency_gets_its_report() -> None:
     reported("no latency", replace(outcome, main=replace(outcome.main, report=report)))
 
 
-def test_a_report_without_a_winner_says_so_plainly() -> None:
+def test_a_report_without_a_winner_states_that() -> None:
     reported("no winner", result(worlds.flat))
     assert not result(worlds.flat).main.won
 
@@ -150,7 +150,7 @@ def test_every_broken_limit_is_counted_with_its_time() -> None:
     assert made["study"]["violations"] == violations
 
 
-def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
+def test_a_baseline_that_breaks_the_limit_is_reported() -> None:
     verbs = worlds.operations()
     limits = ("latency_p99_ms <= 50", "power_w <= 100000")
     draft = StudyDraft(devices=("sim",), constraints=limits, policy="scripted")
@@ -190,7 +190,7 @@ def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
     reported("limits that nothing keeps", replace(outcome, main=replace(outcome.main, score=worth)))
 
 
-def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
+def test_a_plan_of_several_rows_is_listed_row_by_row() -> None:
     """This includes a last row, for the highest load, that stays at the baseline."""
     outcome = result(policy="by-load")
     assert outcome.main.won
@@ -209,7 +209,7 @@ def test_failures_are_told_with_their_reasons() -> None:
     reported("a failed trial", result(worlds.broken_at_800))
 
 
-def test_a_stopped_study_tells_what_it_held() -> None:
+def test_a_stopped_study_shows_its_former_hold() -> None:
     verbs, study = worlds.held()
     verbs.stop(study, Change())
     assert results.outcome(verbs, study, RunJob(device="cpu"), device()).held == worlds.BEST
@@ -269,7 +269,7 @@ def test_savings_since_then_are_on_the_bill() -> None:
     )
 
 
-def test_a_bill_says_on_which_baseline_it_rests() -> None:
+def test_a_bill_names_its_baseline() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
     whole = PeriodSaving("in all", START, 9, 60.0, 5e3, 120.0)
     bill = replace(bill, saved_j=5e3, saved_since=START, whole=whole)
@@ -306,7 +306,7 @@ def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted()
         (None, None, "it does not pay off: nothing beats the baseline"),
     ],
 )
-def test_a_bill_that_is_not_paid_back_says_why(
+def test_an_unpaid_bill_has_its_reason(
     saving_w: float | None, confirmed: Setting | None, words: str
 ) -> None:
     view = held_view().model_copy(update={"confirmed": confirmed})

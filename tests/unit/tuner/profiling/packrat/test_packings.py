@@ -115,7 +115,7 @@ def test_a_window_in_which_others_computed_is_measured_again() -> None:
     assert (timed.rejected, timed.disturbed, timed.worst) == (2, 0, 0.01)
 
 
-def test_a_machine_that_is_never_quiet_shows_its_quietest_window_and_says_so() -> None:
+def test_an_always_busy_machine_shows_its_quietest_window_marked_as_such() -> None:
     machine = Machine([0.5, 0.4, 0.3, 0.6, 0.7])
     timed = QuietTimer(machine.window, 0.05)
     assert timed([(2, 1)]).foreign == 0.3

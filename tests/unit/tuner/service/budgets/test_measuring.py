@@ -144,7 +144,7 @@ def test_a_tuner_that_starts_again_continues_the_study(rack: SweptRack) -> None:
     assert [s.devices for s in rack.sweeps()] == [("gpu0",), ("gpu1",), ("gpu2",)]
 
 
-def test_a_member_that_cannot_be_measured_is_said_once() -> None:
+def test_an_unmeasurable_member_is_reported_once() -> None:
     without = tuple(m for m in METRICS if m.name != "power_w")
     rack = SweptRack(World(), metrics=without)
     rack.set(600.0)

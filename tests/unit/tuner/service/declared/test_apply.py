@@ -107,7 +107,7 @@ def test_only_pruning_stops_what_a_file_declares_no_more() -> None:
     assert actions(pruned) == [("stop", ("d1",))]
 
 
-def test_a_freeze_that_the_file_says_nothing_of_stays() -> None:
+def test_a_freeze_without_an_entry_in_the_file_stays() -> None:
     verbs = fleet()
     verbs.apply_fleet(draft())
     study = verbs.studies()[0].id
@@ -221,7 +221,7 @@ def test_a_device_of_two_groups_and_a_name_twice_are_refused() -> None:
         verbs.diff_fleet(draft(two.replace('"all"', '"web"')))
 
 
-def test_a_group_of_no_device_is_said() -> None:
+def test_a_group_without_devices_is_reported() -> None:
     verbs = fleet()
     assert verbs.diff_fleet(
         draft(WEB.replace('"b1"', '"b9"').partition("[[group.study]]")[0])

@@ -483,7 +483,7 @@ def test_an_agent_that_waits_at_its_hold_hears_of_a_stop_at_once(
     assert 0.2 <= time.monotonic() - began < 40.0, "it waited, but not to the end"
 
 
-def test_a_device_says_when_it_was_last_seen_and_is_forgotten(client: TestClient) -> None:
+def test_a_device_shows_its_last_contact_and_can_be_forgotten(client: TestClient) -> None:
     send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
     (view,) = client.get("/v1/devices").json()
     assert (view["online"], view["last_seen"]) == (True, "2026-01-01T12:00:00Z")

@@ -142,7 +142,7 @@ def test_a_study_that_changed_is_told_of_without_an_id() -> None:
     played(play)
 
 
-def test_a_quiet_stream_says_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_sends_keep_alives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "SILENT_S", 0.05)
 
     async def play(desk: Desk) -> None:
@@ -163,7 +163,7 @@ def test_a_stream_ends_with_its_server_and_leaves_nothing_behind() -> None:
     played(play)
 
 
-def test_a_database_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_database_is_queried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "AGAIN_S", 0.01)
 
     async def play(desk: Desk) -> None:

@@ -209,7 +209,7 @@ def test_a_process_keeps_files_for_itself() -> None:
     assert 0 < least.unfinished <= least.running
 
 
-def test_a_log_is_told_of_the_first_and_how_many_more_there_were() -> None:
+def test_a_log_has_the_first_records_and_the_number_of_others() -> None:
     now, logged = [0.0], []
     logger = logging.Logger("test")
     handler = logging.Handler()

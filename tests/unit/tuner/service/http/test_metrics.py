@@ -95,7 +95,7 @@ def test_a_viewer_may_scrape_and_an_agent_or_a_stranger_may_not(scraped: Scraped
     assert scraped.ask("").status_code == 401
 
 
-def test_a_hold_is_told_with_its_setting_latency_power_and_savings(scraped: Scraped) -> None:
+def test_a_hold_has_metrics_of_setting_latency_power_and_savings(scraped: Scraped) -> None:
     held(scraped)
     assert scraped.value("device_online", device="sim") == 1.0
     assert scraped.value("devices", health="holding") == 1.0
@@ -206,7 +206,7 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
     assert scraped.value("trials_ended_total", state="completed") == 8.0
 
 
-def test_a_destination_that_lags_behind_is_told(scraped: Scraped) -> None:
+def test_a_lagging_destination_is_reported(scraped: Scraped) -> None:
     store = scraped.world.store
     store.deliveries.put(Delivery("slack", 0, attempts=3, given_up=2))
     scraped.world.loop.changes.note("drift", "x")

@@ -70,7 +70,7 @@ def test_a_different_poll_reads_the_store_again(world: World) -> None:
     assert isinstance(told(world), HoldOrder)
 
 
-def test_a_device_that_was_forgotten_is_told_so(world: World) -> None:
+def test_a_forgotten_device_is_refused_with_the_reason(world: World) -> None:
     verbs = Operations(world.loop)
     verbs.stop("s1", Change())
     assert isinstance(world.ask(), Release)
@@ -97,7 +97,7 @@ def test_waiting_for_an_operator_or_the_hour_loads_no_trials(
     assert isinstance(world.ask(), Idle)
 
 
-def test_a_changed_constraint_is_told_at_once(world: World) -> None:
+def test_a_changed_constraint_is_sent_at_once(world: World) -> None:
     before = told(world)
     study = world.store.studies.get("s1")
     wider = replace(study, constraints=(Constraint.parse("latency_p99_ms <= 1.5x baseline"),))
@@ -115,7 +115,7 @@ def test_another_plan_is_told_at_once(world: World) -> None:
     assert told(world).plan == Plan.single(setting(800))
 
 
-def test_a_trial_of_another_process_is_heeded_at_once(world: World) -> None:
+def test_a_trial_of_another_process_counts_at_once(world: World) -> None:
     before = told(world)
     trial = world.store.trials.begin("s1", setting(), Phase.CONFIRMING, "", world.time.now())
     another(world).changes.publish(world.store.studies.get("s1"))

@@ -27,7 +27,7 @@ def test_a_windows_energy_is_its_power_over_its_length() -> None:
     assert value(counters, "jouletune_window_seconds_total", **labels) == 20.0
 
 
-def test_a_window_whose_energy_nobody_measured_adds_nothing() -> None:
+def test_a_window_without_measured_energy_adds_nothing() -> None:
     counters, seen = Counts(), window()
     seen.estimates.pop("power_w")  # type: ignore[attr-defined]
     seen.estimates.pop("energy_j")  # type: ignore[attr-defined]

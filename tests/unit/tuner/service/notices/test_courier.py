@@ -73,7 +73,7 @@ class Desk:
             self.time.at += timedelta(seconds=again_s)
 
 
-def test_a_new_destination_is_told_of_what_comes_from_then_on() -> None:
+def test_a_new_destination_gets_events_from_then_on() -> None:
     desk = Desk()
     desk.note("x")
     later = desk.started(name="later")

@@ -160,7 +160,7 @@ def mail(port: int, *to: str) -> EmailSender:
     )
 
 
-def test_a_mail_says_what_happened_with_an_id_of_its_own() -> None:
+def test_a_mail_describes_the_event_with_its_own_id() -> None:
     with mail_server() as (port, mails):
         mail(port, "ann@example.org", "bob@example.org").send(NOTE)
     ((to, text),) = mails

@@ -237,7 +237,7 @@ def test_a_renamed_metric_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("name", ["llama.cpp", "ollama", "openai", "triton"])
-def test_a_server_without_a_histogram_says_how_it_can_be_measured(
+def test_a_server_without_a_histogram_gets_advice_on_measuring(
     name: str, start: Start, tmp_path: Path
 ) -> None:
     with raised(InvalidInput) as refused:
