@@ -101,7 +101,8 @@ def main(
     try:
         if given[0] == "run" or given[1:2] == ["serve"]:
             check_names()
-        code = (root or app)(given, prog_name=name, standalone_mode=False)
+        colour = False if os.environ.get("TERM") == "dumb" else None
+        code = (root or app)(given, prog_name=name, standalone_mode=False, color=colour)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except TuningError as error:

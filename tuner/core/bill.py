@@ -41,7 +41,7 @@ class PeriodSaving:
 
     `windows` is the number of windows that count; they represent `seconds` of the period, as in `draw_up`.
     `saved_j` is None if no window counts: the energy of that time, or of the baseline, was not measured.
-    `baseline_j` is what the baseline would have used in that time; `cost` and `co2e_g` as in `Bill`.
+    `baseline_j` is what the baseline would have used in that time; `cost` is in money, `co2e_g` in g.
     """
 
     period: str
@@ -88,8 +88,8 @@ class Bill:
     Control windows do not count in `explored_j`: they use as much as the baseline does, and their time
     saves nothing.
 
-    `saved_cost` and `saved_co2e_g` are `saved_j` in money and in g of CO2e, each window by the rate at its
-    start, from the series named in `priced_by`; None if a rate is unknown for a part of that time.
+    The cost and the CO2e of a saving count each window by the rate at its start, from the series named in
+    `priced_by`; None if a rate is unknown for a part of that time. `currency` is that of the cost.
     """
 
     explored_j: float | None = None
@@ -109,8 +109,6 @@ class Bill:
     periods: tuple[PeriodSaving, ...] = ()
     whole: PeriodSaving | None = None
     share: float = 1.0
-    saved_cost: float | None = None
-    saved_co2e_g: float | None = None
     priced_by: tuple[str, ...] = ()
     currency: str = ""
 
@@ -130,8 +128,6 @@ class Bill:
             periods=tuple(period.ascribed(share) for period in self.periods),
             whole=None if self.whole is None else self.whole.ascribed(share),
             share=share,
-            saved_cost=part(self.saved_cost),
-            saved_co2e_g=part(self.saved_co2e_g),
         )
 
 
@@ -225,8 +221,6 @@ def draw_up(
         origin=per_item.origin,
         periods=tuple(own.of_period(name, since) for name, (since, own) in parts.items()),
         whole=saved.of_period("in all", held[0].started_at) if held else None,
-        saved_cost=saved.worth.get("cost") if held else None,
-        saved_co2e_g=saved.worth.get("co2e_g") if held else None,
         priced_by=tuple(series.name for series in prices.values()),
     )
 

@@ -12,7 +12,6 @@ import db
 from tuner.core import (
     ACTIVE,
     ENERGY,
-    JOULES_PER_KWH,
     Applied,
     Device,
     Level,
@@ -109,7 +108,6 @@ class FleetOverview:
             stopped=stopped,
             studies=len(summaries),
             pending=pending,
-            saved=next((s for s in saved if s.period.period == "in all"), None),
             savings=saved,
         )
 
@@ -142,17 +140,11 @@ class FleetOverview:
                 parts = [p for s in own for p in s.saved if p.period == period]
                 if not any(part.saved_j is not None for part in parts):
                     continue
-                total = summed(parts)
                 totals.append(
                     Savings(
-                        period=total,
+                        period=summed(parts),
                         origin=origin,
-                        joules=total.saved_j or 0.0,
-                        stderr_j=total.stderr_j or 0.0,
-                        kwh=(total.saved_j or 0.0) / JOULES_PER_KWH,
-                        cost=total.cost,
                         currency=price.currency,
-                        co2e_g=total.co2e_g,
                         priced_by=tuple(series.name for series in price.series.values()),
                         uncounted=sum(s.uncounted for s in summaries),
                     )

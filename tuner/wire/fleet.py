@@ -92,21 +92,15 @@ class Health(StrEnum):
 
 
 class Savings(OperatorView):
-    """The energy saved by holding in a period, in joules with its standard error; its cost and CO2e.
+    """The energy saved by holding in a period, with its cost and CO2e; all of it has one `origin`.
 
-    All of it has one `origin`. `priced_by` names the operator's series behind `cost` and `co2e_g`.
-    `uncounted` is the number of studies that hold a plan on several devices together: their savings are
-    not billed and are missing in the sums.
+    `priced_by` names the operator's series behind cost and CO2e. `uncounted` is the number of studies that
+    hold a plan on several devices together: their savings are not billed and are missing in the sums.
     """
 
     period: PeriodSaving
     origin: str
-    joules: float
-    stderr_j: float
-    kwh: float
-    cost: float | None = None
     currency: str = ""
-    co2e_g: float | None = None
     priced_by: tuple[str, ...] = ()
     uncounted: int = 0
 
@@ -147,8 +141,7 @@ class FleetRow(OperatorView):
 class FleetView(OperatorView):
     """All devices, the number of devices by status, and the savings of all studies.
 
-    `savings` are for each origin and period, `saved` the first of the whole time. While `pending` studies
-    are not evaluated yet there are none.
+    `savings` are for each origin and period. While `pending` studies are not evaluated yet there are none.
     """
 
     rows: tuple[FleetRow, ...]
@@ -156,7 +149,6 @@ class FleetView(OperatorView):
     stopped: bool
     studies: int
     pending: int = 0
-    saved: Savings | None = None
     savings: tuple[Savings, ...] = ()
 
 

@@ -98,7 +98,7 @@ def test_the_bill_values_each_window_at_its_own_hour_and_names_the_series() -> N
     )
     saved_j = [4.0 * 50.0 * s for s in (10, 60, 60)]
     worth = saved_j[0] * 0.1 + saved_j[1] * 0.4 + saved_j[2] * 0.4
-    assert bill.saved_cost == pytest.approx(worth / 3.6e6)
-    assert bill.saved_co2e_g is None, "not known at noon"
+    assert bill.whole is not None and bill.whole.cost == pytest.approx(worth / 3.6e6)
+    assert bill.whole.co2e_g is None, "not known at noon"
     assert bill.priced_by == ("price of x.csv", "grid")
-    assert bill.ascribed(0.5).saved_cost == pytest.approx(0.5 * worth / 3.6e6)
+    assert bill.whole.ascribed(0.5).cost == pytest.approx(0.5 * worth / 3.6e6)

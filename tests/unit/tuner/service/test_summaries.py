@@ -98,9 +98,13 @@ def test_the_fleet_s_savings_are_apart_by_origin_and_period(verbs: Operations) -
     totals = FleetOverview(verbs, Summaries(verbs)).savings(summaries)
     week, whole, simulated, _ = totals
     assert [t.origin for t in totals] == ["measured"] * 2 + ["simulated"] * 2
-    assert (week.joules, week.stderr_j, week.cost) == (12.0, math.hypot(3.0, 3.0), None)
-    assert (whole.joules, whole.cost, whole.uncounted) == (24.0, 1.0, 1)
-    assert whole.period.baseline_j == 400.0 and simulated.joules == 1e6
+    assert (week.period.saved_j, week.period.stderr_j, week.period.cost) == (
+        12.0,
+        math.hypot(3.0, 3.0),
+        None,
+    )
+    assert (whole.period.saved_j, whole.period.cost, whole.uncounted) == (24.0, 1.0, 1)
+    assert whole.period.baseline_j == 400.0 and simulated.period.saved_j == 1e6
 
 
 def test_a_sum_that_lacks_a_study_is_not_shown(verbs: Operations) -> None:

@@ -43,9 +43,7 @@ def test_faults_come_first_and_each_device_shows_its_saving() -> None:
         saving=Estimate(0.4, 0.01), saved_j=1_000.0, saved_stderr_j=10.0,
     )  # fmt: skip
     period = PeriodSaving("in all", START, 9, 60.0, 1_000.0, 10.0, 4_000.0, 1.5)
-    saved = Savings(
-        period=period, origin="simulated", joules=1e3, stderr_j=10.0, kwh=1 / 3600, currency="EUR"
-    )
+    saved = Savings(period=period, origin="simulated", currency="EUR")
     lines = shown(
         row("a"), held, row("c", Health.OFFLINE), row("d", Health.LIMIT_NOT_MET), saved=saved
     )
@@ -59,7 +57,7 @@ def test_faults_come_first_and_each_device_shows_its_saving() -> None:
 
 
 def test_pending_computations_are_reported() -> None:
-    view = FleetView(rows=(), health={}, stopped=False, studies=10, pending=3, saved=None)
+    view = FleetView(rows=(), health={}, stopped=False, studies=10, pending=3)
     assert "7 of 10 studies done" in sums(view)
     assert "computing" not in sums(view.model_copy(update={"pending": 0}))
 
