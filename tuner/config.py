@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours
+from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours, reraised
 from tuner.destinations import Email, Webhooks
 from tuner.series import SeriesTable, tables
 from tuner.tls import ServerTls
@@ -106,10 +106,8 @@ class TunerConfig(Table):
                 f"`suggest` cannot be {self.suggest!r}",
                 hint="write local, local:N, here, or ray://HOST:PORT",
             )
-        try:
+        with reraised(ConfigError, InvalidInput):
             parse_hours(self.tuning_hours, "tuning_hours")
-        except InvalidInput as error:
-            raise ConfigError(error.message, hint=error.hint) from None
 
     @property
     def tls(self) -> ServerTls:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from tuner.core import ConfigError, HourRow, InvalidInput, TimeSeries
+from tuner.core import ConfigError, HourRow, InvalidInput, TimeSeries, reraised
 from tuner.foreign_bodies import parsed
 from tuner.moments import moment
 from tuner.typed_toml import Table
@@ -61,10 +61,8 @@ class SeriesTable(Table):
             local = parts.hostname in ("localhost", "127.0.0.1", "::1")
             if parts.scheme != "https" and not (parts.scheme == "http" and local):
                 raise ConfigError(f"url cannot be {self.url!r}", hint="write https://HOST/PATH")
-        try:
+        with reraised(ConfigError, InvalidInput):
             self.series("")
-        except InvalidInput as error:
-            raise ConfigError(error.message, hint=error.hint) from None
 
     def series(self, name: str) -> TimeSeries:
         """Return the series of the table alone; that of a CSV file or a URL is empty until it is read."""

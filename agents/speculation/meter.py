@@ -29,6 +29,7 @@ from tuner.core import (
     Window,
     quantile_estimate,
     ratio_estimate,
+    reraised,
 )
 
 SHARE = Quantity("1")
@@ -162,18 +163,14 @@ class DecodingWindow:
 
     def _stats(self) -> SpeculationStats:
         """Return the proxy's counters. Raises MeasurementError."""
-        try:
+        with reraised(MeasurementError, TuningError):
             return self._client.stats()
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
 
     def _in_force(self) -> int | None:
         """Return the window's draft length, or None if a plan changes it."""
-        try:
+        with reraised(MeasurementError, TuningError):
             followed = self._client.plan()
             length = self._client.knobs().setting["speculation_length"]
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
         return int(length) if followed is None or len(followed.rows) == 1 else None
 
 

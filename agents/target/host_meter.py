@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from agents.host.processor import busy_seconds, required_text
 from agents.target.joules import Joules
-from tuner.core import ActuationError, Clock, MeasurementError, Reading
+from tuner.core import ActuationError, Clock, MeasurementError, Reading, reraised
 
 T = TypeVar("T")
 
@@ -121,7 +121,5 @@ class HostWindow:
 
 def _measuring(ask: Callable[[], T]) -> T:
     """Return a device's answer; turn a missing one into a MeasurementError."""
-    try:
+    with reraised(MeasurementError, ActuationError):
         return ask()
-    except ActuationError as error:
-        raise MeasurementError(error.message, hint=error.hint) from error

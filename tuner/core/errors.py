@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tuner.error_codes import error_of
 from tuner.errors import (
     ActuationError,
@@ -27,6 +30,7 @@ __all__ = [
     "ConstraintSyntax",
     "DeviceBusy",
     "DeviceLost",
+    "error_of",
     "Forbidden",
     "IllegalTransition",
     "InvalidInput",
@@ -38,6 +42,7 @@ __all__ = [
     "OutOfRange",
     "ProtocolMismatch",
     "RateLimited",
+    "reraised",
     "SettingContested",
     "StaleRevision",
     "StaleToken",
@@ -47,7 +52,6 @@ __all__ = [
     "Unauthorised",
     "UnknownKnob",
     "Unreadable",
-    "error_of",
 ]
 
 
@@ -118,3 +122,16 @@ class LinkError(TuningError, ConnectionError, code="link"):
 
 class ProtocolMismatch(LinkError, code="protocol"):
     """The peer speaks another protocol version. Upgrade the older side; do not retry."""
+
+
+@contextmanager
+def reraised(kind: type[TuningError], caught: type[TuningError], where: str = "") -> Iterator[None]:
+    """Raise a caught error as another kind, with `where` before its message; errors of that kind pass."""
+    try:
+        yield
+    except caught as error:
+        if isinstance(error, kind) and not where:
+            raise
+        raise kind(
+            f"{where}: {error.message}" if where else error.message, hint=error.hint
+        ) from error

@@ -32,6 +32,7 @@ from tuner.core import (
     MeasurementError,
     Reading,
     demand,
+    reraised,
 )
 
 log = logging.getLogger(__name__)
@@ -337,7 +338,5 @@ def throttle_s(gpu: Gpu) -> dict[str, float]:
 @contextmanager
 def measuring() -> Iterator[None]:
     """Raise a MeasurementError for a GPU that does not answer."""
-    try:
+    with reraised(MeasurementError, ActuationError):
         yield
-    except ActuationError as error:
-        raise MeasurementError(error.message, hint=error.hint) from error

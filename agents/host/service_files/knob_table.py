@@ -19,6 +19,7 @@ from tuner.core import (
     Space,
     TuningError,
     Value,
+    reraised,
 )
 
 KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
@@ -54,10 +55,8 @@ def knob_table(
 
 def refuse_misfits(where: str, knobs: Sequence[Knob]) -> None:
     """Raise ConfigError if knobs contradict each other, or if one of them can never have an effect."""
-    try:
+    with reraised(ConfigError, TuningError, where):
         Space(tuple(knobs)).refuse_unreached(knob.name for knob in knobs)
-    except TuningError as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _values(where: str, values: list[Any]) -> tuple[Value, ...]:

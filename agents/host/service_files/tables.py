@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.host.http.local_http import local_url
 from tuner import toml
-from tuner.core import ConfigError, InvalidInput
+from tuner.core import ConfigError, InvalidInput, reraised
 
 
 def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
@@ -54,10 +54,8 @@ def url_path(where: str, path: str) -> str:
     if path.startswith("http:"):
         address, slash, rest = path.removeprefix("http://").partition("/")
         rest = slash + rest
-        try:
+        with reraised(ConfigError, InvalidInput, where):
             local_url(f"http://{address}", "write http://127.0.0.1:PORT/PATH")
-        except InvalidInput as error:
-            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", rest):
         raise ConfigError(f"{where}: path cannot be {path!r}", hint="write it like /config")
     return path

@@ -34,7 +34,7 @@ from agents.workloads.http.metric_config import (
     histogram_of,
 )
 from tuner import toml
-from tuner.core import ConfigError, InvalidInput, Role
+from tuner.core import ConfigError, InvalidInput, Role, reraised
 
 METRICS = "/metrics"
 
@@ -155,10 +155,8 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
 
 def _url(where: str, text: str) -> str:
     """Return the service's URL without a slash. Raises ConfigError."""
-    try:
+    with reraised(ConfigError, InvalidInput, where):
         url = local_url(text, "write http://127.0.0.1:PORT")
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     if url.path not in ("", "/"):
         raise ConfigError(
             f"{where}: url must end after the port", hint="give the path in each call"

@@ -36,6 +36,7 @@ from tuner.core import (
     Window,
     demand,
     ratio_estimate,
+    reraised,
 )
 
 SHARE = Quantity("1")
@@ -66,10 +67,8 @@ class DerivedMeter:
 
     def start(self) -> Window:
         """Open a window. Raises MeasurementError."""
-        try:
+        with reraised(MeasurementError, TuningError):
             setting = self._in_force(self._sent) if self._effects else None
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
         expected = {} if setting is None else {name: setting[name] for name in self._effects}
         first = self._snapshot()
         return DerivedWindow(

@@ -30,6 +30,7 @@ from tuner.core import (
     InvalidInput,
     MeasurementError,
     demand,
+    reraised,
 )
 
 CPU = "process_cpu_seconds_total"
@@ -193,10 +194,8 @@ class Exposition:
             ActuationError, DeviceLost: it is missing.
         """
         load, text = self._exported.load, self._text()
-        try:
+        with reraised(ActuationError, MeasurementError):
             value = gauge(parse(text, (load.name,), self.url), load.name, load.keep)
-        except MeasurementError as error:
-            raise ActuationError(error.message, hint=error.hint) from None
         return value, _started(text)
 
     def _text(self) -> str:

@@ -7,7 +7,7 @@ import json
 from agents.workloads.http.knob_config import KnobFile
 from agents.workloads.http.reading import KnobReading, UnlistedValue, is_at, settle
 from tuner import files
-from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value
+from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value, reraised
 
 PENDING = ".pending"
 """Suffix of the marker of a file that the service has not read yet."""
@@ -156,19 +156,15 @@ class KnobInFile:
 
     def taken_up(self) -> None:
         """Note that the service has read the file. Raises ActuationError."""
-        try:
+        with reraised(ActuationError, StoreError):
             files.remove(self._pending)
-        except StoreError as error:
-            raise ActuationError(error.message, hint=error.hint) from error
 
     def _replace(self, content: str) -> None:
         """Mark the file as pending, and write it; this ends a plan. Raises ActuationError."""
         self._plan, self._plain = None, False
-        try:
+        with reraised(ActuationError, StoreError):
             files.touch(self._pending)
             files.write(self._file.path, content, keep_mode=True)
-        except StoreError as error:
-            raise ActuationError(error.message, hint=error.hint) from error
 
     def _written(self) -> Value | None:
         """Return the value whose content matches the file; None if no value matches."""

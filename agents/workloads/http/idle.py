@@ -8,7 +8,7 @@ from agents.host.http.local_http import LocalHttp
 from agents.target.side import IdleState, LiveSignal
 from agents.workloads.http.knob_config import ReadCall
 from agents.workloads.http.reading import at
-from tuner.core import MeasurementError, TuningError
+from tuner.core import MeasurementError, TuningError, reraised
 
 
 def idle_state(
@@ -18,13 +18,11 @@ def idle_state(
 
     Raises MeasurementError if it does not answer as its file describes.
     """
-    try:
+    with reraised(MeasurementError, TuningError):
         if any(signal.read().present for signal in signals):
             return IdleState.BUSY
         if unloaded is None or not _is_unloaded(http, unloaded):
             return IdleState.LOADED
-    except TuningError as error:
-        raise MeasurementError(error.message, hint=error.hint) from error
     return IdleState.UNLOADED
 
 

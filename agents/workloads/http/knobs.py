@@ -24,6 +24,7 @@ from tuner.core import (
     Setting,
     Space,
     Value,
+    reraised,
 )
 
 log = logging.getLogger(__name__)
@@ -192,10 +193,8 @@ class ServiceKnobs:
         if fallback is None or plan is None:
             return reference
         before = fallback.plain
-        try:
+        with reraised(ActuationError, MeasurementError):
             plain = fallback.look(plan, reference)
-        except MeasurementError as error:
-            raise ActuationError(error.message, hint=error.hint) from error
         if plain is before:
             return fallback.reference
         what = "acceptance_collapsed" if plain else "drafting_tried_again"

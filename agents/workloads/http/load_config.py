@@ -26,7 +26,7 @@ from agents.load.arrivals import read_arrivals
 from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
 from agents.load.streaming import LIMITS
 from tuner import toml
-from tuner.core import ConfigError, InvalidInput
+from tuner.core import ConfigError, InvalidInput, reraised
 
 LOAD_KEYS: dict[str, Any] = {"callers": int, "rate_per_s": toml.NUMBER, "trace": str}
 LOAD_KEYS |= dict.fromkeys(("method", "path", "body", "bodies", "body_file"), str)
@@ -143,7 +143,7 @@ def _own_path(where: str, path: str) -> str:
 def _shape(where: str, entry: Mapping[str, Any], trace: Path | None) -> LoadShape:
     """Return the arrivals of a `[load]`. Raises ConfigError."""
     given = {k: entry[k] for k in ("callers", "rate_per_s") if k in entry}
-    try:
+    with reraised(ConfigError, InvalidInput, where):
         if trace is not None:
             given.pop("rate_per_s", None)
             return LoadShape(
@@ -152,8 +152,6 @@ def _shape(where: str, entry: Mapping[str, Any], trace: Path | None) -> LoadShap
         if "rate_per_s" in given:
             given.setdefault("callers", OPEN_LOOP_CALLERS)
         return LoadShape(**given)
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _bodies(where: str, entry: Mapping[str, Any]) -> tuple[bytes, ...]:

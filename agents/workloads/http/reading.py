@@ -9,7 +9,7 @@ from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
 from agents.host.service_files.printed import last_match
 from agents.workloads.http.knob_config import ReadCall, ReadCommand, written
-from tuner.core import ActuationError, Clock, DeviceLost, Knob, MeasurementError, Value
+from tuner.core import ActuationError, Clock, DeviceLost, Knob, MeasurementError, Value, reraised
 
 COMMAND_S = 30.0
 LOOK_S = 0.1
@@ -62,10 +62,8 @@ class CommandReading:
         """Return the value in force. Raises ActuationError."""
         text = run_argv(self._command.argv, COMMAND_S)
         pattern = self._command.pattern
-        try:
+        with reraised(ActuationError, MeasurementError):
             match = text.strip() if pattern is None else last_match(pattern, text)
-        except MeasurementError as error:
-            raise ActuationError(error.message, hint=error.hint) from None
         if match is None:
             raise ActuationError(
                 f"{' '.join(self._command.argv)} prints no match of {self._command}: "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from agents.host.processes.service_process import ServiceProcess
 from agents.load.meter import Totals
-from tuner.core import MeasurementError, TuningError
+from tuner.core import MeasurementError, TuningError, reraised
 
 
 def counting_all(
@@ -44,7 +44,5 @@ class ProcessTotals:
 
     def _look(self) -> tuple[str, float | None]:
         """Return the start and the CPU seconds. Raises MeasurementError."""
-        try:
+        with reraised(MeasurementError, TuningError):
             return self._process.started(), self._process.cpu_s()
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error

@@ -25,6 +25,7 @@ from tuner.core import (
     Setting,
     Space,
     render_setting,
+    reraised,
     setting_key,
 )
 
@@ -211,10 +212,8 @@ class DeploymentActuator:
     def _instance(self) -> RayInstance:
         """Return the state of Ray Serve. Raises ActuationError: the deployment is gone."""
         instance = self._dashboard.instance()
-        try:
+        with reraised(ActuationError, NotFound):
             self._address.application_in(instance)
-        except NotFound as error:
-            raise ActuationError(error.message, hint=error.hint) from None
         return instance
 
     def _whole(self, instance: RayInstance) -> Mapping[str, Any]:

@@ -44,6 +44,7 @@ from tuner.core import (
     Scope,
     Space,
     TuningError,
+    reraised,
 )
 
 HINT = "write ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT"
@@ -200,10 +201,8 @@ def _processes(
         return None, {"cpu_time_ms": "Ray runs on several hosts, but only this host's is counted"}
 
     def find() -> RayProcesses:
-        try:
+        with reraised(MeasurementError, TuningError):
             pids = replicas()
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
         if not pids:
             raise MeasurementError("no process of a replica was found")
         return RayProcesses(pids[0])

@@ -9,7 +9,7 @@ import psutil
 from agents.load.exposition import histogram, scrape
 from agents.load.prometheus import Figures
 from agents.workloads.ray.dashboard import Dashboard
-from tuner.core import MeasurementError, TuningError
+from tuner.core import MeasurementError, TuningError, reraised
 
 HTTP_LATENCY = "ray_serve_http_request_latency_ms"
 """Per request, as Ray's HTTP proxy sees it: waiting, routing and every deployment on its way."""
@@ -30,10 +30,8 @@ class RayFigures:
 
     def read(self) -> Figures:
         """Return the present values. Raises MeasurementError."""
-        try:
+        with reraised(MeasurementError, TuningError):
             urls = self._dashboard.metrics_urls()
-        except TuningError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
         samples = [s for url in urls for s in scrape(self._dashboard.client, url, (HTTP_LATENCY,))]
 
         def ours(labels: Mapping[str, str], *, good: bool) -> bool:

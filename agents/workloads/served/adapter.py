@@ -28,6 +28,7 @@ from tuner.core import (
     TuningError,
     demand,
     render_setting,
+    reraised,
     setting_key,
 )
 
@@ -112,10 +113,8 @@ class ServerTotals:
 
     def _stats(self) -> StatsReply:
         """Return the server's figures. Raises MeasurementError."""
-        try:
+        with reraised(MeasurementError, ActuationError):
             return self._server.stats()
-        except ActuationError as error:
-            raise MeasurementError(error.message, hint=error.hint) from error
 
 
 def attach(
