@@ -269,9 +269,8 @@ def file_name(device: str) -> str:
 def _record(table: dict[str, Any]) -> Record:
     """Return a record from its table, also from one that 0.2.0 wrote."""
     entries = {name: JournalEntry(**entry) for name, entry in table.pop("entries", {}).items()}
-    for knob, of in table.pop(
-        "knobs", {}
-    ).items():  # of 0.2.0, where files had the constant epoch "files"
+    # Of 0.2.0, where files had the constant epoch "files".
+    for knob, of in table.pop("knobs", {}).items():
         state = WRITING if of["pending"] or of["wrote"] is None else SET
         entries[knob] = JournalEntry(knob, of["found"], of["wrote"], state, of["back"], of["lasts"])
         table.setdefault("setting", {})[knob] = of["wrote"]

@@ -123,9 +123,13 @@ class Restorer:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """Return the entries to restore once their CPU is online or a cap is over, each with its state."""
+        """Return the entries to restore once their CPU is online or a cap is over, each with its state.
+
+        Those that a knob in force has taken away come back when that is restored.
+        """
         entries = self.record.entries.items()
-        away = {n for n, e in entries if e.state == OFFLINE}
+        moved = {k for knob in self.record.setting for k in self.moves.get(knob, ())}
+        away = {n for n, e in entries if e.state == OFFLINE and e.knob not in moved}
         away |= {n for n, e in entries if e.state == CAPPED and e.wrote == e.target}
         return {n: e.state for n, e in entries if n in away}
 
@@ -195,16 +199,21 @@ class Restorer:
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
         """Drop the entries that a reload of the driver (`reset`) or a resume has changed.
 
-        Offline entries outlive a resume. A member's floor is written again. In a trial, raises Forgotten.
+        Offline entries outlive a resume. A lock that cannot be read may, too: it is written or restored in
+        any case. A member's floor is written again. In a trial, raises Forgotten.
         """
-        kept = dict[str, JournalEntry]()
-        for name, entry in self.record.entries.items():
+        kept, entries = dict[str, JournalEntry](), self.record.entries.items()
+        ours = {e.knob for n, e in entries if reading.shows(n, e.wrote)}
+        moved = {k for knob in ours for k in self.moves.get(knob, ())}
+        for name, entry in entries:
             away = name not in reading.entries
             unsure = not away and None in (reading.entries[name][1], entry.wrote)
-            # A write that a kill cut short: the value may still be our former one.
-            cut = not (away or unsure) and entry.state in (WRITING, PROBING)
+            # A write that a kill cut short, or a file that is back: it may show any value of before.
+            cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
             other = away or unsure or reading.differs(name, entry.wrote)
-            if cut or (away and not reset) or not other:
+            if unsure and not reset:
+                kept[name] = replace(entry, state=WRITING)
+            elif cut or (away and (not reset or entry.knob in moved)) or not other:
                 kept[name] = entry
             elif self._member(entry):
                 kept[name] = replace(entry, wrote=entry.target, state=WRITING)
@@ -340,7 +349,9 @@ class Restorer:
             if lost or blind:
                 targets[name] = target
         moved = {k for name in targets for k in self.moves.get(entries[name].knob, ())}
-        entries |= await self._met(moved, reading)
+        # Of a governor that we chose, the numbers are no original.
+        first = {e.knob for n, e in entries.items() if n in targets and e.wrote == e.original}
+        entries |= await self._met({k for f in first for k in self.moves.get(f, ())}, reading)
         if again and targets and self.about.get("restarts"):
             self._limit_restarts()
         follow = {n: e for n, e in entries.items() if e.knob in moved and n in reading.entries}
@@ -352,7 +363,7 @@ class Restorer:
         record = replace(self.record, held=held, entries={**entries, **due} if targets else before)
         record.setting = {k: v for k, v in whole.items() if v is not None}
         if record != self.record and record.entries:
-            self.originals.save(record)
+            self._save(record)
         self.record = record
         if not targets:
             return
@@ -423,10 +434,7 @@ class Restorer:
                 low[name] = shown
             met[name] = JournalEntry(knob, original, shown, SET)
         met = await self._aimed(met, self.record.budget.floor, reading)
-        taken = self.taken(self.uuid)
-        for name in met:  # nvpmodel and the board's clocks share files
-            if other := taken.get(os.path.realpath(name)):
-                raise Conflict(f"{name} is set by {other}", hint=f"release {other} first")
+        self._claim(met)
         low = {name: shown for name, shown in low.items() if met[name].back is None}
         for name in low:
             met[name].wrote, met[name].state = tops[met[name].knob][name], PROBING
@@ -444,17 +452,18 @@ class Restorer:
         Only those in `always` are written if they show their value already. If `strict`, a refusal of one
         of those is raised; any other stops no write. Returns the refusals as texts.
         """
-        refused, movers = (
-            list[str](),
-            [name for name in values if self.record.entries[name].knob in self.moves],
-        )
+        refused = list[str]()
+        movers = {name for name in values if self.record.entries[name].knob in self.moves}
         for moves in (True, False):
             group = {n: v for n, v in values.items() if (n in movers) == moves}
             for name, value in _widening_first(group, reading):
+                entry = self.record.entries.get(name)
+                if not entry or (entry.state == OFFLINE and name not in reading.entries):
+                    continue  # lost by a reload, or away still
                 if name not in always and reading.shows(name, value):
                     continue
                 try:
-                    self.record.entries[name].state = WRITING  # from now on its value is due to us
+                    entry.state = WRITING  # from now on its value is due to us
                     await self.driver.ask("write", self.uuid, name, value)
                 except Exception as error:  # an error must not stop the other restores
                     if strict and name in always:
@@ -641,7 +650,7 @@ class Restorer:
         except ActuationError as error:  # an unreadable entry can still be written
             failures.append(str(error))
         entries = self.record.entries.items()
-        due = {n: e for n, e in entries if e.state != THEIRS and n not in self.waiting}
+        due = {n: e for n, e in entries if e.state != THEIRS and self.waiting.get(n) != CAPPED}
         # A cap may hide the requested value: a ceiling is always written.
         always = {n for n, e in due.items() if e.knob in self.ceilings and not e.restored}
         targets = {name: entry.target for name, entry in due.items()}
@@ -651,19 +660,28 @@ class Restorer:
     async def _expand(self, knob: str) -> None:
         """Replace the entry of a whole knob, of 0.2.0 or of a lost journal, by those of its files."""
         old = self.record.entries[knob]
-        plans = [
-            await self.driver.ask("plan", self.uuid, {knob: v}) for v in (old.original, old.back)
-        ]
+        both = (old.original, old.back)
+        plans = [await self.driver.ask("plan", self.uuid, {knob: value}) for value in both]
         whole, back = (plan[knob] for plan in plans)
         if [*whole] != [knob]:
             del self.record.entries[knob]
             for n, v in whole.items():
                 kept = None if old.back is None else back[n]
-                fresh = replace(old, original=v, wrote=v, state=WRITING, back=kept)
-                self.record.entries[n] = fresh
+                self.record.entries[n] = JournalEntry(old.knob, v, v, back=kept, lasts=old.lasts)
+
+    def _claim(self, names: Iterable[str]) -> None:
+        """Raise Conflict if another device has changed one of these files: nvpmodel and clocks share some.
+
+        Nothing is awaited between the last check and the change of our record, which others read.
+        """
+        taken = self.taken(self.uuid)
+        for name in names:
+            if other := taken.get(os.path.realpath(name)):
+                raise Conflict(f"{name} is set by {other}", hint=f"release {other} first")
 
     def _save(self, record: Record, ending: bool = False) -> None:
-        """Save a record, then keep it in memory. Raises StoreError unless `ending`."""
+        """Save a record, then keep it in memory. Raises Conflict, and StoreError unless `ending`."""
+        self._claim(record.entries.keys() - self.record.entries.keys())
         with suppress(*([StoreError] if ending else [])):
             self.originals.save(record)
         self.record = record

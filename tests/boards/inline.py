@@ -29,6 +29,7 @@ class InlineBoard:
         self.name, self.root, self._link = name, root, link or root
         self.board: Board = board(name)
         self._folders: dict[str, str] = {}
+        self._there: set[str] = set()
         for path, target in self.board.links.items():
             self._place(path).symlink_to(target)
         self._fill()
@@ -71,6 +72,7 @@ class InlineBoard:
         self.board.reload()
         old, folder = self.root / "old", self.root / CPUFREQ[1:]
         folder.rename(old)
+        self._there -= {name for name in self._there if name.startswith(f"{CPUFREQ}/")}
         self._fill()  # before the old one goes: its number is not to be had again
         shutil.rmtree(old)
 
@@ -105,7 +107,7 @@ class InlineBoard:
         root, place = str(self._link), str(path)
         if not place.startswith(root):
             return ""
-        if place[len(root) :] not in self.board.nodes:
+        if place[len(root) :] not in self._there:
             # By a link, which stays: looking it up each time is a quarter of the time in tests/chaos.
             folder, _, file = place.rpartition("/")
             if folder not in self._folders:
@@ -113,7 +115,7 @@ class InlineBoard:
                 self._folders[folder] = root + inside
             place = f"{self._folders[folder]}/{file}"
         name = place[len(root) :]
-        return name if name in self.board.nodes and path.exists() else ""
+        return name if name in self._there else ""
 
     def _place(self, path: str) -> Path:
         place = self.root / path[1:]
@@ -122,5 +124,6 @@ class InlineBoard:
 
     def _fill(self) -> None:
         for path, node in self.board.nodes.items():
-            if node.refusal() != ENOENT and not (self.root / path[1:]).exists():
+            if path not in self._there and node.refusal() != ENOENT:
                 self._place(path).touch()
+                self._there.add(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Tell = Callable[[], object]
 Take = Callable[[str], None]
@@ -193,6 +193,46 @@ class Words:
 
     def node(self) -> Node:
         return Node(lambda: self.word, self.take)
+
+
+@dataclass
+class Tunable:
+    """A number of a governor: it is there while a policy has that governor, and forgotten with the last.
+
+    Source: sugov_exit of kernel/sched/cpufreq_schedutil.c and cpufreq_dbs_governor_exit of
+    drivers/cpufreq/cpufreq_governor.c free it; their init functions begin with the default.
+    """
+
+    governor: str
+    default: int
+    value: int
+    users: list[TunedGovernor] = field(default_factory=list)
+
+    @property
+    def used(self) -> bool:
+        return any(user.word == self.governor for user in self.users)
+
+    def take(self, text: str) -> None:
+        self.value = whole(text)
+
+    def node(self) -> Node:
+        return Node(lambda: self.value, self.take, refusal=lambda: 0 if self.used else errno.ENOENT)
+
+
+@dataclass
+class TunedGovernor(Words):
+    """A governor that has numbers to tune."""
+
+    tunables: Sequence[Tunable] = ()
+
+    def __post_init__(self) -> None:
+        for tunable in self.tunables:
+            tunable.users.append(self)
+
+    def take(self, text: str) -> None:
+        Words.take(self, text)
+        for tunable in self.tunables:
+            tunable.value = tunable.value if tunable.used else tunable.default
 
 
 @dataclass

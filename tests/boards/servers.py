@@ -13,10 +13,21 @@ from functools import partial
 from agents.devices.simulated.physics import Chip, Curve, Thermal, Unit, Work
 from tests.boards.board import Board
 from tests.boards.cpufreq import CPUFREQ, Cpus, Preference, policies, scaling
-from tests.boards.kernel import Boost, Counter, Limits, Node, PowerLimit, Words, fixed
+from tests.boards.kernel import (
+    Boost,
+    Counter,
+    Limits,
+    Node,
+    PowerLimit,
+    Tunable,
+    TunedGovernor,
+    Words,
+    fixed,
+)
 from tests.boards.machine import Machine
 
 BOOST = f"{CPUFREQ}/boost"
+GOVERNORS = ("ondemand", "performance", "schedutil")
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 
 SERVER = Chip(
@@ -167,8 +178,11 @@ def epyc() -> Board:
 def arm() -> Board:
     """Return an Arm server: tables, two kinds of cores, no energy."""
 
+    rates = [Tunable("schedutil", 10_000, 500) for _ in range(3)]
+    free = iter(rates)
+
     def words() -> Mapping[str, Words]:
-        return {"scaling_governor": Words(("ondemand", "performance", "schedutil"), "schedutil")}
+        return {"scaling_governor": TunedGovernor(GOVERNORS, "schedutil", [next(free)])}
 
     big = tuple(range(1_000_000, 3_000_001, 250_000))
     little = tuple(range(600_000, 1_800_001, 200_000))
@@ -178,13 +192,25 @@ def arm() -> Board:
     )
     board.nodes = {p: n for p, n in board.nodes.items() if "powercap" not in p}
     board.nodes["/proc/cpuinfo"] = fixed("processor\t: 0\nCPU implementer\t: 0x41")
+    # Arm's drivers have a governor for each policy (CPUFREQ_HAVE_GOVERNOR_PER_POLICY).
+    return tuned(
+        board,
+        {f"policy{n}/schedutil/rate_limit_us": r for n, r in zip((0, 4, 8), rates, strict=True)},
+    )
+
+
+def tuned(board: Board, numbers: Mapping[str, Tunable]) -> Board:
+    """Return a board whose operator has set numbers of its governors, by file."""
+    board.nodes |= {f"{CPUFREQ}/{name}": number.node() for name, number in numbers.items()}
     board.begin = board.snapshot()
-    return board
+    for cpus in (one for one in board.state if isinstance(one, Cpus)):
+        cpus.driven += numbers.values()
+    return board.keep(*board.state, *numbers.values())
 
 
-def governed() -> Mapping[str, Words]:
+def governed(*tunables: Tunable) -> Mapping[str, Words]:
     """Return the governors of a driver that has tables."""
-    return {"scaling_governor": Words(("ondemand", "performance", "schedutil"), "ondemand")}
+    return {"scaling_governor": TunedGovernor(GOVERNORS, "ondemand", tunables)}
 
 
 def zen() -> Board:
@@ -194,10 +220,12 @@ def zen() -> Board:
     """
     table = (1_200_000, 1_700_000, 2_300_000)
     limits = [Limits(table[0], table[-1], table, boosted=2_894_214) for _ in range(2)]
-    return server(
-        "zen", "AMD EPYC 7451 (fake)", limits, 4, governed, packages=2, limited=False, uncore=False,
-        driver="acpi-cpufreq", boost=Boost(BOOST, limits, forgets=True),
+    threshold, rate = Tunable("ondemand", 95, 60), Tunable("schedutil", 10_000, 10_000)
+    board = server(
+        "zen", "AMD EPYC 7451 (fake)", limits, 4, partial(governed, threshold, rate), packages=2,
+        limited=False, uncore=False, driver="acpi-cpufreq", boost=Boost(BOOST, limits, forgets=True),
     )  # fmt: skip
+    return tuned(board, {"ondemand/up_threshold": threshold, "schedutil/rate_limit_us": rate})
 
 
 def ryzen() -> Board:

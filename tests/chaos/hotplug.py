@@ -151,6 +151,15 @@ class Stage:
     def lose_power(self) -> None:
         self.disk.lose_power(self.journal)
 
+    def suspend(self) -> None:
+        """Sleep and wake up."""
+        self.slept_s += 100.0
+        self.board.board.resume()
+
+    def reload(self) -> None:
+        """Load the cpufreq driver anew."""
+        self.board.reload()
+
     @property
     def journalled(self) -> bool:
         return any(path.suffix in COPIES for path in self.journal.iterdir())
@@ -190,7 +199,7 @@ def _played(
     for left in stage.journal.iterdir():
         left.unlink()
     stage.board.turn(offline, online=False)
-    stage.happening, stage.now = Happening(over=True), 0.0
+    stage.happening, stage.now, stage.slept_s = Happening(over=True), 0.0, 0.0
     stage.start()
     stage.happening = happening
     happening.fault = errno.EIO if end == "fault" else 0

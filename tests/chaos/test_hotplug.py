@@ -93,6 +93,27 @@ def test_cpus_that_go_or_come_at_any_point_leave_nothing_altered(
 
 
 @pytest.mark.promise(
+    "the machine resumes, or the clocks' driver is loaded anew, while a setting is in force",
+    "what that put back to its default is lost, not another program's: it is set again in a hold, and no "
+    "trial goes on without it",
+)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("what", ["trial", "hold", "restore"])
+@pytest.mark.parametrize("happens", ["suspend", "reload"])
+@pytest.mark.parametrize("stage", ["amd", "zen"], indirect=True)
+def test_a_resume_or_reload_at_any_point_leaves_nothing_altered(
+    stage: Stage, happens: str, what: str, end: str, count: Count
+) -> None:
+    name = stage.board.board.name
+    with stage.board.at():
+        steps = scripts(*choices(stage.device))[what]
+    points, wrong = gone_through(stage, steps, end, event=getattr(stage, happens))
+    kind = "" if end == "kill" else f"{end}: "
+    count(f"{kind}{name}, {happens}, {what}", points, len(wrong))
+    assert points > 20 and not wrong
+
+
+@pytest.mark.promise(
     "setting a knob changes another one's files",
     "those are in the journal before, and go back with it, in the driver's order",
 )

@@ -68,8 +68,10 @@ class NvmlTheatre(Theatre):
         return "a journal is left" if self.journalled else ""
 
 
-class LosingTheatre(NvmlTheatre):
-    """The machine sleeps again and again, and each time the driver loses its locks."""
+class SleepingTheatre(NvmlTheatre):
+    """The machine sleeps again and again, and the driver keeps its locks."""
+
+    loses = False
 
     async def actuator(
         self, points: Points | None = None, clock: Points | None = None
@@ -80,7 +82,8 @@ class LosingTheatre(NvmlTheatre):
         def suspended_s() -> float:
             nonlocal slept_s
             slept_s += 100.0
-            self.nvml.set("lose_locks", 1.0)
+            if self.loses:
+                self.nvml.set("lose_locks", 1.0)
             return slept_s
 
         for device in made.devices.values():
@@ -89,8 +92,14 @@ class LosingTheatre(NvmlTheatre):
         return made
 
 
+class LosingTheatre(SleepingTheatre):
+    """Each time the driver loses its locks."""
+
+    loses = True
+
+
 @pytest.mark.promise("the actuator dies, also by SIGKILL")
-@pytest.mark.parametrize("kind", [NvmlTheatre, LosingTheatre])
+@pytest.mark.parametrize("kind", [NvmlTheatre, SleepingTheatre, LosingTheatre])
 @pytest.mark.parametrize("name", ["two trials over a hold", "a trial that is not renewed"])
 def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
     name: str, kind: type[NvmlTheatre], nvml: FakeNvml, tmp_path: Path, count: Count
@@ -111,6 +120,6 @@ def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
         problem = theatre.check_original() or str(left or "")
         if problem:
             wrong.append(f"killed before {at} ({dry.labels[at - 1]}): {problem}")
-    count(f"NVML: {name}{', locks lost' * (kind is LosingTheatre)}", len(chosen), len(wrong))
+    count(f"NVML: {name}, {kind.__name__}", len(chosen), len(wrong))
     assert not wrong
     assert altered > len(chosen) / 3

@@ -76,12 +76,11 @@ class Sequences(RuleBasedStateMachine):
 
     @rule()
     def load(self) -> None:
-        self.stage.board.reload()
+        self.stage.reload()
 
     @rule()
     def suspend(self) -> None:
-        self.stage.slept_s += 100.0
-        self.stage.board.board.resume()
+        self.stage.suspend()
 
     @rule()
     def die(self) -> None:

@@ -3,11 +3,12 @@
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
 intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
 (cpufreq_boost_set_sw) for a ceiling that is lost when boost is set, and (cpufreq_boost_trigger_state) for
-the boost of each policy, which follows; drivers/cpufreq/amd-pstate.c for a preference that the governor
-`performance` sets and leaves behind; drivers/powercap/intel_rapl_common.c for a domain locked by the BIOS:
-its `enabled` is 0 and a write fails with EACCES. Ours: all domains of a kind are set alike, and both of
-RAPL's windows, because the long one alone lets bursts through; power limits go down to a quarter of the
-package's rated power. `status` of intel_pstate is never written, because it resets everything else.
+the boost of each policy, which follows; kernel/sched/cpufreq_schedutil.c and cpufreq_governor.c for a
+governor's numbers, which are lost with its last policy; drivers/cpufreq/amd-pstate.c for a preference that
+the governor `performance` sets and leaves behind; drivers/powercap/intel_rapl_common.c for a domain locked
+by the BIOS: its `enabled` is 0 and a write fails with EACCES. Ours: all domains of a kind are set alike,
+and both of RAPL's windows, because the long one alone lets bursts through; power limits go down to a
+quarter of the package's rated power. `status` of intel_pstate is never written, because it resets all else.
 """
 
 import re
@@ -18,7 +19,9 @@ from agents.actuator.driver import Value
 from agents.actuator.sysfs import FileKnob, content, numbers, words
 
 BOOST, GOVERNOR, PREFERENCE = "cpu.boost", "cpu.governor", "cpu.epp"
-POLICY_BOOST = "cpu.policy_boost"
+POLICY_BOOST, TUNABLES = "cpu.policy_boost", "cpu.governor_tunables"
+TUNED = ("ondemand", "conservative", "schedutil")
+"""The governors with numbers to tune: a folder for all policies, or one in each."""
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
 KNOBS = (sysfs.CPU_CLOCK, BOOST, GOVERNOR, PREFERENCE, UNCORE, POWER)
 CHOICES = {
@@ -45,7 +48,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
     clocks = [name for name in _find(root) if name.startswith(sysfs.CPU_CLOCK)]
-    moves = {BOOST: [*clocks, POLICY_BOOST], GOVERNOR: [PREFERENCE]}
+    moves = {BOOST: [*clocks, POLICY_BOOST], GOVERNOR: [PREFERENCE, TUNABLES]}
     return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), moves=moves)
 
 
@@ -58,6 +61,13 @@ def _find(root: Path) -> dict[str, FileKnob | str]:
             texts: dict[Value, str] = {"on": on, "off": str(1 - int(on))}
             knobs[BOOST] = FileKnob([root / file], ("off", "on"), texts=texts)
     knobs[POLICY_BOOST] = FileKnob(sorted(root.glob(f"{sysfs.POLICIES}/boost")), (), follows=True)
+    places = (
+        f"{at}/{name}/*" for at in (f"{sysfs.CPUS}/cpufreq", sysfs.POLICIES) for name in TUNED
+    )
+    numbers_ = [
+        file for place in places for file in root.glob(place) if file.stat().st_mode & 0o200
+    ]
+    knobs[TUNABLES] = FileKnob(numbers_, (), follows=True)
     return {**knobs, UNCORE: _uncore(root), POWER: _power(root)}
 
 

@@ -400,3 +400,15 @@ def test_time_that_the_device_takes_extends_the_trial_of_its_owner_alone(bench: 
     for _ in range(4):
         bench.actuator.read(ME, GPU)
     assert bench.actuator.read(ME, GPU)["level"] == "trial"
+
+
+def test_a_lock_that_outlives_a_suspend_in_a_trial_is_restored(bench: Bench) -> None:
+    """Nothing shows whether the driver has kept it."""
+    slept_s = 0.0
+    (device,) = (d for d in bench.actuator.inner.devices.values() if d.uuid == GPU)
+    device.restorer.suspended_s = lambda: slept_s
+    bench.trial()
+    slept_s = 3600.0
+    bench.passes(1.0)
+    bench.passes(120.0)
+    assert bench.values == FACTORY and bench.level() == "original"

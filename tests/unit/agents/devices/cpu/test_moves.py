@@ -216,3 +216,22 @@ def test_a_setting_lost_by_reload_or_resume_is_held_again_and_ends_a_trial(
             ryzen.passes(0.2)
         assert (ryzen.told()["level"], ryzen.told()["paused"]) == ("original", "")
         assert ryzen.board.altered == {} and not ryzen.journalled
+
+
+@pytest.mark.parametrize("found_anew", [False, True])
+def test_the_numbers_of_a_governor_go_back_after_it(
+    host: Callable[[str], Host], found_anew: bool
+) -> None:
+    """kernel/sched/cpufreq_schedutil.c, sugov_exit: they are freed with the last policy that has it."""
+    zen = host("zen")
+    threshold = zen.board.file("sys/devices/system/cpu/cpufreq/ondemand/up_threshold")
+    for governor in ("schedutil", "performance", "ondemand", "schedutil"):
+        zen.hold({"cpu.governor": governor})
+        assert threshold.exists() is (governor == "ondemand") and zen.told()["waiting"] == {}
+        if found_anew:
+            for device in zen.actuator.inner.devices.values():
+                hand = device.restorer.driver
+                assert isinstance(hand, HandOf)
+                hand.__init__(discover(str(zen.board.root))[0])  # type: ignore[misc]
+    zen.actuator.release(ME, "cpu")
+    assert zen.board.altered == {} and not zen.journalled and threshold.read_text() == "60\n"

@@ -185,6 +185,10 @@ class Both(Modes):
         super().__init__(root)
         self._drivers.update({driver.uuid: driver for driver in discover_cpus(str(root))})
 
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        await asyncio.sleep(0)  # the other device's turn
+        return await super().ask(verb, uuid, *details)
+
 
 def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -> None:
     """A mode also sets the ceilings of CPUs; neither device takes that for a foreign change."""
@@ -217,3 +221,15 @@ def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -
         actuator.release(peer, first)
         assert (cpus / "cpufreq/policy0/scaling_max_freq").read_text().strip() == "2201600"
         assert [actuator.read(peer, device)["paused"] for device in settings] == ["", ""]
+
+    async def both() -> list[Any]:
+        holds = (
+            made.devices[device].ask(peer, "hold", {"setting": wanted, "valid_for_s": 100.0})
+            for device, wanted in settings.items()
+        )
+        return [*await asyncio.gather(*holds, return_exceptions=True)]
+
+    for device in made.devices.values():
+        device.lock = asyncio.Lock()
+    refused = [answer for answer in asyncio.run(both()) if isinstance(answer, Exception)]
+    assert [type(error) for error in refused] == [Conflict], "both were set at the same time"
