@@ -267,7 +267,7 @@ class Restorer:
             elif reading.shows(name, entry.wrote):
                 low |= {name: entry.at} if entry.state == PROBING else {}
                 new |= {name: replace(entry, state=SET)} if entry.state == CAPPED else {}
-            elif ending and shown in halfway:
+            elif ending and any(reading.shows(name, value) for value in halfway):
                 continue
             elif entry.knob in self.ceilings and _below(shown, entry.wrote):
                 low |= {} if (entry.state, entry.at) == (CAPPED, shown) else {name: shown}
@@ -349,9 +349,10 @@ class Restorer:
             if lost or blind:
                 targets[name] = target
         moved = {k for name in targets for k in self.moves.get(entries[name].knob, ())}
-        # Of a governor that we chose, the numbers are no original.
-        first = {e.knob for n, e in entries.items() if n in targets and e.wrote == e.original}
-        entries |= await self._met({k for f in first for k in self.moves.get(f, ())}, reading)
+        # What only follows a knob that we have changed, as the numbers of a governor, is no original.
+        ours = {e.knob for e in entries.values() if e.wrote != e.original}
+        led = {k for knob in ours for k in self.moves.get(knob, ())} - self.about["ranges"].keys()
+        entries |= await self._met(moved - led, reading)
         if again and targets and self.about.get("restarts"):
             self._limit_restarts()
         follow = {n: e for n, e in entries.items() if e.knob in moved and n in reading.entries}
@@ -442,6 +443,8 @@ class Restorer:
         if low:
             self.record.entries |= {name: entries[name] for name in low}
             await self._probe(low, ending=False)
+            if self.record.epoch.partition(SLEPT)[0] != reading.epoch:
+                raise ActuationError(f"the driver of {self.uuid} was reloaded", hint="try again")
         return {**entries, **self.record.entries}
 
     async def _write(
@@ -623,6 +626,7 @@ class Restorer:
                 self._keep(self._outstanding())
         except Exception as error:  # noqa: BLE001 - any failure is tried again
             failures.append(_in_words(error))
+        failures = failures if self.record.entries else []  # a reload may have lost all
         previous, self.trouble = self.trouble, "; ".join(failures)
         if not failures:
             self.retry_s, self.retry_at = RETRY_S, self.now() + LOOK_S

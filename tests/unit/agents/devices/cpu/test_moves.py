@@ -235,3 +235,14 @@ def test_the_numbers_of_a_governor_go_back_after_it(
                 hand.__init__(discover(str(zen.board.root))[0])  # type: ignore[misc]
     zen.actuator.release(ME, "cpu")
     assert zen.board.altered == {} and not zen.journalled and threshold.read_text() == "60\n"
+
+
+def test_a_kill_before_the_journal_is_removed_blames_nobody(host: Callable[[str], Host]) -> None:
+    """Cores with maxima of their own show those, where the greatest of all was written."""
+    ryzen = host("ryzen")
+    ryzen.hold({CLOCK: 2000})
+    (left,) = {path.read_bytes() for path in (ryzen.folder / "journal").glob("cpu.*")}
+    ryzen.actuator.release(ME, "cpu")
+    (ryzen.folder / "journal" / f"cpu{COPIES[1]}").write_bytes(left)
+    ryzen.start()
+    assert ryzen.told()["paused"] == "" and not ryzen.journalled and ryzen.board.altered == {}
