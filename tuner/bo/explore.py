@@ -11,7 +11,7 @@ from torch import Tensor
 from tuner.bo.beliefs import WILDEST
 from tuner.bo.caution import even_chance, last_chance
 from tuner.bo.search import Search
-from tuner.core import Safety, Try
+from tuner.core import Safety, Try, Verdict
 
 PRICE = 0.08
 """The price of breaking a limit per unit of `Caution.violation`, as a share of the study's possible
@@ -90,13 +90,16 @@ class Rules:
 
         Then the model's further promises come from its uncertainty. Not while a knob was never
         changed, as the gain may be there. Not for a strict search: it measured the safest settings
-        instead, and may have found no gain for that reason.
+        instead, and may have found no gain for that reason. Not while a window of the baseline is worth
+        a trial.
         """
         search, model = self.search, self.view.models[0]
         windows = search.windows.total() - search.windows[search.baseline]
         strict = search.study.terms.safety is Safety.STRICT
         broken = search.evidence.broken is not None
         if strict or windows < FIRST or broken or self.unmoved() is not None:
+            return False
+        if float(self.window_gain[search.baseline]) > search.caution.trial:
             return False
         better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
         return self.best == search.baseline or float(model.weights @ better) < SURE
@@ -216,13 +219,10 @@ class Rules:
 
         The window may show that the row beats the best and keeps its limits. For the best row
         itself it may show that the second is better, or that the best cannot be trusted and the
-        second is deployed.
+        second is deployed; that of the baseline, that another setting keeps its limits.
         """
         search, view, best = self.search, self.view, self.best
-        sure, model = even_chance(search.caution.wrong), view.models[0]
-        kept = model.trusted(sure) * search.works
-        for other in view.models[1:]:
-            kept = kept * (other.weights @ other.trusted(sure))
+        model, kept = view.models[0], self._trusted(home=False)
         below = model.expected_below(float(view.cost[best]), WILDEST)
         expected_gain = model.weights @ (kept * below)
         second = next((row for row in search.deployable if row != best), search.baseline)
@@ -230,8 +230,37 @@ class Rules:
         worse = worse - float(view.cost[second]) + model.mean[:, best, 0]
         lost = (view.cost[second] - view.cost[best]).clamp_min(0.0)
         shown = model.weights @ (worse + lost * (1.0 - kept[:, best]))
-        expected_gain[best] = 0.0 if best == search.baseline else shown
+        expected_gain[best] = shown
+        expected_gain[search.baseline] = self._baseline_gain()
         return torch.where(search.allowed, expected_gain, 0.0) / search.effort
+
+    def _trusted(self, *, home: bool) -> Tensor:
+        """Return the chance that a window of each row, or of `home`, leaves it sure to keep the limits.
+
+        By component of the objective's model.
+        """
+        sure, (model, *others) = even_chance(self.search.caution.wrong), self.view.models
+        kept = model.trusted(sure, home=home) * self.search.works
+        for other in others:
+            kept = kept * (other.weights @ other.trusted(sure, home=home))
+        return kept
+
+    def _baseline_gain(self) -> float:
+        """Return the worth of a window of the baseline: it moves the limits that are relative to it.
+
+        The best of the settings that it may prove counts. A plan by load has its own baselines.
+        """
+        rows = [
+            row
+            for row, c in self.view.measured.items()
+            if c.deployable and c.verdict is not Verdict.INFEASIBLE
+        ]
+        if not rows or self.search.judged is not None:
+            return 0.0
+        model = self.view.models[0]
+        less = float(self.view.cost[self.best]) - model.mean[:, rows, 0]
+        kept = self._trusted(home=True)[:, rows]
+        return float((model.weights @ (kept * less.clamp_min(0.0))).max())
 
     def informative(self) -> Try | None:
         """Return the row, new or measured, whose window is worth most for the deployed setting.

@@ -36,7 +36,7 @@ class OutcomeModel:
 
     With `has_objective` the first outcome is the objective; the others are margins, whose indices are
     `margins`. A limit is kept if its margin is at or below zero. `moved` is the deviation by which a
-    further window of each row is expected to move its mean.
+    further window of each row is expected to move its mean, `moved_by_home` that of a window of home.
     """
 
     def __init__(
@@ -57,21 +57,25 @@ class OutcomeModel:
         noise = mixture.usual_noise[column]
         shift = (own - beside * both).abs() / (own + noise.square()).sqrt()
         self.moved = (factor.abs() * shift).clamp_min(LEAST_VARIANCE)
+        at_home = own[:, home]
+        shift = (both - beside * at_home).abs() / (at_home + noise.square()).sqrt()
+        self.moved_by_home = (factor.abs() * shift).clamp_min(LEAST_VARIANCE)
 
     @cached_property
     def kept(self) -> Tensor:
         """The probability that each row keeps all its limits: `components x rows`."""
         return self._every(self.mean, self.sd)
 
-    def trusted(self, sure: float) -> Tensor:
-        """Return the chance that a further window leaves each row sure to keep its limits.
+    def trusted(self, sure: float, *, home: bool = False) -> Tensor:
+        """Return the chance that a further window, of the row or of home, leaves it sure of its limits.
 
         `components x rows`; `sure` is the probability to keep a limit after that window, each limit
         by itself.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
-        left = (self.sd.square() - self.moved.square()).clamp_min(0.0).sqrt()
-        return self._every(self.mean + reach * left, self.moved)
+        moved = self.moved_by_home if home else self.moved
+        left = (self.sd.square() - moved.square()).clamp_min(0.0).sqrt()
+        return self._every(self.mean + reach * left, moved)
 
     def _every(self, mean: Tensor, sd: Tensor) -> Tensor:
         """Return the probability that all margins of such means and deviations are kept."""

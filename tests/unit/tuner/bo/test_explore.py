@@ -34,7 +34,7 @@ from tuner.bo.explore import (
     explore,
     worth,
 )
-from tuner.bo.search import Search
+from tuner.bo.search import MOST_WINDOWS, Search
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
@@ -395,3 +395,18 @@ def test_the_argmax_is_allowed_and_highest() -> None:
     rules = Rules(seen(at, at_baseline(at)))
     assert rules.argmax(score, torch.tensor([True, False, True])) == 2
     assert rules.argmax(score, torch.zeros(3, dtype=torch.bool)) is None
+
+
+def test_the_baseline_is_measured_again_where_its_error_hides_a_saving() -> None:
+    """600 has windows enough, and the limit is relative to a baseline of two windows."""
+    at = ladder(constraints=("latency_p99_ms <= 1.1x baseline",))
+    often = [measured(n, 600, 5.0, 109.0) for n in range(3, 3 + MOST_WINDOWS)]
+    trials = [*at_baseline(at), *idle(at), *often]
+    search = seen(at, trials, within=lambda s: s["gpu.clock_mhz"] in (600, 1000))
+    assert search.deployable == (search.baseline,)
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == at.baseline
+    absolute = seen(ladder(constraints=("latency_p99_ms <= 109.5",)), trials)
+    less, more = (float(Rules(s).window_gain[s.baseline]) for s in (absolute, search))
+    assert less < 0.5 * more
