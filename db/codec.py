@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Plan, Signal, Space, Study, Transfer, as_before
+from tuner.core import Metric, Plan, Signal, Space, Study, Transfer
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -84,15 +84,15 @@ def plan_of(doc: Json) -> Plan:
 
 
 def _opened(plan: Json) -> Json:
-    """Return a plan's object with null for its infinite last boundary, in the form older releases read."""
+    """Return a plan's object with null for its infinite last boundary,"""
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
-    return as_before(plan | {"rows": rows})
+    return plan | {"rows": rows}
 
 
 def _ended(plan: Json) -> Json:
-    """Return a plan's object with infinity for its last boundary."""
+    """Return a plan's object with infinity for its last boundary, without what earlier releases kept."""
     rows = [r | {"below": math.inf} if r["below"] is None else r for r in plan["rows"]]
-    return plan | {"rows": rows}
+    return plan | {"rows": [{n: v for n, v in r.items() if n != "bursts"} for r in rows]}
 
 
 def _baseline(space: Json) -> Json:

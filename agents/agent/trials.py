@@ -107,6 +107,7 @@ class TrialRunner:
             if caps.clipped(within) != within:
                 raise Conflict("a power cap fell below the setting")
 
+        caps, setting = self.bench.target.caps, dict(order.setting)
         ask = Ask(
             metrics=order.metrics,
             limits=order.limits,
@@ -117,9 +118,9 @@ class TrialRunner:
             follows=order.follows,
             plan=order.plan,
             idle=True,
+            baseline=caps.clipped(dict(order.baseline)) if order.follows else {},
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
-        caps, setting = self.bench.target.caps, dict(order.setting)
         within = caps.clipped(setting)
         if within != setting and setting != dict(order.baseline):
             reason = f"nothing was changed: {over_cap(setting, within)}"

@@ -10,18 +10,17 @@ from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.signal_level import SignalLevel, SwitchingCost
-from agents.holding.waiting_queue import WaitingQueue
+from agents.target.escape import INSIDE, WAITING
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
+from agents.target.waiting_queue import WaitingQueue
 from tuner.core import (
-    HOUR,
     Clock,
     Context,
     Now,
     Plan,
     SettingKey,
     TuningError,
-    hour_context,
     setting_key,
 )
 
@@ -40,9 +39,6 @@ LOADS_S = 0.5
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan for a signal that is only measured."""
-WAITING = "waiting"
-INSIDE = (("requests_in_system",), (WAITING, "decoding_requests"))
-"""Signals whose sum is the number of requests in a service: the first of these that are all reported."""
 QUEUE_FACTOR = 6.0
 """A load above this multiple of the row's is a growing queue rather than a burst."""
 
@@ -63,11 +59,18 @@ class PlanRunner:
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
     A workload that follows the plan itself is only asked for its setting. A restarted workload gets
-    the held setting again. A plan by the hour is followed by the clock of this host, and a plan by a
-    quantity that no signal reports by windows.
+    the held setting again. A plan by a quantity that no signal reports is followed by windows.
     """
 
-    def __init__(self, device: str, target: Target, holder: Holder, clock: Clock, now: Now) -> None:
+    def __init__(
+        self,
+        device: str,
+        target: Target,
+        holder: Holder,
+        clock: Clock,
+        now: Now,
+        queue: WaitingQueue | None = None,
+    ) -> None:
         self._device = device
         self._target = target
         self._holder = holder
@@ -79,7 +82,7 @@ class PlanRunner:
         self._loads_at = -math.inf
         self._cost = SwitchingCost()
         self._backlog = Backlog()
-        self._queue = WaitingQueue()
+        self._queue = queue or WaitingQueue()
         self._escaped = False
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
@@ -185,7 +188,7 @@ class PlanRunner:
         if hold is None:
             return
         plan = hold.order.plan
-        if plan.by == HOUR or plan.by in self._target.signals:
+        if plan.by in self._target.signals:
             return
         row = hold.order.plan.row(context, hold.row)
         if row != hold.row:
@@ -198,8 +201,6 @@ class PlanRunner:
                 self._take_up(restartable.incarnation())
             if self._holder.handed and not self._holder.is_aside:
                 self._holder.check_handed()
-            elif not self._holder.is_aside:
-                self._follow_hour(hold)
             return
         too_many = self._too_many()
         sample = (
@@ -220,12 +221,6 @@ class PlanRunner:
         if rate:
             self._backlog.see(now, self._level.latest, self._inside())
         self._follow(now, self._level)
-
-    def _follow_hour(self, hold: Hold) -> None:
-        """Move to the row of the present hour, if the plan is by the hour."""
-        hour = hour_context(hold.order.plan.by, self._now())
-        if hour and (row := hold.order.plan.row(hour)) != hold.row:
-            self._holder.follow(hold, row)
 
     def _take_up(self, incarnation: str) -> None:
         if self._holder.take_up(incarnation):
@@ -294,10 +289,9 @@ class PlanRunner:
             return None
         if self._holder.is_aside or self._trouble:
             return None
-        held = hold.order.plan.rows[hold.row]
-        if live.signal.unit == PER_SECOND and held.bursts:
-            return None  # Two requests within a tick are no queue, and bursts are counted.
-        below = held.below
+        if live.signal.unit == PER_SECOND and hold.order.plan.eager:
+            return None  # A rate is no queue: two requests within a tick are not one.
+        below = hold.order.plan.rows[hold.row].below
         # A signal at or below zero (a price, a temperature) has no queue.
         return math.ceil(QUEUE_FACTOR * below) if 0.0 < below < math.inf else None
 

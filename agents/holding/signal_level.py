@@ -10,8 +10,7 @@ because too small a setting builds a queue and too large a one only wastes energ
 The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
 count would change rows all the time. Such a plan uses the highest of the lower bounds of the rate within
 2 s, 10 s and a minute: only a long count shows a load that stays a little above a row. The minute begins
-again once the last 10 s contradict it, so that a burst has no long effect. A row with `bursts` is held
-until the load exceeds these.
+again once the last 10 s contradict it, so that a burst has no long effect.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import math
 from collections import Counter, deque
 
 from agents.target.side import SignalSample
-from tuner.core import Bursts, Plan
+from tuner.core import Plan
 
 SMOOTHING_S = 2.0
 """Time constant in s of the smoothed level; that of Packrat (weights 0.9 and 0.1, 5 ms) is shorter."""
@@ -31,8 +30,6 @@ LASTING_S = 60.0
 level detects 40 %."""
 SURE = 2.0
 """An eager plan uses a rate less this number of standard deviations of its count."""
-EARNED = 0.9
-"""A lower row is used again once its bursts are at most this share of their limits."""
 VOTES = 10
 VOTE_S = 1.0
 """Seconds between votes for a row, as in the prototype, however often the signal is read."""
@@ -60,8 +57,6 @@ class SignalLevel:
         self._vote: int | None = None
         self._voted_at = -math.inf
         self._votes: deque[int] = deque(maxlen=VOTES)
-        self._span = 0.0, 0.0
-        self._bursts = {k: Bursts(row.below) for k, row in enumerate(plan.rows) if row.bursts}
 
     def see(self, now: float, sample: SignalSample) -> None:
         """Record a reading at `now` seconds; a reading not later than the last one changes no level.
@@ -88,31 +83,9 @@ class SignalLevel:
             self._last_on(mean, seconds)
         self._minute_s = min(LASTING_S, self._minute_s + seconds)
         self._minute += (mean - self._minute) * min(1.0, seconds / self._minute_s)
-        total, lasted_s = self._span
-        self._span = total + mean * seconds, lasted_s + seconds
         if now - self._voted_at >= VOTE_S:
             self._voted_at = now
-            self._cast(self._requested())
-
-    def _requested(self) -> int:
-        """Return the row for the load since the last vote: with bursts, the lowest whose limits hold."""
-        (total, seconds), self._span = self._span, (0.0, 0.0)
-        if not self._bursts:
-            return self.plan.row({self.plan.by: self._sure}, self._vote)
-        for bursts in self._bursts.values():
-            bursts.add(total / seconds, seconds)
-        lowest = next(k for k in range(len(self.plan.rows)) if self._may_hold(k))
-        for k, bursts in self._bursts.items():
-            bursts.cap(self.plan.rows[k].bursts)
-        return lowest
-
-    def _may_hold(self, number: int) -> bool:
-        row, bursts = self.plan.rows[number], self._bursts.get(number)
-        if bursts is None:
-            return self._sure < row.below
-        share = EARNED if self._vote is not None and number < self._vote else 1.0
-        most = (share * level for level in row.bursts)
-        return all(level <= limit for level, limit in zip(bursts.levels, most, strict=True))
+            self._cast(self.plan.row({self.plan.by: self._sure}, self._vote))
 
     def _last_on(self, mean: float, seconds: float) -> None:
         """Move the slowest level; its time constant grows with the time since it began."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agents.target.escape import Escape
 from agents.target.observe import Ask, Check, MeasuredWindow, Observer, unbounded_tail
 from agents.target.target import Target
+from agents.target.waiting_queue import WaitingQueue
+from agents.target.window import TargetWindow
 from tuner.core import (
     NO_TABLE,
     ActuationError,
     Conflict,
+    Limit,
     Outcome,
     Plan,
     Quantities,
@@ -25,9 +29,10 @@ REDOS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Measurer(Observer):
-    """Set one target and measure it."""
+    """Set one target and measure it; `queue` learns how many requests usually wait."""
 
     target: Target
+    queue: WaitingQueue = field(default_factory=WaitingQueue)
 
     def trial(self, setting: Setting, ask: Ask, check: Check, name: str) -> Outcome:
         """Try a setting and return the outcome; the setting stays in force, also after a failure.
@@ -57,6 +62,20 @@ class Measurer(Observer):
             return Outcome(state=TrialState.ABORTED, reason=str(error))
         except TuningError as error:
             return Outcome(state=TrialState.FAILED, reason=str(error))
+
+    def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
+        if not ask.baseline:
+            return super()._fill(window, ask, check, stretch)
+        escape = Escape(self.target, self.clock, self.queue, self.target.read(), ask.baseline)
+
+        def looking() -> None:
+            check()
+            escape.look()
+
+        try:
+            return super()._fill(window, ask, looking, stretch)
+        finally:
+            escape.end()
 
     def _drain(self, ask: Ask, check: Check) -> None:
         """Wait for the queue of requests to shorten if a broken limit cut the last window short."""

@@ -27,7 +27,6 @@ from tuner.core import (
     RuleFinding,
     Setting,
     demand,
-    hour_context,
     quantity_of,
     refuse_negative,
     unlike,
@@ -62,7 +61,8 @@ class Ask:
     to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as the
     window's load, too. `plan` is a table for the workload to follow instead of the setting; the setting
     is then that of the plan's row at the load, else of its first row. `idle` requests the power between
-    requests, measured before the window.
+    requests, measured before the window. `baseline` is in force while unusually many requests wait; empty:
+    the setting always is.
     """
 
     metrics: tuple[str, ...]
@@ -74,6 +74,7 @@ class Ask:
     follows: str = ""
     plan: Plan | None = None
     idle: bool = False
+    baseline: Setting = field(default_factory=dict)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class Observer:
             seconds=window.seconds,
             overhead_s=overhead_s,
             load=window.load(),
-            context={**window.context(), **hour_context(ask.follows, started_at)},
+            context=window.context(),
             throttled=window.throttled(),
             foreign=window.foreign(),
             sources={n: self.target.source(n) for n in estimates} | window.notes(),

@@ -6,25 +6,27 @@ import math
 
 from agents.load.prometheus import ARRIVALS
 from agents.target.side import LiveSignal, SignalSample
-from tuner.core import LOAD_REACH, Clock, Context, burst_names, bursts_of
+from tuner.core import Clock, Context, peak_name
 
 SPAN_S = 1.0
-"""The shortest time over which a burst is measured; a plan's runner chooses a row as often."""
+"""The shortest time between two glances."""
+PEAK_S = 30.0
+"""Time constant in s of the level whose highest value is the window's peak: our choice."""
 
 
 class SignalMean:
     """Average a signal from repeated readings, starting with the first.
 
     If the signal reports an integral the mean is exact. Otherwise it is that of the readings, each
-    weighted by the time since the one before. A restart within the window makes the mean None. Bursts
-    are measured above the bound of a row that this window would confirm. Raises as the signal's `read`.
+    weighted by the time since the one before. A restart within the window makes the mean None. Raises as
+    the signal's `read`.
     """
 
     def __init__(self, live: LiveSignal, clock: Clock) -> None:
         self._live, self._clock = live, clock
         self._first = self._last = clock.monotonic(), live.read()
-        self._sum = 0.0
-        self._spans: list[tuple[float, float]] = []
+        self._sum = self._peak = 0.0
+        self._smoothed: float | None = None
         self._restarted = False
 
     def glance(self) -> None:
@@ -43,8 +45,15 @@ class SignalMean:
             grown = (sample.present or 0.0) * (now - before)
             mean = _mean(last, sample, grown, now - before)
             if mean is not None and math.isfinite(mean):
-                self._spans.append((mean, now - before))
+                self._smooth(mean, now - before)
         self._last = now, sample
+
+    def _smooth(self, mean: float, seconds: float) -> None:
+        share = min(1.0, seconds / min(PEAK_S, self._last[0] - self._first[0] + seconds))
+        self._smoothed = mean if self._smoothed is None else self._smoothed
+        self._smoothed += share * (mean - self._smoothed)
+        if self._last[0] + seconds - self._first[0] >= PEAK_S:
+            self._peak = max(self._peak, self._smoothed)
 
     @property
     def counts_requests(self) -> bool:
@@ -60,13 +69,9 @@ class SignalMean:
 
     @property
     def context(self) -> Context:
-        """The mean by the signal's name, with bursts; empty if the mean is unknown."""
-        mean = self.mean
-        if mean is None:
-            return {}
-        name, bound, requests = self._live.signal.name, LOAD_REACH * mean, self.counts_requests
-        bursts = bursts_of(self._spans, bound, requests=requests) if mean > 0.0 else ()
-        return {name: mean, **dict(zip(burst_names(name), bursts, strict=False))}
+        """The mean by the signal's name, with its peak; empty if the mean is unknown."""
+        mean, name = self.mean, self._live.signal.name
+        return {} if mean is None else {name: mean, peak_name(name): max(mean, self._peak)}
 
 
 def _mean(first: SignalSample, last: SignalSample, total: float, seconds: float) -> float | None:

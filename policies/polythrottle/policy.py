@@ -26,7 +26,6 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tuner.core import (
-    HOUR,
     Candidate,
     Explanation,
     Past,
@@ -67,7 +66,7 @@ class Polythrottle:
         self._without = without
 
     explores_apart = True
-    plans_by_load = True
+    follows_load = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:
@@ -78,14 +77,6 @@ class Polythrottle:
         """
         if BREAKS in self._without:
             past = _unbroken(past)
-        if past.study.terms.plan_by == HOUR:
-            from tuner.bo.hours import suggest_by_hour
-
-            return suggest_by_hour(past, self._without)
-        if past.study.terms.plan_by:
-            from tuner.bo.load import suggest_by_load
-
-            return suggest_by_load(past, self._without)
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
         answer = suggest(past, without=self._without)

@@ -1,4 +1,4 @@
-"""A study whose plan follows the load, on a made-up M/D/1 server with a varying external load."""
+"""A study that follows the load, on a made-up server under M/D/1 that the world sends load to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from db import Store
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import Time, applied, device, study
 from tests.stores import memory_store
-from tests.unit.tuner.bo.test_load import BY, LIMIT_MS, SPACE, shown, truth
+from tests.unit.tuner.bo.served import BY, LIMIT_MS, SPACE, shown, truth
 from tuner.core import (
     Level,
     Outcome,
@@ -21,7 +21,6 @@ from tuner.core import (
     Signal,
     Terms,
     TrialState,
-    render_setting,
 )
 from tuner.presentation.facts import facts
 from tuner.service.reports import look
@@ -29,18 +28,16 @@ from tuner.service.views import study_view
 from tuner.study.loop import Loop
 from tuner.wire import Assignment, HoldOrder, HoldReport, Poll, Release, TrialReport
 
-DAY = [30.0] * 25 + [60.0] * 25 + [15.0] * 20 + [45.0] * 20 + [30.0] * 10 + [60.0] * 10
-
 
 @dataclass
 class Served:
-    """A server with a moving load, an obedient agent, and the tuner."""
+    """A server whose load moves, an agent that does as it is told, and the tuner."""
 
     store: Store = field(default_factory=memory_store)
     time: Time = field(default_factory=Time)
     hold: HoldOrder | None = None
     wanted: list[tuple[float, Setting]] = field(default_factory=list)
-    """The load and the setting at every read of the hold."""
+    """The load and the setting of every look at what is held."""
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
@@ -57,13 +54,13 @@ class Served:
         self.store.studies.add(fresh, "test", "created")
 
     def restarted(self) -> Loop:
-        """Return a new loop, like that of another process."""
+        """Return the loop as another process would have it."""
         policies = {"polythrottle": Polythrottle()}
         now, monotonic = self.time.now, self.time.monotonic
         return Loop(self.store, policies.__getitem__, now, monotonic=monotonic)
 
     def turn(self, load: float) -> None:
-        """Let the agent poll once, and obey the order."""
+        """Let the agent ask once, and do what it is told."""
         self.time.sleep(60.0)
         held = self.hold
         setting = SPACE.default if held is None else _row(held.plan, load)
@@ -122,72 +119,45 @@ class Served:
         assert self.hold is not None
         return self.hold.plan
 
-    def confirmed(self, setting: Setting, load: float) -> bool:
-        """Return whether a setting was measured in a confirming window at this load or a higher one."""
-        own = [t for t in self.store.trials.list("s1") if t.phase is Phase.CONFIRMING]
-        return any(t.tries(setting) and load <= t.ran_at[BY] * 1.26 for t in own)
-
 
 def _row(plan: Plan, load: float) -> Setting:
     return plan.rows[plan.row({BY: load})].setting
 
 
 @pytest.mark.slow
-def test_a_plan_grows_as_loads_come_by_and_never_holds_an_unconfirmed_row() -> None:
+def test_one_setting_is_held_up_to_what_was_measured_and_grows_with_the_service() -> None:
     served = Served()
-    grown: list[int] = []
-    for load in DAY:
-        before = served.hold
-        served.turn(load)
-        if served.hold is not None and served.hold != before:
-            grown.append(len(served.plan.rows))
-            for row in served.plan.rows:
-                rests = row.setting == SPACE.default
-                assert rests or (row.at and served.confirmed(row.setting, row.at)), (
-                    f"{render_setting(row.setting)} at {row.at} is held unconfirmed"
-                )
-    assert grown and max(grown) > min(grown), "the plan grew"
-    clocks = [int(str(row.setting["gpu.clock_mhz"])) for row in served.plan.rows]
-    assert clocks == sorted(clocks) and len(clocks) >= 3
+    served.run([15.0, 17.0, 20.0] * 20)
+    low, above = served.plan.rows
+    assert above.setting == SPACE.default != low.setting and low.below < 30.0
+    served.run([40.0] * 120)
+    grown, above = served.plan.rows
+    assert above.setting == SPACE.default != grown.setting and grown.below > 40.0
+    assert truth(grown.setting, 40.0)[1] <= LIMIT_MS
     assert _row(served.plan, 200.0) == SPACE.default
     for load, setting in served.wanted:
         energy_j, p99_ms = truth(setting, load)
         assert p99_ms <= LIMIT_MS and energy_j <= truth(SPACE.default, load)[0]
-    for load in (15.0, 30.0):
-        assert truth(_row(served.plan, load), load)[0] < 0.95 * truth(SPACE.default, load)[0]
 
 
 @pytest.mark.slow
-def test_a_report_says_what_each_row_rests_on_beside_the_baseline_at_its_load() -> None:
+def test_a_report_says_what_the_setting_rests_on() -> None:
     served = Served()
-    served.run(DAY[:60])
+    served.run([15.0, 17.0, 20.0] * 20)
     stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
     report = look(served.loop, stored, trials, study_view(stored, trials, ""), {}, "").report
-    assert len(report.rows) == len(served.plan.rows) >= 3
-    for row in report.rows:
-        if row.setting == SPACE.default:
-            continue
-        assert row.at is not None and row.windows >= 2 and row.saving is not None
-        before, after = (truth(at, row.at)[0] for at in (SPACE.default, row.setting))
-        assert row.saving.mean == pytest.approx(1.0 - after / before, abs=0.02)
-        assert row.metrics["latency_p99_ms"].mean <= LIMIT_MS
+    low, _ = report.rows
+    assert low.windows >= 5 and low.saving is not None and low.saving.mean > 0.05
+    assert low.metrics["latency_p99_ms"].mean <= LIMIT_MS
     lines = "\n".join(text for name, text in facts(report) if name == "plan")
-    assert lines.count("saves") == len(report.rows) - 1 and "limit 60" in lines
+    assert lines.count("saves") == 1 and "limit 60" in lines
     assert report.bill.saved_j is not None and report.bill.saved_j > 0.0
 
 
 @pytest.mark.slow
-def test_a_constant_load_gives_one_setting_and_the_baseline_above() -> None:
-    served = Served()
-    served.run([30.0 * (1.0 + 0.02 * (-1) ** n) for n in range(60)])
-    assert [row.setting == SPACE.default for row in served.plan.rows] == [False, True]
-    assert served.store.studies.get("s1").phase is Phase.HOLDING
-
-
-@pytest.mark.slow
-def test_a_tuner_that_is_started_again_at_any_moment_grows_the_same_plan() -> None:
+def test_a_tuner_that_is_started_again_at_any_moment_comes_to_the_same_plan() -> None:
     steady, killed = Served(), Served()
-    for load in DAY[:60]:
+    for load in [15.0, 17.0, 20.0] * 20:
         steady.turn(load)
         killed.loop = killed.restarted()
         killed.turn(load)

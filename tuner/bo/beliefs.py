@@ -18,7 +18,6 @@ from tuner.bo.physics import BaselineFacts, items_in_flight, share_drawn
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
 from tuner.core import (
-    LOAD_NEAR,
     POWER,
     Candidate,
     Evidence,
@@ -29,7 +28,6 @@ from tuner.core import (
     Setting,
     Study,
     called,
-    load_trend,
     quantity_of,
     setting_key,
 )
@@ -120,11 +118,8 @@ def believe(
     evidence: Evidence,
     grid: Grid,
     running: Sequence[Setting] = (),
-    seen: Mapping[int, Candidate] | None = None,
 ) -> View:
     """Predict each metric that is an objective or has a limit, for every row of a grid.
-
-    `seen` replaces the evidence's candidates: the measurements at each row of a grid over loads.
 
     `running` are settings that are being measured. For `View.ahead` each is taken to show its
     expected value, with the largest error of the readings so far ("kriging believer", Ginsbourger
@@ -140,12 +135,7 @@ def believe(
     quantities = {m: quantity_of(m, study.quantities) for m in metrics}
     # The laws of physics cover metrics in logarithms only.
     kinds = {m: q.kind if scales[m].log else Kind.OTHER for m, q in quantities.items()}
-    noise = {
-        m: _noise_factor(m, evidence)
-        if seen is None or quantity.tail
-        else _noise_over_loads(m, grid, seen)
-        for m, quantity in quantities.items()
-    }
+    noise = {m: _noise_factor(m, evidence) for m in metrics}
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
@@ -156,7 +146,7 @@ def believe(
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
-            for row, candidate in (measured if seen is None else seen).items()
+            for row, candidate in measured.items()
             if metric in candidate.estimates
         ]
         own_kinds = tuple(kinds[metric] for metric in group)
@@ -234,17 +224,6 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
         squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
         freedom += len(shown) - 1
     return math.sqrt((CALM + squares) / (CALM + freedom))
-
-
-def _noise_over_loads(metric: str, grid: Grid, seen: Mapping[int, Candidate]) -> float:
-    """Return the factor on the reported standard errors, from the scatter about the trend in the load."""
-    loads = [] if grid.load is None else (grid.load / grid.load[0]).tolist()
-    return load_trend(
-        (setting_key(candidate.setting), loads[row], shown)
-        for row, candidate in seen.items()
-        if 1.0 / LOAD_NEAR <= loads[row] <= LOAD_NEAR
-        for shown in complete_windows(candidate, metric)
-    ).noise
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:

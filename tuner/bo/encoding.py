@@ -33,10 +33,6 @@ class Grid:
     of 1. `ratios` is each value over the baseline's, in the shape of `points`; knobs whose values
     are not positive numbers count from 1 to e over their list. `breaks` are those of parallel
     resources.
-
-    `load` is each row's load over a reference, None if all rows have one load. With `load`, `rows` has
-    the settings at the load of the search, those of the grid `alike`; rows that were measured at other
-    loads follow.
     """
 
     names: tuple[str, ...]
@@ -48,8 +44,6 @@ class Grid:
     ratios: Tensor
     rows: Mapping[SettingKey, int]
     breaks: Breaks = ()
-    load: Tensor | None = None
-    alike: Grid | None = None
 
     def row(self, setting: Setting) -> int | None:
         """Return the row of a setting; None if the grid does not have it."""

@@ -48,9 +48,7 @@ def explain(past: Past, asked: Setting | None = None) -> Explanation:
     search = search_of(past)
     through = _through(past)
     chosen = explore(search) if past.left > 0 and study.searching else None
-    if study.terms.plan_by:
-        text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
-    elif chosen is not None:
+    if chosen is not None:
         text = f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
     elif not study.searching:
         text = "the search has ended"

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Breaks
-from tuner.bo.queueing import under_load
 from tuner.core import CAPACITY, ENERGY, POWER, Kind, Quantities, Role, called, quantity_of
 
 DRAWS = 256
@@ -101,8 +100,7 @@ class Laws(NamedTuple):
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
 
     `work` is the time per item, `step` the time per batch, which a request waits for, and `power`
-    the power during that time. Under an open load `work` is the time from one item to the next,
-    which no request waits for.
+    the power during that time.
     """
 
     work: Tensor
@@ -124,29 +122,23 @@ def draw_laws(
     roles: Sequence[Role],
     ratios: Tensor,
     facts: BaselineFacts = UNKNOWN_BASELINE,
-    load: Tensor | None = None,
     breaks: Breaks = (),
 ) -> Laws:
     """Draw laws over settings; the same knobs always get the same laws.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load` is
-    each row's load over the reference; None if all loads are the same. `breaks` are those of each knob,
-    as ratios. Settings are processed in small groups: the intermediate results are a dozen times the
-    result.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. `breaks` are
+    those of each knob, as ratios. Settings are processed in small groups: the intermediate results are a
+    dozen times the result.
     """
-    loads = torch.ones_like(ratios[:, :0].sum(dim=1)) if load is None else load
-    columns = torch.cat([ratios, loads[:, None]], dim=1)
+    columns = torch.nn.functional.pad(ratios, (0, 1))  # `unique` refuses rows without a column
     distinct, place = torch.unique(columns, dim=0, return_inverse=True)
-    count = ratios.shape[1]
-    some = [
-        _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count], breaks)
-        for part in torch.split(distinct, DRAWS)
-    ]
+    parts = (part[:, :-1] for part in torch.split(distinct, DRAWS))
+    some = [_drawn_laws(roles, part, facts, breaks) for part in parts]
     return Laws(*(torch.cat(each, dim=1)[:, place] for each in zip(*some, strict=True)))
 
 
 def _drawn_laws(
-    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, load: Tensor | None, breaks: Breaks
+    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, breaks: Breaks
 ) -> Laws:
     """Draw the laws for some settings; the random numbers do not depend on the settings."""
     sampler = LawSampler(SEED)
@@ -178,8 +170,6 @@ def _drawn_laws(
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
         time, step = time * slowness, step * slowness
         power = power * ratio ** (ODD * sampler.normal() / 2.0)
-    if load is not None:
-        time, step, power = under_load(time, step, power, idle, load[None], sampler.share)
     least = 1.0 / ENDLESS
     return Laws(*(x.clamp_min(least).log() for x in (time, step, power)))
 

@@ -19,10 +19,6 @@ EXPECTED = 0.5
 exponent (1 is strictly proportional), and of its change over the span of the same or another knob. Our
 choice: half of a large exponent."""
 
-LEVELS = 6
-"""The number of cached laws over all settings at one load: as many as a study's loads, which take
-under 0.4 GB with 10,000 settings."""
-
 JITTER = 1e-9
 """Added where a number must not be zero."""
 
@@ -99,28 +95,10 @@ def _drawn(
 ) -> list[Tensor]:
     """Return the predictions of laws of all knobs except some, once for each way to read a time."""
     ratios = torch.where(without, 1.0, grid.ratios)
-    if grid.alike is None or grid.load is None:
-        laws = draw_laws(grid.roles, ratios, facts, grid.load, breaks)
-    else:
-        count, level = len(grid.alike.settings), float(grid.load[0])
-        laws = _level_laws(grid.alike, tuple(without.tolist()), facts, level, breaks)
-        if count < len(ratios):
-            rest = draw_laws(grid.roles, ratios[count:], facts, grid.load[count:], breaks)
-            laws = Laws(*(torch.cat(each, dim=1) for each in zip(laws, rest, strict=True)))
+    laws = draw_laws(grid.roles, ratios, facts, breaks)
     batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
     steps = facts.stepwise if batched else (False,)
-    # Under an open load no request waits for the time from one item to the next.
-    return [_predictions(laws, kinds, step or grid.load is not None) for step in steps]
-
-
-@lru_cache(maxsize=LEVELS)
-def _level_laws(
-    grid: Grid, without: Sequence[bool], facts: BaselineFacts, level: float, breaks: Breaks
-) -> Laws:
-    """Return the laws over a grid's settings at one load: the same throughout a study."""
-    ratios = torch.where(torch.tensor(without, dtype=torch.bool), 1.0, grid.ratios)
-    load = torch.full((len(ratios),), level, dtype=torch.float64)
-    return draw_laws(grid.roles, ratios, facts, load, breaks)
+    return [_predictions(laws, kinds, step) for step in steps]
 
 
 @lru_cache(maxsize=2)
@@ -137,7 +115,7 @@ def power_laws(grid: Grid, metrics: int) -> Tensor:
     these are left to the residual. One block per metric.
     """
     many = grid.places.shape[1] - grid.named.count(False) > MOST_STEPS
-    ratios = [*grid.ratios.T] if grid.load is None else [*grid.ratios.T, grid.load]
+    ratios = [*grid.ratios.T]
     slopes, bends = [], []
     for column, ratio in enumerate(ratios):
         if column < len(grid.named) and grid.named[column]:

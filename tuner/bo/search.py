@@ -31,17 +31,13 @@ contaminated windows cost trials, too."""
 class Search:
     """A study's past, and the prediction for every row of the grid.
 
-    `within` limits the settings that may be tried; measurements outside of it remain evidence. In a
-    search at one of several loads `judged` is the evidence there, and `elsewhere` are rows measured
-    at other loads.
+    `within` limits the settings that may be tried; measurements outside of it remain evidence.
     """
 
     past: Past
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
-    judged: Evidence | None = None
-    elsewhere: tuple[int, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -51,7 +47,7 @@ class Search:
     @property
     def evidence(self) -> Evidence:
         """The evidence from the trials."""
-        return self.judged or self.past.evidence
+        return self.past.evidence
 
     @property
     def caution(self) -> Caution:
@@ -96,7 +92,6 @@ class Search:
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
-        allowed[len(self.grid.rows) :] = False
         return allowed
 
     @cached_property
@@ -104,7 +99,6 @@ class Search:
         """Each row's probability not to fail: one half if it failed once and never worked."""
         works = torch.ones(len(self.grid.settings), dtype=torch.float64)
         works[list(set(self._rows(TrialState.FAILED)) - self.windows.keys())] /= 2.0
-        works[len(self.grid.rows) :] = 0.0
         return works
 
     @cached_property
@@ -131,7 +125,6 @@ class Search:
             and (cheaper[row] or broken)
             and row != self.baseline
         ]
-        rows += [row for row in self.elsewhere if row not in self.view.measured and cheaper[row]]
         likely = (row for row in rows if self.chance[row] >= even_chance(self.caution.wrong))
         return (*sorted(likely, key=lambda row: float(cost[row])), self.baseline)
 
@@ -161,7 +154,7 @@ class Search:
 
     @cached_property
     def longer(self) -> float:
-        """The median length of a window over ten seconds, at least 1; 1 without a plan by load.
+        """The median length of a window over ten seconds, at least 1; 1 where no load is followed.
 
         At a low rate a window lasts up to an hour, and a further one delays the hold by as much.
         """

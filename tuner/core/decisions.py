@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuner.core.evidence import Evidence, weigh
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
-from tuner.core.loads import LoadHistory, load_turns, loads_ahead
 from tuner.core.measurements import Estimate
-from tuner.core.plans import ANYWHERE, Context, Plan, Row
-from tuner.core.selection import Worth, baseline_context, counted, is_at, trials_spent, windows
+from tuner.core.plans import Context, Plan, Row
+from tuner.core.selection import baseline_context, counted, is_at, trials_spent
 from tuner.core.studies import Study
-from tuner.core.trials import Phase, Trial, TrialState
+from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
 
 __all__ = ["Done", "Past", "Prediction", "Suggestion", "Try", "Wait"]
@@ -26,15 +25,14 @@ class Past:
     """All data that a decision may read; it has no access to clocks or devices.
 
     `study` is the study, `trials` are those that still count, by number: also running ones, but none of a
-    setting that the devices no longer offer, and none that was aborted. `context` is the present load,
-    `loads` how long each load of the plan's signal was seen. `withdrawn` counts the spent tuning trials of
-    settings no longer offered. Derived values are computed at their first use and kept.
+    setting that the devices no longer offer, and none that was aborted. `context` is the present load.
+    `withdrawn` counts the spent tuning trials of settings no longer offered. Derived values are computed at
+    their first use and kept.
     """
 
     study: Study
     trials: tuple[Trial, ...]
     context: Context = field(default_factory=dict)
-    loads: LoadHistory = field(default_factory=LoadHistory)
     withdrawn: int = 0
 
     def __post_init__(self) -> None:
@@ -57,40 +55,6 @@ class Past:
         if key not in self._at:
             self._at[key] = weigh(self.study, self.trials, context)
         return self._at[key]
-
-    def ahead(self, by: str) -> tuple[float, ...]:
-        """Return the loads that a window may meet if it begins now, the likeliest last.
-
-        A burst in the last window explains the present load only if that window is of the present phase or
-        of the baseline: after any other phase, a hold may have lasted for days since.
-        """
-        own = self._with_load(by)[-1:]
-        recent = any(t.number >= self.study.phase_since or t.phase is Phase.BASELINE for t in own)
-        return loads_ahead(self.context.get(by, 0.0), by, self._windows(by), recent=recent)
-
-    def moves(self, by: str) -> bool:
-        """Return whether the load rises and falls between windows: it turned at least twice lately."""
-        return load_turns(by, self._windows(by)) > 1
-
-    def _windows(self, by: str) -> list[tuple[Context, float]]:
-        """Return the loads of windows, with the windows' lengths in seconds."""
-        return [(t.ran_at, t.measurement.seconds) for t in self._with_load(by) if t.measurement]
-
-    def _with_load(self, by: str) -> list[Trial]:
-        """Return the trials with a measured load, except those that requested a load."""
-        shown = windows(self.trials, requested=ANYWHERE, least=Worth.EVIDENCE)
-        return [t for t in shown if t.ran_at.get(by, 0.0) > 0.0]
-
-    def expecting(self, by: str) -> Past:
-        """Return the past with the likeliest load of the next window as the present load."""
-        ahead = self.ahead(by)
-        return replace(self, context={**self.context, by: ahead[-1]}) if ahead else self
-
-    def near(self, context: Context) -> Past:
-        """Return the past with only the windows at one load; the trials at other loads remain spent."""
-        running = [t for t in self.trials if t.state is TrialState.RUNNING]
-        mine = (*running, *windows(self.trials, at=context, least=Worth.ENDED))
-        return replace(self, trials=mine, withdrawn=self.spent - trials_spent(mine))
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
         """Return the evidence for a row of a plan: at its load if that has a baseline, else `evidence`."""

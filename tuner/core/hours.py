@@ -1,33 +1,14 @@
-"""Hours of the day: allowed hours (`22-6`), and the hour as the signal of a plan."""
+"""Allowed hours of the day: `22-6`."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "ALL_DAY",
-    "DAY_PARTS",
-    "HOUR",
-    "PART_HOURS",
-    "hour_at",
-    "hour_context",
-    "parse_hours",
-    "part_of_day",
-    "within_hours",
-]
+__all__ = ["ALL_DAY", "parse_hours", "within_hours"]
 
 ALL_DAY = "0-24"
-
-HOUR = "hour"
-"""The signal of the hour of the day, in UTC: no host needs a list of time zones."""
-
-DAY_PARTS, PART_HOURS = 6, 4
-"""The number of parts of the day, each with a row of a plan, and the hours of each: our choice.
-
-A plan by load has at most as many rows.
-"""
 
 
 def parse_hours(text: str, of: str = "hours") -> tuple[int, int]:
@@ -51,19 +32,3 @@ def within_hours(text: str, at: datetime) -> bool:
     start, end = parse_hours(text)
     hour = at.astimezone().hour
     return start <= hour < end if start < end else hour >= start or hour < end
-
-
-def hour_at(at: datetime) -> float:
-    """Return the hour of the day at a time, in UTC: 0 to below 24."""
-    utc = at.astimezone(timezone.utc)
-    return utc.hour + (utc.minute + utc.second / 60.0) / 60.0
-
-
-def hour_context(signal: str, at: datetime) -> dict[str, float]:
-    """Return the hour of the day under the signal's name; empty if the signal is another."""
-    return {HOUR: hour_at(at)} if signal == HOUR else {}
-
-
-def part_of_day(hour: float) -> int:
-    """Return the index, from 0, of the part of the day that an hour belongs to."""
-    return int(hour // PART_HOURS)

@@ -23,7 +23,6 @@ __all__ = [
     "Plan",
     "Row",
     "Signal",
-    "as_before",
     "refuse_columns",
     "refuse_two_signals",
 ]
@@ -46,7 +45,7 @@ NO_TABLE = "cannot go by a table itself"
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal of a plan: the load of a workload, or a price, or the time of day.
+    """A signal of a plan: the load of a workload, or a price.
 
     It is `askable` if the agent owns the load generator: then a trial may request a value of it. It is
     `followed` if the workload accepts a plan by it as its own table.
@@ -56,12 +55,6 @@ class Signal:
     unit: str = "1"
     askable: bool = False
     followed: bool = False
-
-
-def as_before(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a plan without empty newer fields, so that earlier releases can read it."""
-    rows = [{n: v for n, v in row.items() if v or n != "bursts"} for row in plan["rows"]]
-    return {**plan, "rows": rows}
 
 
 def refuse_two_signals(plan_by: str) -> None:
@@ -87,16 +80,13 @@ class Row:
 
     `gain` is the predicted saving in this range against staying at a neighbouring row, as a share; 1 if it
     is not predicted. The larger it is, the sooner a change of row pays for its cost. `at` is the value at
-    which the row was decided and has to be confirmed and watched; None if there is no such value. `bursts`
-    are the levels of `Bursts` above `below` up to which an eager plan holds the row; without them it holds
-    the row while the load is below `below`.
+    which the row was decided and has to be confirmed and watched; None if there is no such value.
     """
 
     below: Boundary
     setting: Setting
     gain: Share = 1.0
     at: float | None = None
-    bursts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from tuner.core.hours import HOUR, hour_at, part_of_day
 from tuner.core.knobs import Setting
-from tuner.core.loads import BURST
+from tuner.core.loads import PEAK, at_equal_load
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.studies import Study
 from tuner.core.trials import Phase, Trial, TrialState
@@ -33,11 +32,13 @@ def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return the trials that still count for the study, in order of number.
 
     Trials that were aborted from outside are left out: they show nothing of their setting. So are control
-    windows: they serve the bill alone, and must not change the limits of a hold.
+    windows: they serve the bill alone, and must not change the limits of a hold. If the study follows a
+    load, all windows are moved to its mean.
     """
     own = [t for t in trials if t.number >= study.since_trial and not t.control]
     own.sort(key=lambda t: t.number)
-    return tuple(t for t in own if t.state is not TrialState.ABORTED)
+    left, by = [t for t in own if t.state is not TrialState.ABORTED], study.terms.plan_by
+    return at_equal_load(left, by, study.quantities) if by else tuple(left)
 
 
 class Worth(IntEnum):
@@ -72,23 +73,18 @@ def windows(
     """Return the trials of any of these settings, all without one, that pass every given rule.
 
     `requested` is the exact requested load, `at` a load that they were measured at; `since` is the first
-    number. A trial without a measured hour of the day ran at the hour of its start.
+    number.
     """
     return [
         t for t in trials
         if phase in (None, t.phase) and t.number >= since and requested in (None, t.context)
         and _worth(t) >= least and (not settings or any(map(t.tries, settings)))
-        and (not at or is_at(_ran_at(t, at), at))
+        and (not at or is_at(t.ran_at, at))
     ]  # fmt: skip
 
 
 def _worth(trial: Trial) -> Worth:
     return Worth.COMPLETED if trial.censored else WORTH.get(trial.state, Worth.ENDED)
-
-
-def _ran_at(trial: Trial, at: Context) -> Context:
-    """Return the load of a trial's window; an hour that it lacks is the hour of its start."""
-    return {HOUR: hour_at(trial.started_at), **trial.ran_at} if HOUR in at else trial.ran_at
 
 
 def trials_spent(trials: Iterable[Trial]) -> int:
@@ -99,17 +95,13 @@ def trials_spent(trials: Iterable[Trial]) -> int:
 def unlike(context: Context, other: Context) -> str | None:
     """Return the first signal in which two loads differ, None if their windows may be compared.
 
-    Only signals that both loads have are compared, and bursts are ignored. Two hours of the day differ if
-    they belong to different parts of the day.
+    Only signals that both loads have are compared, and peaks are ignored.
     """
     for name in sorted(context.keys() & other.keys()):
-        if BURST in name:
-            continue
         value, beside = context[name], other[name]
-        if name == HOUR:
-            if part_of_day(value) != part_of_day(beside):
-                return name
-        elif abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
+        if name.endswith(PEAK):
+            continue
+        if abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
             return name
     return None
 

@@ -85,7 +85,8 @@ class Terms:
     empty, all devices hold it from the start. `control_share` is the share of held windows that measure the
     baseline again, within the hours `control_hours` (`HH-HH`, in the tuner's time). `energy_share` is the
     share of a device's joules that the bill assigns to the study; None if the operator gave none. `plan_by`
-    is the signal that selects a setting of the plan; if empty, one setting is held at every load. With
+    is the signal of the load up to whose highest measured level the setting is held, and the baseline above
+    it; if empty, the setting is held at every load. With
     `transfer` the study first confirms a setting that at least three similar studies hold.
 
     Raises:
@@ -97,7 +98,8 @@ class Terms:
     trials: Annotated[Count, Described("Maximum number of trials.")] = 20
     window_s: Annotated[Span, Described("Length of a measurement window.", "SECONDS")] = 10.0
     max_window_s: Annotated[
-        Span, Described("Longest window; 0 is 6 windows, and 60 in a plan by load.", "SECONDS")
+        Span,
+        Described("Longest window; 0 is 6 windows, and 60 where a load is followed.", "SECONDS"),
     ] = 0.0
     valid_for_s: Annotated[Span, Described("Length of a hold without tuner.", "SECONDS")] = (
         604_800.0
@@ -118,7 +120,7 @@ class Terms:
         Share | None, Described("The workload's share of a shared device's energy.", "SHARE")
     ] = None
     plan_by: Annotated[
-        str, Described("Follow this signal: each range of the load has its own setting.", "SIGNAL")
+        str, Described("Follow this load: hold the default above what was confirmed.", "SIGNAL")
     ] = ""
     transfer: Annotated[bool, Described("Try first what similar devices hold.")] = True
 
@@ -148,7 +150,7 @@ class Terms:
             for given, phrase in (
                 (self.safety is Safety.ADVISE, "be advisory: it applies every step"),
                 (self.canary, "have a canary: it applies every step on all devices"),
-                (self.plan_by, f"plan by {self.plan_by}: it confirms no row of a plan"),
+                (self.plan_by, f"follow {self.plan_by}: it confirms no setting"),
             ):
                 if given:
                     raise InvalidInput(

@@ -92,13 +92,13 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
     Phase.CONFIRMING: _ALWAYS | _DECIDED | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
     Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
     Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
-    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
+    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING},
     Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
     Phase.STOPPED: frozenset(),
 }
 """All transitions. BASELINE follows a changed driver, workload or rate band; TUNING follows HOLDING on
-drift or a changed constraint. Only studies that advise reach PROPOSED, only studies with a canary reach
-CANARY."""
+drift or a changed constraint, CONFIRMING at a higher load. Only studies that advise reach PROPOSED, only
+studies with a canary reach CANARY."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

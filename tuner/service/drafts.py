@@ -7,18 +7,17 @@ from dataclasses import replace
 
 from tuner.core import (
     ENERGY,
-    HOUR,
     Condition,
     Constraint,
     Device,
     Estimate,
+    FollowsLoad,
     InvalidInput,
     Knob,
     MetricUnavailable,
     Objective,
     Origin,
     Part,
-    PlansByLoad,
     Policy,
     RefusesStudies,
     Role,
@@ -276,7 +275,7 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
 
 
 def refuse_plan(study: Study, policy: Policy) -> None:
-    """Refuse a plan by a signal that not all devices offer, or by which the policy cannot plan.
+    """Refuse to follow a signal that not all devices offer, or with a policy that has rows of its own.
 
     Raises:
         InvalidInput: it is one of these, the plan is by two signals, or the study has several devices.
@@ -285,19 +284,19 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     if not by:
         return
     refuse_two_signals(by)
-    if by != HOUR and by not in offered:
+    if by not in offered:
         raise InvalidInput(
             f"the target has no signal {by!r} for --plan-by",
-            hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
+            hint=f"its signals: {', '.join(sorted(offered)) or 'none'}",
         )
-    if not isinstance(policy, PlansByLoad):
+    if not isinstance(policy, FollowsLoad):
         raise InvalidInput(
-            f"the policy {study.policy} does not plan by a signal that is chosen",
+            f"a study of the policy {study.policy} cannot follow a chosen signal",
             hint="leave --plan-by out, or choose polythrottle",
         )
     if len(study.devices) > 1:
         raise InvalidInput(
-            "a plan by the load needs a study of one device: each device has a load of its own",
+            "to follow a load needs a study of one device: each device has a load of its own",
             hint="make a study for each device",
         )
 

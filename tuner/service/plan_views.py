@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.core import Past, Plan, Row, improvement
-from tuner.study.follow import row_duel
+from tuner.study.confirm import row_duel
 from tuner.wire import PlanRowView
 
 

@@ -11,7 +11,6 @@ from tuner.core import (
     FOREIGN_LOAD,
     POWER,
     Candidate,
-    Context,
     Evidence,
     Limit,
     Measurement,
@@ -28,8 +27,7 @@ from tuner.core import (
     not_compared,
     setting_key,
 )
-from tuner.study.confirm import Duel, duel
-from tuner.study.follow import row_duel
+from tuner.study.confirm import Duel, duel, row_duel
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
@@ -133,7 +131,7 @@ def violations(past: Past) -> Violations:
     Trials of the baseline are left out, and those that no longer count: they had another baseline.
     """
     away = [t for t in past.trials if not past.study.rests(t.setting)]
-    judged = [(t, past.at(_load(past.study, t)).verdict(t)) for t in away]
+    judged = [(t, past.at(t.context).verdict(t)) for t in away]
     tried = [(t, verdict) for t, verdict in judged if verdict is not None]
     windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
     return Violations(
@@ -142,12 +140,6 @@ def violations(past: Past) -> Violations:
         rate=len(windows) / len(tried) if tried else None,
         seconds=math.fsum(w.seconds for w in windows if w is not None),
     )
-
-
-def _load(study: Study, trial: Trial) -> Context:
-    """Return the load at which a trial is judged: as measured if the plan follows it, else as requested."""
-    by, ran_at = study.terms.plan_by, trial.ran_at
-    return {by: ran_at[by]} if by in ran_at else trial.context
 
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
@@ -168,7 +160,7 @@ def candidate_view(candidate: Candidate) -> SettingView:
 
 def trial_view(past: Past, trial: Trial) -> TrialView:
     """Return a trial with its verdict by the present evidence."""
-    window, load = trial.measurement, _load(past.study, trial)
+    window, load = trial.measurement, trial.context
     return TrialView(
         study=past.study.id,
         number=trial.number,

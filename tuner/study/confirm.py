@@ -15,6 +15,7 @@ from tuner import guard
 from tuner.core import (
     ANYWHERE,
     CYCLE,
+    Candidate,
     Context,
     Estimate,
     Evidence,
@@ -51,8 +52,13 @@ from tuner.study.moves import (
 from tuner.study.speculation_table import confirm_table, switches
 
 CONFIRM_WINDOWS = 2
-CONFIRM_TRIES = 5
+LOAD_WINDOWS = 5
+"""Windows of a study that follows a load: few windows meet only a part of a load that rises and falls."""
+MORE_TRIES = 3
+"""Further windows, if some are not completed or do not prove the limits yet."""
 CONFIRM_CANDIDATES = 3
+LEAST_VALUE = 1e-9
+"""A limit of 0 is compared as this."""
 PROVEN = NormalDist().inv_cdf(0.975)
 """Standard errors that prove a gain.
 
@@ -65,7 +71,7 @@ CONFIRM_MOST, MOST_OF_ROW = 30, 6
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
     """Return the load at which a row is confirmed; empty if none can be requested."""
-    return plan.context(row) if plan.by in study.askable else ANYWHERE
+    return plan.context(row) if plan.by in study.askable and not study.terms.plan_by else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
@@ -75,7 +81,9 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         return Move(Phase.BASELINE, "the baseline is missing")
     phase = of_this_phase(study, trials)
     rejected: dict[str, None] = {}
-    for contender in _contenders(study, study.plan, trials):
+    by = study.terms.plan_by
+    proposed = Plan.single(study.plan.rows[0].setting) if by else study.plan
+    for contender in _contenders(past, proposed, trials):
         results = [_result(past, contender, row, phase) for row in contender.rows]
         rows = list(zip(contender.rows, results, strict=True))
         rejected |= dict.fromkeys(row_text(study, contender, *one) for one in rows if one[1].lost)
@@ -120,6 +128,12 @@ def duel(
     return (_pools(study, baseline), _shown(study, own, baseline)) if baseline else None
 
 
+def row_duel(past: Past, plan: Plan, row: Row) -> Duel | None:
+    """Return the metrics of baseline and setting in the windows that confirm a row; None without any."""
+    study = past.study
+    return duel(study, past.trials, row.setting, confirmation_load(study, plan, row))
+
+
 @dataclass(frozen=True, slots=True)
 class ConfirmResult:
     """The state of a row: confirmed, lost, or open; and why.
@@ -145,7 +159,7 @@ def lost(why: str, *, no_gain: bool = False) -> ConfirmResult:
 
 def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
     """Return the state of a row as text."""
-    at = plan.context(row) if study.terms.plan_by else confirmation_load(study, plan, row)
+    at = confirmation_load(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
     return f"{render_setting(row.setting)}{load}: {result.why}"
 
@@ -167,13 +181,16 @@ def _reason(
     return "; ".join(texts)
 
 
-def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
+def _contenders(past: Past, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
     """Return the settings that may still be confirmed, in order: the proposal, then the next best.
+
+    If the study follows a load, not those with a window above a limit.
 
     The order must not change while windows come in, so rivals are ranked without them. If the
     baseline breaks a limit, the last contender is the one furthest from it, to avoid the baseline
     at any price.
     """
+    study = past.study
     before = weigh(study, [t for t in trials if t.number < study.phase_since])
     in_plan = {setting_key(row.setting) for row in proposed.rows}
     others = [c for c in rivals(study, before) if setting_key(c.setting) not in in_plan]
@@ -181,7 +198,53 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
         metric, sign = before.broken.metric, before.broken.sign
         safest = min(others[1:], key=lambda c: sign * c.estimates[metric].mean)
         others = [*others[: CONFIRM_CANDIDATES - 2], safest]
-    return [proposed, *(Plan.single(c.setting) for c in others)][:CONFIRM_CANDIDATES]
+    if study.terms.plan_by and study.plan is not None and study.plan.by:
+        others = _nearer_baseline(before, proposed.rows[0].setting, others)
+    plans = [proposed, *(Plan.single(c.setting) for c in others)]
+    kept = [p for p in plans if not _windows_above(study, before, p.rows[0].setting)]
+    return (kept or plans)[:CONFIRM_CANDIDATES]
+
+
+def _nearer_baseline(
+    evidence: Evidence, held: Setting, others: Sequence[Candidate]
+) -> list[Candidate]:
+    """Return the settings to try where a held one may break a limit at a higher load.
+
+    They are farther from the limits: the one in the middle of these, then the farthest.
+    """
+
+    def nearness(candidate: Candidate) -> float:
+        shown = candidate.estimates
+        return max(
+            x.sign * (shown[x.metric].mean - x.value) / max(abs(x.value), LEAST_VALUE)
+            for x in evidence.limits or ()
+        )
+
+    own = evidence.of(held)
+    if own is None or not evidence.limits:
+        return [*others]
+    better = sorted((c for c in others if nearness(c) < nearness(own)), key=nearness)
+    return [better[len(better) // 2], better[0]] if len(better) > 1 else better
+
+
+def _windows_above(study: Study, evidence: Evidence, setting: Setting) -> int:
+    """Return how many windows of a setting were above a limit, where loads come and go; else 0.
+
+    A p99 over all windows can keep a limit that one window in ten breaks.
+    """
+    own = evidence.of(setting) if study.terms.plan_by else None
+    return sum(
+        any(
+            limit.metric in t.shown and not limit.holds(t.shown[limit.metric].mean)
+            for limit in evidence.limits or ()
+        )
+        for t in (own.trials if own is not None else ())
+    )
+
+
+def least_windows(study: Study) -> int:
+    """Return the number of windows that confirm a setting, and of the baseline beside them."""
+    return LOAD_WINDOWS if study.terms.plan_by else CONFIRM_WINDOWS
 
 
 def _result(past: Past, plan: Plan, row: Row, phase: Sequence[Trial]) -> ConfirmResult:
@@ -219,8 +282,11 @@ def judged(
         bad = failed[-1]
     if bad is not None:
         return lost(f"trial {bad.number} {bad.state}: {bad.reason}")
-    if len(good) < CONFIRM_WINDOWS:
-        spent = len(own) >= CONFIRM_TRIES
+    if above := _windows_above(study, evidence, setting):
+        return lost(f"{above} of its windows were above a limit")
+    least = least_windows(study)
+    if len(good) < least:
+        spent = len(own) >= least + MORE_TRIES
         return (
             lost(f"only {len(good)} of {len(own)} confirming windows were completed")
             if spent
@@ -229,7 +295,7 @@ def judged(
     shown = _pools(study, good)
     if not guard.may_hold(shown, evidence.limits):
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
-        if len(own) < CONFIRM_TRIES and may_be:
+        if len(own) < least + MORE_TRIES and may_be:
             return PENDING
         return lost("its confirming windows do not prove that it meets the limits")
     baseline = _alternating_with(study, good, there)
@@ -240,16 +306,11 @@ def _unmeasurable(study: Study, there: Sequence[Trial], at: Context) -> ConfirmR
     """Return the loss of a row at whose load too little can be measured, above all of the baseline."""
     base = windows(there, study.baseline)
     failed = sum(t.state is TrialState.FAILED for t in base)
-    none_solid = len(base) >= CONFIRM_TRIES and not windows(base, least=Worth.SOLID)
+    none_solid = len(base) >= CONFIRM_WINDOWS + MORE_TRIES and not windows(base, least=Worth.SOLID)
     if failed >= guard.MOST_FAILURES or none_solid:
         reason = base[-1].reason or "no reason given"
         return lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
-    return unclear(there)
-
-
-def unclear(there: Sequence[Trial]) -> ConfirmResult:
-    """Return the loss of a row that stays open after too many windows; else it stays open."""
-    if len(there) < 2 * CONFIRM_TRIES:
+    if len(there) < 2 * (CONFIRM_WINDOWS + MORE_TRIES):
         return PENDING
     return lost(f"{len(there)} confirming windows gave no clear result")
 
@@ -317,7 +378,7 @@ def alternate(study: Study, setting: Setting, at: Context, phase: Sequence[Trial
     Further windows are to prove that the contender keeps its limits: they are all of the contender.
     """
     done = windows(phase, requested=at, least=Worth.COMPLETED)
-    proving = len(windows(done, setting)) >= CONFIRM_WINDOWS
+    proving = len(windows(done, setting)) >= least_windows(study)
     turn = proving or (bool(done) and done[-1].tries(study.baseline))
     return measuring(study, setting if turn else study.baseline, at, at)
 

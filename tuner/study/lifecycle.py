@@ -2,8 +2,8 @@
 
 BASELINE measures the default. TUNING requests suggestions of the policy; if similar studies agree on a
 plan, that is confirmed first. CONFIRMING compares the proposed plan with the baseline in alternating
-windows. HOLDING rests, until `tuner.study.follow` reports that a plan
-by the load lacks the present one. A study that only advises rests in PROPOSED until an operator
+windows. HOLDING rests; a study that follows a load confirms its setting
+again at a higher one (`tuner.study.follow`). A study that only advises rests in PROPOSED until an operator
 approves; one with a canary stays in CANARY until that confirms its plan. A continuous study asks
 the policy round by round and confirms nothing; its policy may do without a baseline. If consecutive
 trials fail, including one of the baseline, the setting is not the cause: the study is PAUSED.
@@ -38,7 +38,7 @@ from tuner.core import (
 from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
-from tuner.study.follow import confirming_rows, expecting
+from tuner.study.follow import up_to_confirmed
 from tuner.study.moves import (
     Assign,
     Move,
@@ -80,7 +80,7 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
     if study.phase is Phase.TUNING:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
-        step = (confirming_rows if study.terms.plan_by else confirming)(past, trials)
+        step = up_to_confirmed(past, confirming(past, trials))
         return _with_the_search(past, _searching(past, step))
     return Rest(f"the study is {study.phase}")
 
@@ -169,7 +169,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
         can = ", ".join(sorted(study.askable)) or "nothing"
         why = f"policy {study.policy} requests {in_words(suggestion.context)}"
         return Move(Phase.PAUSED, f"{why}, but a trial of this workload can only set: {can}")
-    return _attempt(expecting(judged), trials, suggestion)
+    return _attempt(judged, trials, suggestion)
 
 
 def _common_plan(past: Past) -> Move | None:
@@ -250,8 +250,6 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
         return (
             hold_baseline(study, evidence, why) if rest is None else Move(Phase.HOLDING, why, rest)
         )
-    if study.terms.plan_by and (rest := without(study, plan, refused)) is not None:
-        return Move(Phase.CONFIRMING, why, rest)
     if not refused:
         return Move(Phase.CONFIRMING, why, plan)
     why = next(iter(refused.values()))

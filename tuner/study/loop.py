@@ -18,7 +18,6 @@ import db
 from tuner.core import (
     HELD,
     Conflict,
-    Context,
     Device,
     IllegalTransition,
     Lease,
@@ -27,6 +26,7 @@ from tuner.core import (
     Notice,
     Now,
     Outcome,
+    Past,
     Phase,
     Policy,
     Situation,
@@ -37,7 +37,6 @@ from tuner.core import (
     TrialState,
     TuningError,
     Unreadable,
-    hour_context,
     setting_key,
 )
 from tuner.study import apart, assignments, control, follow, lifecycle, like_holds, moves
@@ -121,7 +120,7 @@ class Loop:
     _answered: dict[str, Answered] = field(default_factory=dict)
     _hold_orders: Derived[HoldOrder] = field(default_factory=Derived)
     _last_controls: Derived[LastControl] = field(default_factory=Derived)
-    _growth: follow.PlanGrowth = field(init=False)
+    _growth: follow.Growth = field(default_factory=follow.Growth)
 
     def __post_init__(self) -> None:
         store, now, telemetry = self.store, self.now, self.telemetry
@@ -135,7 +134,6 @@ class Loop:
             store, now, self.changes, telemetry, self._silence, self.abandon_s
         )
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
-        self._growth = follow.PlanGrowth(store, lambda name: (self.decides or self.policies)(name))
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
         store.bus.subscribe(self._on_notice)
 
@@ -331,7 +329,7 @@ class Loop:
             return standing
         if study.phase in HELD and study.plan is not None:
             if why := self._grows(study, situation, poll):
-                self.changes.move(study, Phase.TUNING, why)
+                self.changes.move(study, Phase.CONFIRMING, why, study.plan)
                 return None
             window = control.control(study, study.plan, poll.applied.setting)
             trials = self.store.trials.list(study.id)
@@ -422,26 +420,23 @@ class Loop:
         return last.is_due(now) and self.hours(now) and not self._waits(study)
 
     def _grows(self, study: Study, situation: Situation, poll: Poll) -> str:
-        """Return why a plan by the load should grow at the present load; empty if it should not."""
+        """Return why a held setting is to be confirmed at a higher load; empty if it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
         if not study.terms.plan_by or not in_force or not self.hours(now):
             return ""
         if self._waits(study):  # a study that waits in TUNING loses its hold
             return ""
-        load = self._load(study, poll)
-        why = self._growth.why(study, situation.trials, load, self.changes.trials)
+        why = self._growth.why(
+            study, poll.context, self.monotonic(), now, lambda: self.changes.trials(study.id)
+        )
         tuning = replace(study, phase=Phase.TUNING)
         spent = why and over_budget(tuning, self.changes.trials(study.id), now)
         return "" if spent else why
 
-    def _load(self, study: Study, poll: Poll) -> Context:
-        """Return the present load; the hour of the day is this host's."""
-        return {**poll.context, **hour_context(study.terms.plan_by, self.now())}
-
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; if the policy fails, pause its study with the reason."""
-        past = self._growth.past(study, trials, self._load(study, poll))
+        past = Past(study=study, trials=tuple(trials), context=poll.context)
         began = self.monotonic()
         try:
             policy = (self.decides or self.policies)(study.policy)

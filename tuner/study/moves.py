@@ -85,10 +85,7 @@ def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
 
 def refusal_of(past: Past, trials: Sequence[Trial], suggestion: Try) -> str | None:
     """Return why the guard does not let a suggestion be tried; None if it does."""
-    study = past.study
-    by = study.terms.plan_by
-    now = {by: past.context[by]} if by in past.context else {}
-    evidence = past.at({**now, **suggestion.context})
+    study, evidence = past.study, past.at(suggestion.context)
     objection = guard.objection(study, evidence, trials, suggestion.setting)
     return objection or guard.risk(study, evidence, suggestion.predicted)
 

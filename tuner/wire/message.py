@@ -10,13 +10,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
-    SerializerFunctionWrapHandler,
-    WrapSerializer,
     model_validator,
 )
 
 from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, redacted, tightened
-from tuner.core import Plan, ProtocolMismatch, as_before, refuse_columns
+from tuner.core import Plan, ProtocolMismatch, refuse_columns
 
 __all__ = [
     "Message",
@@ -34,13 +32,8 @@ SERVED = (PROTOCOL,)
 """Protocol versions that this release serves; a second release adds its predecessor."""
 
 
-def _sent(plan: Plan, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return a plan's document for a message, readable by earlier releases."""
-    return as_before(handler(plan))
-
-
-SentPlan = Annotated[Plan, WrapSerializer(_sent), BeforeValidator(refuse_columns)]
-"""A plan without the empty fields that release 0.2.0 lacks; a plan by two signals is refused."""
+SentPlan = Annotated[Plan, BeforeValidator(refuse_columns)]
+"""A plan; one by two signals is refused."""
 
 
 def check_protocol(protocol: int) -> None:

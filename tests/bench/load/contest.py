@@ -37,7 +37,7 @@ from tests.bench.load.schemes import LINES, PLAN, SCHEMES, Studied
 from tests.bench.load.servers import opener
 
 LEAST_POSSIBLE = 0.03
-JUDGED_SEEDS = 10
+JUDGED_SEEDS = 5
 """Of a cell's seeds, for each study."""
 
 

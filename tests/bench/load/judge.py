@@ -219,8 +219,8 @@ def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
     )
     learnt = _learnt(cell)
     cell.runs["AGFT"] = cell.judged(lambda _: copy.deepcopy(learnt), cell.seeds, "AGFT")
-    tuned, note = _tuned(cell)
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
+        tuned, note = _tuned(cell, Path(folder))
         cell.runs[OURS] = cell.judged(lambda _: Follows(tuned.plan, Path(folder)), cell.seeds)
     mhz = float(next(iter(settings[single].values())))
     return _told(cell, slack, mhz, tuned, note)
@@ -289,9 +289,9 @@ def _learnt(cell: Cell) -> Agft:
     return agft
 
 
-def _tuned(cell: Cell) -> tuple[Tuned, str]:
+def _tuned(cell: Cell, folder: Path) -> tuple[Tuned, str]:
     requests = shared(cell.task.tuning, cell.share, 0)
-    tuned = tune(cell.open_server, requests, cell.limits, 0)
+    tuned = tune(cell.open_server, requests, cell.limits, 0, folder)
     return tuned, f"{tuned.phase}: {tuned.reason}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agents.holding.holder import Holder
@@ -22,20 +22,17 @@ from policies import load_policy
 from tests.bench.load.servers import Limits, Opener
 from tuner.core import (
     Constraint,
-    LoadHistory,
     Objective,
     Past,
     Phase,
     Plan,
-    Policy,
     Study,
     Terms,
     Trial,
-    load_band,
     weigh,
 )
 from tuner.study.assignments import longest_window_s
-from tuner.study.follow import Spent, why_grow
+from tuner.study.follow import Growth
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, Rest, needed_metrics
 from tuner.wire import HoldOrder
@@ -70,11 +67,12 @@ SIMULATED = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The plan that a study came to, after so many trials and hours of the server's time, and why."""
+    """The plan that a study came to, and why; its trials, their hours, and the second of its last step."""
 
     plan: Plan
     trials: int
     hours: float
+    ended_s: float
     phase: str
     reason: str
 
@@ -133,20 +131,27 @@ def _order(plan: Plan, target: Target) -> HoldOrder:
     )
 
 
-def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: int) -> Tuned:
+def tune(
+    open_server: Opener, requests: Sequence[Request], kept: Limits, seed: int, folder: Path
+) -> Tuned:
     """Run one study on requests repeated without end, and return its plan.
 
     It has settled once it held one plan for the whole of them.
     """
     server = open_server(list(repeated(requests, _turns(requests))), seed)
     pace = replace(SIMULATED, settled_s=max(SETTLED_S, requests[-1].arrival_s))
-    return tune_on(server, kept, seed, pace)
+    return tune_on(server, kept, seed, folder, pace)
 
 
 def tune_on(
-    server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULATED, by: str = BY
+    server: ServesRequests,
+    kept: Limits,
+    seed: int,
+    folder: Path,
+    pace: Pace = SIMULATED,
+    by: str = BY,
 ) -> Tuned:
-    """Run one study on a server, and return the plan that it held last; without `by` of one setting."""
+    """Run one study on a server, and return the plan that it held last; without `by` of any load."""
     target = Target((attach(server, "server", "simulated"),))
     study = _study(target, kept, seed, pace, by)
     bench = Measurer(
@@ -156,38 +161,48 @@ def tune_on(
         usage=Usage(1, lambda: 0.0),
         seed=str(seed),
     )
-    policy, loads = load_policy("polythrottle"), _Loads(server)
-    growth = _Growth(policy)
+    policy, loads, growth = load_policy("polythrottle"), _Loads(server), Growth()
     trials: list[Trial] = []
-    changed_s = 0.0
-    held: Study | None = None
+    changed_s = busy_s = 0.0
+    held, follows = study, None
     while server.monotonic() < pace.tuned_s and study.phase is not Phase.PAUSED:
-        past = Past(study=study, trials=tuple(trials), context=loads.context, loads=loads.history)
+        began_s, now = server.monotonic(), NOW + timedelta(seconds=server.monotonic())
+        past = Past(study=study, trials=tuple(trials), context=loads.context)
         step = next_step(past, policy)
-        if not isinstance(step, Rest):
-            changed_s = server.monotonic()
+        if isinstance(step, Rest) and study.phase is Phase.HOLDING and by:
+            why = growth.why(study, loads.context, began_s, now, lambda: trials)
+            step = Move(Phase.CONFIRMING, why, study.plan) if why else step
         if isinstance(step, Move):
             moved = study.moved(step.phase, step.plan)
             study = replace(moved, phase_since=len(trials) + 1, reason=step.why)
             held = study if study.phase is Phase.HOLDING else held
+            changed_s, follows = began_s, None
         elif isinstance(step, Assign):
-            trials.append(_measured(study, trials, step, bench))
+            trials.append(_measured(study, trials, step, bench, now))
             target.apply(study.baseline)
-        elif by and study.phase is Phase.HOLDING and (why := growth.why(past)):
-            study = replace(study.moved(Phase.TUNING), phase_since=len(trials) + 1, reason=why)
+            busy_s += server.monotonic() - began_s
             changed_s = server.monotonic()
         else:
-            if study.held is not None:
-                target.apply(study.held.rows[study.held.row(loads.context)].setting)
-            server.sleep(pace.rest_s)
-            server.take()
-        held_s = server.monotonic() - changed_s
-        if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > pace.settled_s:
+            if follows is None and study.plan is not None:
+                follows = Follows(study.plan, folder)
+                follows.begin(server)
+            _rest(server, follows, pace.rest_s)
+        if server.monotonic() - changed_s > pace.settled_s and study.phase is Phase.HOLDING:
             break
         loads.look()
-    last = study if held is None or study.phase is Phase.PAUSED else held
+    last = study if study.phase is Phase.PAUSED else held
     plan = last.plan if last.phase is Phase.HOLDING and last.plan else Plan.single(study.baseline)
-    return Tuned(plan, len(trials), changed_s / 3600.0, str(last.phase), last.reason)
+    return Tuned(plan, len(trials), busy_s / 3600.0, changed_s, str(last.phase), last.reason)
+
+
+def _rest(server: ServesRequests, follows: Follows | None, seconds: float) -> None:
+    """Let a hold be followed for some seconds."""
+    until = server.monotonic() + seconds
+    while (left := until - server.monotonic()) > 1e-9:
+        server.sleep(left if follows is None else min(left, follows.tick_s))
+        new = server.take()
+        if follows is not None:
+            follows.tick(server, new)
 
 
 def _turns(requests: Sequence[Request]) -> int:
@@ -219,50 +234,34 @@ def _study(target: Target, kept: Limits, seed: int, pace: Pace, by: str = BY) ->
     )
 
 
-class _Growth:
-    """Whether a held plan is to grow: as the tuner does, asked once for each band of load and trial."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = Spent(policy)
-        self._known: dict[tuple[int, int], str] = {}
-
-    def why(self, past: Past) -> str:
-        key = (len(past.trials), load_band(past.context.get(BY, 0.0)))
-        if key not in self._known:
-            self._known[key] = why_grow(past, self._policy)
-        return self._known[key]
-
-
 class _Loads:
-    """The load that the tuner knows of: the last look's, and for how long each was seen."""
+    """The load that the tuner knows of: the last look's."""
 
     def __init__(self, server: ServesRequests) -> None:
         self._server = server
         self._last = server.counters()
-        self._seen: list[tuple[float, float]] = []
+        self._seen: list[float] = []
 
     def look(self) -> None:
         now, last = self._server.counters(), self._last
         seconds = now.now_s - last.now_s
         if seconds >= 1.0:
-            self._seen.append(((now.arrived - last.arrived) / seconds, seconds))
+            self._seen.append((now.arrived - last.arrived) / seconds)
             self._last = now
 
     @property
     def context(self) -> dict[str, float]:
-        return {BY: self._seen[-1][0]} if self._seen else {}
-
-    @property
-    def history(self) -> LoadHistory:
-        return LoadHistory.of(self._seen)
+        return {BY: self._seen[-1]} if self._seen else {}
 
 
-def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measurer) -> Trial:
+def _measured(
+    study: Study, trials: Sequence[Trial], step: Assign, bench: Measurer, now: datetime
+) -> Trial:
     begun = Trial(
         number=len(trials) + 1,
         setting=step.setting,
         phase=study.phase,
-        started_at=NOW,
+        started_at=now,
         why=step.why,
         context=step.context,
     )
@@ -272,5 +271,6 @@ def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measur
         window_s=study.terms.window_s,
         max_window_s=longest_window_s(study, trials),
         follows=BY,
+        baseline=study.baseline if study.terms.plan_by else {},
     )
-    return begun.ended(bench.trial(step.setting, ask, lambda: None, f"trial {begun.number}"), NOW)
+    return begun.ended(bench.trial(step.setting, ask, lambda: None, f"trial {begun.number}"), now)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -109,10 +110,8 @@ def real(say: Callable[[str], None]) -> dict[str, object]:
         say(f"{fixed[-1]}")
     limit_s = SLACK * fixed[0].low[0]
     server = RoundServer(moving(PACE.tuned_s + 2.0 * PHASE_S, SEED + 1), SEED)
-    try:
-        tuned = tune_on(server, Limits(limit_s, limit_s), SEED, PACE)
-    finally:
-        server.close()
+    with tempfile.TemporaryDirectory() as folder, closing(server):
+        tuned = tune_on(server, Limits(limit_s, limit_s), SEED, Path(folder), PACE)
     say(f"{tuned}")
     with tempfile.TemporaryDirectory() as folder:
         ours = _arm(OURS, Follows(tuned.plan, Path(folder)), requests, seconds)

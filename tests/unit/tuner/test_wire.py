@@ -28,7 +28,7 @@ def sent() -> dict[str, dict[str, object]]:
     return made
 
 
-def test_a_plan_without_bursts_is_sent_as_release_0_2_0_has_it() -> None:
+def test_a_plan_is_sent_as_release_0_2_0_has_it() -> None:
     plan = sent()["plan"]
     assert set(plan) == {"rows", "by", "hysteresis", "eager"}
     assert all(set(row) == {"below", "setting", "gain", "at"} for row in plan["rows"])  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from tuner.core.studies import Study
 __all__ = [
     "DecidesSteps",
     "ExploresApart",
-    "PlansByLoad",
+    "FollowsLoad",
     "Policy",
     "RefusesStudies",
     "SaysWhatItHeeds",
@@ -69,11 +69,7 @@ class ExploresApart(Protocol):
 
 
 @runtime_checkable
-class PlansByLoad(Protocol):
-    """A policy that plans a separate setting for each range of a signal, if a study's terms name one.
+class FollowsLoad(Protocol):
+    """A policy that proposes one setting, so that a study may follow a load: see `Terms.plan_by`."""
 
-    It reads a window's load from `Trial.ran_at`, the present load from `Past.context`, and how long each
-    load was seen from `Past.loads`.
-    """
-
-    plans_by_load: bool
+    follows_load: bool

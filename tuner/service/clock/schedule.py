@@ -26,13 +26,10 @@ from tuner.core import (
     Setting,
     Study,
     TuningError,
-    Worth,
     baseline_context,
     is_like,
-    pool_windows,
     render_setting,
     setting_key,
-    windows,
 )
 from tuner.moments import day
 from tuner.service.budgets.times import AWAY_S
@@ -202,10 +199,6 @@ def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
     if study.rests(row.setting):
         evidence = past.behind(plan, row)
         at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline
-    elif study.terms.plan_by:
-        at, confirming = plan.context(row), Phase.CONFIRMING
-        own = windows(past.trials, row.setting, phase=confirming, at=at, least=Worth.COMPLETED)
-        shown = pool_windows([t.shown for t in own], study.quantities)
     else:
         alternating = duel(study, past.trials, row.setting, at)
         shown = alternating[1] if alternating else {}

@@ -4,7 +4,6 @@ import errno
 import math
 import os
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, holder, order
 from tuner.core import (
-    HOUR,
     ActuationError,
     Cost,
     DeviceLost,
@@ -512,26 +510,6 @@ def test_a_signal_that_cannot_be_read_ends_no_hold(scene: Scene) -> None:
     assert scene.runner.context == {} and scene.holder.current is not None
 
 
-def test_a_plan_by_the_hour_is_followed_by_the_clock_without_any_signal(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    held = holder(rig)
-    at = datetime(2026, 7, 1, 5, 59, 30, tzinfo=UTC)
-    by = HOUR
-    night = Row(6.0, HELD, at=3.0)
-    held.take(order(plan=Plan((night, Row(math.inf, BUSY, at=15.0)), by, 0.0)))
-    runner = PlanRunner(DEVICE, rig.target, held, rig.time, lambda: at)
-    runner.tick()
-    assert held.current is not None and held.current.row == 0
-    at = datetime(2026, 7, 1, 6, 0, 1, tzinfo=UTC)
-    runner.tick()
-    assert held.current.row == 1, "six o'clock in UTC"
-    runner.observed({by: 5.99})
-    assert held.current.row == 1, "a window that began earlier does not set it back"
-    at = datetime(2026, 7, 2, 0, 0, 1, tzinfo=UTC)
-    runner.tick()
-    assert held.current.row == 0, "a new day"
-
-
 class Waiting(Requests):
     """A second signal of the workload."""
 
@@ -560,7 +538,7 @@ def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.work, "signal", Signal("requests_in_system", "1/s"))
-    rows = (Row(0.5, HELD, at=0.4, bursts=(9.0, 9.0, 9.0, 9.0)), Row(math.inf, BUSY))
+    rows = (Row(0.5, HELD, at=0.4), Row(math.inf, BUSY))
     scene.holder.take(order(plan=Plan(rows, "requests_in_system", eager=True)))
     scene.until_held(HELD)
     assert scene.runner.tick_s == TICK_S
@@ -577,7 +555,7 @@ def test_a_lower_row_waits_until_the_queue_of_a_spike_is_served(
     scene = TwoSignals(tmp_path)
     monkeypatch.setattr(scene.work, "signal", Signal("arrival_rate_per_s", "1/s"))
     monkeypatch.setattr(scene.waiting, "signal", Signal("requests_in_system"))
-    rows = (Row(4.0, HELD, at=3.9, bursts=(9.0, 9.0, 9.0, 9.0)), Row(math.inf, BUSY))
+    rows = (Row(4.0, HELD, at=3.9), Row(math.inf, BUSY))
     scene.holder.take(order(plan=Plan(rows, "arrival_rate_per_s", eager=True)))
     for rate, inside, seconds, setting in (
         (2.0, 4.0, 120, HELD), (12.0, 60.0, 30, BUSY), (2.0, 40.0, 60, BUSY), (2.0, 4.0, 30, HELD),

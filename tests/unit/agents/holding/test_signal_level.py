@@ -258,25 +258,3 @@ def test_an_eager_plan_soon_forgets_a_burst() -> None:
     assert level.row == 1
     fed([2.0] * 40, level, at)
     assert level.row == 0
-
-
-def bursting(*bursts: float) -> SignalLevel:
-    rows = (Row(4.0, setting(600), at=3.9, bursts=bursts), Row(math.inf, setting(900)))
-    return SignalLevel(Plan(rows, "arrival_rate_per_s", eager=True), rate=True)
-
-
-def test_a_burst_that_the_windows_of_a_row_had_changes_nothing() -> None:
-    rows = arrived(bursting(30.0, 25.0, 20.0, 10.0), [3.0] * 30 + [9.0] * 5 + [3.0] * 30)
-    assert set(rows) == {0}
-
-
-@pytest.mark.parametrize("bursts", [(20.0, 99.0, 99.0, 99.0), (99.0, 99.0, 99.0, 0.0)])
-def test_a_greater_burst_is_stepped_up_for(bursts: tuple[float, ...]) -> None:
-    rows = arrived(bursting(*bursts), [3.0] * 30 + [17.0] * 5 + [3.0] * 30)
-    assert rows[29] == 0 and rows[34] == 1 and rows[-1] == 0
-
-
-def test_a_load_that_stays_above_what_was_confirmed_is_no_burst() -> None:
-    rows = arrived(bursting(30.0, 30.0, 30.0, 30.0), [4.8] * 200)
-    assert rows.index(1) == pytest.approx(30.0 / 0.8, abs=2.0)
-    assert set(rows[60:]) == {1}

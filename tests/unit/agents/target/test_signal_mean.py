@@ -7,7 +7,7 @@ import pytest
 from agents.target.side import SignalSample
 from agents.target.signal_mean import SignalMean
 from tests.builders import Time
-from tuner.core import BURST, LOAD_REACH, Signal, burst_names
+from tuner.core import PEAK, Signal, peak_name
 
 
 @dataclass
@@ -28,7 +28,7 @@ def looked(first: SignalSample, *then: tuple[float, SignalSample]) -> dict[str, 
         time.sleep(seconds)
         live.now = sample
         mean.look()
-    return {name: value for name, value in mean.context.items() if BURST not in name}
+    return {name: value for name, value in mean.context.items() if not name.endswith(PEAK)}
 
 
 def test_a_signal_that_adds_itself_up_has_an_exact_mean() -> None:
@@ -60,17 +60,14 @@ def test_without_a_second_look_there_is_none() -> None:
     assert looked(SignalSample(3.0)) == {}
 
 
-def test_bursts_are_those_above_the_row_that_the_window_would_confirm() -> None:
+def test_the_peak_is_the_highest_level_of_half_a_minute() -> None:
     time, live = Time(), Told(SignalSample(None, 0.0))
     mean, total = SignalMean(live, time), 0.0
-    for second in range(100):
-        total += 10.0 if second in (50, 51) else 1.0
+    for second in range(300):
+        total += 3.0 if 100 <= second < 200 else 9.0 if second == 20 else 1.0
         time.sleep(0.5)
         mean.glance()  # too early
         time.sleep(0.5)
         live.now = SignalSample(None, total)
         mean.glance()
-    bound = LOAD_REACH * 1.18
-    expected = [20.0 - 2.0 * rate * bound for rate in (1.0, 1.5, 2.0, 4.0)]
-    bursts = [mean.context[name] for name in burst_names("waiting")]
-    assert bursts == pytest.approx(expected)
+    assert 2.8 < mean.context[peak_name("waiting")] <= 3.0, "not the 9 of a second"

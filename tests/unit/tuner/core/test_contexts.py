@@ -39,7 +39,7 @@ CONTEXTS = st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9), max_siz
         ({"rate": 0.0}, {"rate": 1.0}, "rate"),
         ({"price": -0.1}, {"price": 0.1}, "price"),
         ({}, {"rate": 1.0}, None),
-        ({"rate": 5.0, "rate_burst_1x": 9.0}, {"rate": 5.0, "rate_burst_1x": 1.0}, None),
+        ({"rate": 5.0, "rate_peak": 9.0}, {"rate": 5.0, "rate_peak": 1.0}, None),
     ],
 )
 def test_common_numbers_of_both_must_be_equal(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime
 
 import pytest
 
 from tests.errors import raised
 from tuner.core import (
     InvalidInput,
-    comparable,
-    hour_context,
     parse_hours,
     within_hours,
 )
@@ -30,14 +28,3 @@ def test_hours_may_go_over_midnight(hours: str, inside: list[int], outside: list
 def test_hours_that_make_no_sense_are_refused_by_their_name(hours: str) -> None:
     with raised(InvalidInput, "control_hours", hours):
         parse_hours(hours, "control_hours")
-
-
-def test_the_hour_of_the_day_is_in_utc_whatever_the_zone_of_a_time() -> None:
-    at = datetime(2026, 7, 1, 22, 45, tzinfo=UTC).astimezone(timezone(timedelta(hours=5)))
-    assert hour_context("hour", at) == {"hour": 22.75}
-    assert hour_context("hourly_rate", at) == {}
-
-
-def test_windows_of_one_part_of_the_day_are_compared_and_no_others() -> None:
-    assert comparable({"hour": 0.1}, {"hour": 3.9})
-    assert not comparable({"hour": 15.9}, {"hour": 16.1})

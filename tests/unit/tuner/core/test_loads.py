@@ -1,24 +1,21 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.builders import trial
+from tests.unit.tuner.bo.served import BY, CLOCKS, shown
 from tuner.core import (
-    LOAD_BAND,
-    LOAD_STEP,
-    Bursts,
     Estimate,
-    LoadHistory,
     LoadTrend,
     SettingKey,
-    band_edges,
-    burst_names,
-    bursts_of,
-    load_band,
+    at_equal_load,
     load_trend,
-    load_turns,
-    loads_ahead,
+    peak_name,
     setting_key,
 )
 
@@ -51,79 +48,36 @@ def test_little_tells_no_trend() -> None:
     assert load_trend([window(SLOW, 4.0, -9.0, 0.1)]) == LoadTrend(0.0, 0.0)
 
 
-def test_two_bands_are_as_wide_as_windows_may_differ_that_are_compared() -> None:
-    assert pytest.approx(1.0 - 1.0 / LOAD_STEP**2) == LOAD_BAND
+def test_windows_at_several_loads_compare_as_at_their_mean() -> None:
+    loads, clocks = (20.0, 24.0, 28.0), (1500, 1100)
+    trials = [
+        trial(n, {"gpu.clock_mhz": clock}, shown({"gpu.clock_mhz": clock}, load))
+        for n, (clock, load) in enumerate(itertools.product(clocks, loads), 1)
+    ]
+    moved = at_equal_load(trials, BY, {})
+    at = (20.0 * 24.0 * 28.0) ** (1.0 / 3.0)
+    for one, before in zip(moved, trials, strict=True):
+        assert one.ran_at[BY] == pytest.approx(at), "all windows are of one load"
+        assert one.ran_at[peak_name(BY)] == before.ran_at[peak_name(BY)]
+        assert one.shown["latency_p99_ms"] == before.shown["latency_p99_ms"], "a tail stays"
+    energy = [
+        [t.shown["energy_j"].mean for t in moved if t.tries({"gpu.clock_mhz": c})] for c in clocks
+    ]
+    assert all(max(each) < 1.03 * min(each) for each in energy), "within 3 %, not 30 %"
 
 
-@pytest.mark.parametrize("load", [0.004, 0.9, 1.0, 1.25, 7.3, 4000.0])
-def test_a_load_lies_within_its_band(load: float) -> None:
-    low, high = band_edges(load_band(load))
-    assert low <= load * (1.0 + 1e-9) and load < high
+@given(st.lists(st.floats(1.0, 50.0), min_size=1, max_size=8))
+def test_moving_windows_twice_changes_nothing(loads: list[float]) -> None:
+    setting = {"gpu.clock_mhz": CLOCKS[-1]}
+    once = at_equal_load(
+        [trial(n, setting, shown(setting, x)) for n, x in enumerate(loads, 1)], BY, {}
+    )
+    twice = at_equal_load(once, BY, {})
+    for a, b in zip(once, twice, strict=True):
+        for name, e in a.shown.items():
+            assert b.shown[name].mean == pytest.approx(e.mean)
 
 
-def test_edges_belong_to_the_band_above_them() -> None:
-    assert [load_band(band_edges(band)[0]) for band in range(-20, 20)] == list(range(-20, 20))
-
-
-def test_nothing_asked_for_has_a_band() -> None:
-    assert load_band(0.0) == load_band(-1.0) == load_band(1e-9)
-
-
-def test_a_history_adds_up_the_time_of_each_band() -> None:
-    seen = LoadHistory.of([(10.0, 30.0), (10.1, 30.0), (40.0, 20.0), (math.inf, 5.0), (3.0, 0.0)])
-    assert seen.seconds == {load_band(10.0): 60.0, load_band(40.0): 20.0}
-
-
-def test_bursts_sum_what_exceeds_a_bound_and_are_forgotten_below_it() -> None:
-    bursts = Bursts(2.0)
-    bursts.add(9.0, 3.0)
-    assert bursts.levels == pytest.approx((21.0, 18.0, 15.0, 3.0))
-    bursts.add(1.0, 4.0)
-    assert bursts.levels == pytest.approx((17.0, 10.0, 3.0, 0.0))
-    bursts.cap((5.0, 20.0, 1.0, 1.0))
-    assert bursts.levels == pytest.approx((5.0, 10.0, 1.0, 0.0))
-
-
-def test_a_burst_of_too_few_requests_is_not_counted() -> None:
-    calm = [(1.0, 1.0)] * 1000
-    assert bursts_of([*calm, (20.0, 1.0)], 1.1)[0] < 1.0, "20 of 1020 requests are below 2 %"
-    assert bursts_of([*calm, (30.0, 1.0)], 1.1)[0] == pytest.approx(28.9)
-    assert bursts_of([], 1.0) == (0.0, 0.0, 0.0, 0.0)
-
-
-def test_of_windows_that_few_requests_bound_the_largest_burst_counts() -> None:
-    spans = [(1.0, 1.0)] * 297 + [(3.0, 1.0)]
-    assert bursts_of(spans, 1.1, requests=True)[0] == pytest.approx(1.9), "299 leave none out"
-    assert bursts_of(spans, 1.1)[0] == 0.0
-    many = [(1.0, 1.0)] * 100_000 + [(300.0, 1.0)]
-    assert bursts_of(many, 1.1, requests=True)[0] < 100.0
-
-
-BY, BURST_BY = "rate", burst_names("rate")[0]
-
-
-def windows(*loads: float, burst: float = 0.0) -> list[tuple[dict[str, float], float]]:
-    return [({BY: load, BURST_BY: burst}, 300.0) for load in loads]
-
-
-def test_the_load_ahead_is_the_present_one_unless_a_burst_explains_it() -> None:
-    assert loads_ahead(3.0, BY, []) == (3.0,) and loads_ahead(0.0, BY, []) == ()
-    assert loads_ahead(3.0, BY, windows(2.0, burst=30.0)) == (3.0,)
-    assert loads_ahead(3.0, BY, windows(2.0, burst=90.0)) == (2.0,)
-    assert loads_ahead(3.0, BY, windows(2.0, burst=90.0), recent=False) == (3.0,), "days ago"
-    assert loads_ahead(0.0, BY, windows(2.0)) == (2.0,), "nothing arrived since"
-
-
-def test_a_load_that_rose_may_do_so_again_and_one_that_fell_not() -> None:
-    assert loads_ahead(2.0, BY, windows(2.0, 4.0, 2.0)) == (4.0, 2.0)
-    assert loads_ahead(2.0, BY, windows(4.0, 3.0, 2.0)) == (2.0,)
-    assert loads_ahead(2.0, BY, windows(2.0, 4.0, *[2.0] * 6)) == (2.0,), "long ago"
-    short = [*windows(2.0, 2.0), ({BY: 9.0}, 40.0), *windows(2.0)]
-    assert loads_ahead(2.0, BY, short) == (2.0,), "by chance within a short window"
-
-
-def test_a_load_that_rose_for_good_does_not_turn() -> None:
-    assert load_turns(BY, windows(2.0, 4.0, 4.0, 4.0)) == 0
-    assert load_turns(BY, windows(2.0, 4.0, 2.0, 2.0)) == 1
-    assert load_turns(BY, windows(2.0, 4.0, 2.0, 4.0)) == 2
-    assert load_turns(BY, windows(2.0, 2.2, 2.1, 2.3)) == load_turns(BY, []) == 0
+def test_windows_without_the_load_are_left() -> None:
+    (left,) = at_equal_load([trial(1, {"gpu.clock_mhz": 1500})], BY, {})
+    assert left.shown["energy_j"].mean == 10.0

@@ -17,10 +17,8 @@ from tuner.core import (
     Limit,
     Objective,
     Past,
-    Phase,
     Space,
     TrialState,
-    burst_names,
     incumbent,
     weigh,
 )
@@ -33,7 +31,7 @@ def test_a_past_has_the_trials_that_still_count_by_number() -> None:
     assert [t.number for t in past(replace(at, since_trial=2), trials).trials] == [2, 4]
 
 
-def test_data_derived_from_a_past_are_computed_once() -> None:
+def test_what_follows_from_a_past_is_worked_out_once() -> None:
     at = asked(4)
     seen = past(at, [*baseline(at), trial(3, setting(600), window(7.0, 90.0))])
     assert seen.evidence is seen.evidence
@@ -87,26 +85,6 @@ def test_the_situation_reaches_the_objective(context: Context, known: bool) -> N
     assert (seen.limits is not None) is known
 
 
-def test_a_past_has_no_time_and_no_device() -> None:
-    names = ["study", "trials", "context", "loads", "withdrawn"]
+def test_a_past_tells_no_time_and_no_device() -> None:
+    names = ["study", "trials", "context", "withdrawn"]
     assert [f.name for f in fields(Past)] == names
-
-
-@pytest.mark.parametrize(
-    ("phase", "since", "expected"),
-    [
-        (Phase.TUNING, 3, 2.0),
-        (Phase.BASELINE, 4, 2.0),
-        (Phase.TUNING, 4, 3.0),
-        (Phase.CONFIRMING, 4, 3.0),
-    ],
-)
-def test_a_window_before_the_present_phase_explains_no_load_of_today(
-    phase: Phase, since: int, expected: float
-) -> None:
-    by, at = "rate", replace(asked(4), phase_since=since)
-    seen = replace(window(7.0, 90.0), context={by: 2.0, burst_names(by)[0]: 90.0})
-    trials = (*baseline(at), trial(3, setting(600), seen, phase=phase))
-    now = Past(study=at, trials=trials, context={by: 3.0})
-    assert now.ahead(by) == (expected,)
-    assert now.expecting(by).context == {by: expected}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import trial
-from tests.unit.tuner.bo.test_load import BY, SPACE, asked, shown
+from tests.unit.tuner.bo.served import BY, SPACE, asked, shown
 from tuner.core import Terms, Trial, TrialState
 from tuner.study.assignments import longest_window_s
 

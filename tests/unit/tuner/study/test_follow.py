@@ -1,83 +1,139 @@
-"""Whether a held plan by load should grow: decided once for each band of load."""
+"""A study that follows a load: how far its setting is held, and when it is confirmed higher."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, Time, applied, device, setting, study, trial
 from tests.stores import memory_store
-from tuner.core import Exploration, Level, Past, Phase, Plan, Signal, Suggestion, Terms, Try
-from tuner.study.follow import PlanGrowth
+from tests.unit.tuner.bo.served import BY, PEAK, SPACE, asked, at_baseline, shown
+from tuner.core import (
+    Exploration,
+    Level,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Setting,
+    Signal,
+    Terms,
+    Trial,
+    TrialState,
+)
+from tuner.study.confirm import LOAD_WINDOWS, confirming
+from tuner.study.follow import AGAIN, LASTS_S, REACH, Growth, unsupported, up_to_confirmed
 from tuner.study.loop import Loop
+from tuner.study.moves import Assign, Move
 from tuner.wire import HoldOrder, Poll
 
-BY = "arrival_rate_per_s"
-HELD = study(Phase.HOLDING, plan=Plan.single(setting()), terms=Terms(plan_by=BY))
+SLOW: Setting = {"gpu.clock_mhz": 1000}
 
 
-@dataclass
-class Eager:
-    """A policy that always requests a trial, or fails, and counts its calls."""
-
-    asked: int = 0
-    fails: bool = False
-
-    def suggest(self, past: Past) -> Suggestion:
-        self.asked += 1
-        if self.fails:
-            raise ValueError("a plug-in's own")
-        return Try(setting(600), "made up")
+def plan(below: float = 10.0, slow: Setting | None = None) -> Plan:
+    return Plan((Row(below, slow or setting(600)), Row(math.inf, setting())), BY, eager=True)
 
 
-def why(growth: PlanGrowth, load: float, count: int = 1) -> str:
-    return growth.why(HELD, count, {BY: load}, lambda _: [])
+HELD = study(Phase.HOLDING, plan=plan(), terms=Terms(plan_by=BY))
 
 
-def test_an_alternating_load_calls_the_policy_once_per_band() -> None:
-    policy = Eager()
-    growth = PlanGrowth(memory_store(), lambda _: policy)
-    answers = [why(growth, load) for load in (10.0, 40.0, 10.1, 40.1) * 3]
-    assert policy.asked == 2
-    assert all("more trials are needed" in answer for answer in answers)
-    assert why(growth, 10.0, count=2) and policy.asked == 3, "a new trial may change the answer"
+def confirmed(*loads: float, slow: Setting = SLOW, held: Plan | None = None) -> Assign | Move:
+    """Return the last step of confirming a setting while the load goes so."""
+    at = replace(asked(), phase=Phase.CONFIRMING, phase_since=4, plan=held or Plan.single(slow))
+    trials = [*at_baseline(), trial(3, slow, shown(slow, 30.0))]
+    step: Assign | Move = Move(Phase.PAUSED, "nothing was measured")
+    for load in loads:
+        past = Past(study=at, trials=tuple(trials))
+        step = up_to_confirmed(past, confirming(past, past.trials))
+        if not isinstance(step, Assign):
+            break
+        seen = shown(step.setting, load)
+        trials.append(trial(len(trials) + 1, step.setting, seen, phase=Phase.CONFIRMING))
+    return step
 
 
-def test_once_all_trials_are_spent_the_plan_is_asked_for_once() -> None:
-    policy = Eager()
-    growth = PlanGrowth(memory_store(), lambda _: policy)
-    spent = replace(HELD, terms=replace(HELD.terms, trials=1))
-    one = [trial(1, setting(600))]
-    for load in (10.0, 40.0, 160.0):
-        assert growth.why(spent, 1, {BY: load}, lambda _: one)
-    assert policy.asked == 1
-    assert growth.why(spent, 2, {BY: 10.0}, lambda _: one) and policy.asked == 2
+def test_a_setting_is_held_up_to_the_highest_load_of_its_windows() -> None:
+    step = confirmed(*[20.0, 30.0, 40.0] * 5)
+    assert isinstance(step, Move) and step.plan is not None, step
+    held, above = step.plan.rows
+    assert held.setting == SLOW and above.setting == SPACE.default and step.plan.eager
+    assert held.below == pytest.approx(REACH * PEAK * 40.0)
+    assert "better than the baseline, up to arrival_rate_per_s" in step.why
 
 
-def test_without_a_load_nothing_is_asked() -> None:
-    policy = Eager()
-    assert PlanGrowth(memory_store(), lambda _: policy).why(HELD, 1, {}, lambda _: []) == ""
-    assert policy.asked == 0
+def test_the_load_is_taken_out_of_the_gain() -> None:
+    """The baseline meets twice the load of the setting: by joules an item alone it would win."""
+    step = confirmed(*[60.0, 30.0] * 8)
+    assert isinstance(step, Move) and step.plan is not None, step
+    assert step.plan.rows[0].setting == SLOW, step.why
 
 
-def test_a_policy_that_fails_ends_no_hold(caplog: pytest.LogCaptureFixture) -> None:
-    growth = PlanGrowth(memory_store(), lambda _: Eager(fails=True))
-    assert why(growth, 10.0) == ""
-    assert "policy_failed" in caplog.text and "a plug-in's own" in caplog.text
+def test_one_window_above_a_limit_loses() -> None:
+    slow: Setting = {"gpu.clock_mhz": 500}
+    step = confirmed(*[20.0, 20.0, 20.0, 20.0, 39.0, 39.0] * 4, slow=slow)
+    assert isinstance(step, Move) and "of its windows were above a limit" in step.why
+
+
+def test_a_setting_that_is_not_confirmed_higher_is_held_as_before() -> None:
+    slow: Setting = {"gpu.clock_mhz": 500}
+    held = plan(33.0, slow)
+    held = replace(held, rows=(held.rows[0], Row(math.inf, SPACE.default)))
+    step = confirmed(*[39.0] * 30, slow=slow, held=held)
+    assert isinstance(step, Move) and step.plan == held and "held as before" in step.why
+
+
+def test_so_many_windows_of_both_are_measured() -> None:
+    past = Past(study=asked(), trials=tuple(at_baseline()))
+    assert past.study.terms.plan_by and LOAD_WINDOWS > 2
+    assert isinstance(confirmed(*[30.0] * (2 * LOAD_WINDOWS - 1)), Assign)
+
+
+def growth(load: float, lasted_s: float, since: timedelta | None = None) -> str:
+    grows, trials = Growth(), list[Trial]()
+    if since is not None:
+        tried = trial(1, setting(600), phase=Phase.CONFIRMING, state=TrialState.COMPLETED)
+        trials = [replace(tried, started_at=START - since)]
+    assert not grows.why(HELD, {BY: load}, 0.0, START, lambda: trials)
+    return grows.why(HELD, {BY: load}, lasted_s, START, lambda: trials)
+
+
+def test_a_higher_load_that_lasts_is_confirmed_and_no_other() -> None:
+    assert "at a higher load: arrival_rate_per_s = 12" in growth(12.0, LASTS_S)
+    assert not growth(12.0, LASTS_S - 1.0) and not growth(9.0, LASTS_S)
+    assert not growth(12.0, LASTS_S, AGAIN / 2) and growth(12.0, LASTS_S, AGAIN)
+
+
+def test_a_load_that_fell_in_between_begins_anew() -> None:
+    grows = Growth()
+    for load, seconds in ((12.0, 0.0), (8.0, LASTS_S / 2), (12.0, LASTS_S)):
+        assert not grows.why(HELD, {BY: load}, seconds, START, list)
+    assert grows.why(HELD, {BY: 12.0}, 2 * LASTS_S, START, list)
+
+
+@pytest.mark.parametrize("by", ["hour", "rate,waiting", BY])
+def test_a_study_of_an_earlier_release_says_how_to_go_on(by: str) -> None:
+    rows = (Row(5.0, setting(600)), Row(9.0, setting(700)), Row(math.inf, setting()))
+    old = replace(HELD, terms=Terms(plan_by=by), plan=Plan(rows, by))
+    why = unsupported(old)
+    assert "is not supported any more; stop it with `jouletune study stop" in why
+    assert not unsupported(HELD)
 
 
 @pytest.mark.parametrize(
     ("frozen", "spent", "stays"),
     [("", "", False), ("release day", "", True), ("", "10 % of the time", True)],
 )
-def test_a_plan_does_not_grow_while_nothing_may_be_tried(
+def test_nothing_is_confirmed_while_nothing_may_be_tried(
     frozen: str, spent: str, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The study would leave its hold, and then only wait."""
+    """It would leave its hold, and then only wait."""
     monkeypatch.setattr("tuner.study.loop.over_budget", lambda *_: spent)
     time, store = Time(), memory_store()
-    loop = Loop(store, lambda _: Eager(), time.now, monotonic=time.monotonic)
+    loop = Loop(store, lambda _: Polythrottle(), time.now, monotonic=time.monotonic)
     loop.register(device(signals=(Signal(BY, "1/s"),)))
     held = replace(HELD, exploration=Exploration(frozen=frozen), created_at=START)
     store.studies.add(held, "test", "created")
@@ -86,8 +142,10 @@ def test_a_plan_does_not_grow_while_nothing_may_be_tried(
         applied=replace(applied("sim", Level.HOLD, setting()), study=held.id),
         holding=held.id,
         revision=held.revision,
-        context={BY: 10.0},
+        context={BY: 12.0},
     )
+    assert isinstance(loop.order("sim", poll), HoldOrder)
+    time.sleep(2 * LASTS_S)
     order = loop.order("sim", poll)
     assert isinstance(order, HoldOrder) is stays
     assert (store.studies.get(held.id).phase is Phase.HOLDING) is stays

@@ -26,14 +26,13 @@ from tuner.core import (
     Trial,
     TrialState,
 )
-from tuner.service.clock.schedule import HeldRow, _held_row
+from tuner.service.clock.schedule import _held_row
 from tuner.service.plan_views import row_views
 from tuner.study import assignments, control
-from tuner.study.follow import why_grow
 from tuner.study.lifecycle import next_step
 
-RATE, HOUR = "arrival_rate_per_s", "hour"
-LOADS = {"": (50.0,), RATE: (10.0, 12.0, 15.0, 30.0, 33.0, 50.0), HOUR: (2.0, 6.0, 14.0, 22.0)}
+RATE = "arrival_rate_per_s"
+LOADS = {"": (50.0,), RATE: (10.0, 12.0, 15.0, 30.0, 33.0, 50.0)}
 ENDS = (*[TrialState.COMPLETED] * 6, TrialState.FAILED, TrialState.INCONCLUSIVE)
 PHASES = (Phase.TUNING, Phase.CONFIRMING, Phase.CONFIRMING, Phase.HOLDING)
 
@@ -54,9 +53,8 @@ def measured(draw: random.Random, number: int, by: str, askable: bool) -> Trial:
 
 
 def drawn(draw: random.Random, by: str, askable: bool) -> tuple[Study, list[Trial]]:
-    tops = (8.0, 16.0) if by == HOUR else (20.0, 40.0)
-    rows = [Row(top, setting(mhz), at=top - 2.0) for top, mhz in zip(tops, (600, 800), strict=True)]
-    plan = Plan((*rows, Row(math.inf, setting())), by) if by else Plan.single(setting(600))
+    rows = (Row(20.0, setting(600)), Row(math.inf, setting()))
+    plan = Plan(rows, by, eager=True) if by else Plan.single(setting(600))
     phase = draw.choice((*PHASES, Phase.BASELINE))
     at = study(
         phase,
@@ -74,16 +72,13 @@ def answers(at: Study, trials: list[Trial], now: Context, policy: Policy) -> Map
     past = Past(study=at, trials=tuple(trials), context=now)
     found: dict[str, object] = {"step": next_step(past, policy), "rows": row_views(past)}
     if at.plan is not None:
-        found["grows"] = why_grow(past, policy)
         found["expected"] = [_held_row(past, at.plan, row) for row in at.plan.rows]
         found["order"] = assignments.hold(at, trials, at.plan)
     outgrown = [assignments.outgrown(at, trials, setting(mhz)) for mhz in (600, 800)]
     return found | {"outgrown": outgrown, "shifts": control.baseline_shifts(at, trials)}
 
 
-@pytest.mark.parametrize(
-    ("by", "askable"), [("", False), (RATE, True), (RATE, False), (HOUR, False)]
-)
+@pytest.mark.parametrize(("by", "askable"), [("", False), (RATE, True), (RATE, False)])
 def test_a_trial_that_was_aborted_or_no_longer_counts_changes_no_answer(
     by: str, askable: bool
 ) -> None:
@@ -95,20 +90,3 @@ def test_a_trial_that_was_aborted_or_no_longer_counts_changes_no_answer(
         counts = [t for t in trials if t.number >= at.since_trial]
         counts = [t for t in counts if t.state is not TrialState.ABORTED]
         assert answers(at, trials, now, policy) == answers(at, counts, now, policy), seed
-
-
-@pytest.mark.parametrize("by", [RATE, HOUR])
-def test_a_held_row_is_expected_to_use_what_its_own_load_used(by: str) -> None:
-    """Windows at other loads say nothing about drift: neither of the row, nor of the held setting."""
-    rows = (Row(8.0, setting(600), at=6.0), Row(math.inf, setting(600, 2), at=14.0))
-    plan = Plan(rows, by)
-    at = study(Phase.HOLDING, plan=plan, terms=Terms(trials=4, plan_by=by))
-    seen = [(6.0, 5.0), (14.0, 9.0)] * 3
-    trials = [
-        trial(n, setting(600), window(joules, context={by: load}), phase=Phase.CONFIRMING)
-        for n, (load, joules) in enumerate(seen, 1)
-    ]
-    held = _held_row(Past(study=at, trials=tuple(trials)), plan, rows[0])
-    assert isinstance(held, HeldRow)
-    assert held.expected.mean == pytest.approx(5.0)
-    assert held.at == {by: 6.0}

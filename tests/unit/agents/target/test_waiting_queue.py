@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.holding.waiting_queue import BURST_S, LEARNT_S, LEAST, WaitingQueue
+from agents.target.waiting_queue import BURST_S, LEARNT_S, LEAST, WaitingQueue
 
 
 def passed(

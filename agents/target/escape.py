@@ -1,0 +1,72 @@
+"""The escape within a trial: the baseline serves a burst, and the setting is in force otherwise.
+
+A setting is tried as it is held: while unusually many requests wait, the baseline is in force.
+"""
+
+from __future__ import annotations
+
+from agents.target.side import SignalSample
+from agents.target.target import Target
+from agents.target.waiting_queue import WaitingQueue
+from tuner.core import Clock, Setting, setting_key
+
+WAITING = "waiting"
+INSIDE = (("requests_in_system",), (WAITING, "decoding_requests"))
+"""Signals whose sum is the number of requests in a service: the first of these that are all reported."""
+LOOK_S = 0.5
+
+
+class Escape:
+    """Apply the baseline while unusually many requests wait, and the setting afterwards.
+
+    It does nothing without the signal `waiting`, and where a change would restart the workload.
+    """
+
+    def __init__(
+        self, target: Target, clock: Clock, queue: WaitingQueue, setting: Setting, baseline: Setting
+    ) -> None:
+        changed = [k for k in target.space.knobs if setting.get(k.name) != baseline.get(k.name)]
+        restarts = any(k.cost.restart for k in changed)
+        self._on = WAITING in target.signals and bool(baseline) and not restarts
+        self._target, self._clock, self._queue = target, clock, queue
+        self._setting, self._baseline = setting, baseline
+        self._at = clock.monotonic()
+        self._last = self._samples() if self._on else {}
+        self._escaped = False
+
+    def look(self) -> None:
+        """Look at the queue every `LOOK_S` seconds. Raises as the signals' `read`, and ActuationError."""
+        now = self._clock.monotonic()
+        seconds = now - self._at
+        if not self._on or seconds < LOOK_S:
+            return
+        before, self._last, self._at = self._last, self._samples(), now
+        present = {name: _present(before[name], self._last[name], seconds) for name in before}
+        waiting = present[WAITING]
+        sums = (sum(present[n] for n in names) for names in INSIDE if present.keys() >= {*names})
+        at_baseline = self._escaped or setting_key(self._setting) == setting_key(self._baseline)
+        self._queue.see(now, waiting, next(sums, waiting), baseline=at_baseline)
+        if self._queue.long != self._escaped:
+            self._apply(self._queue.long)
+
+    def end(self) -> None:
+        """Apply the setting again, so that it is in force at the end of its window."""
+        if self._escaped:
+            self._apply(False)
+
+    def _apply(self, escaped: bool) -> None:
+        self._escaped = escaped
+        self._target.apply(self._baseline if escaped else self._setting)
+
+    def _samples(self) -> dict[str, SignalSample]:
+        names = {WAITING, *(name for names in INSIDE for name in names)}
+        return {n: live.read() for n, live in self._target.signals.items() if n in names}
+
+
+def _present(before: SignalSample, now: SignalSample, seconds: float) -> float:
+    """Return a signal's present value, else its mean between two readings, 0 if they do not give one."""
+    if now.present is not None:
+        return now.present
+    if now.integral is None or before.integral is None or now.incarnation != before.incarnation:
+        return 0.0
+    return max(0.0, now.integral - before.integral) / seconds
