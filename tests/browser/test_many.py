@@ -90,7 +90,9 @@ def transferred(page: Page, url: str) -> int:
     session.send("Network.enable")
     sizes: list[float] = []
     session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
-    page.goto(url, wait_until="networkidle")
+    page.goto(url)
+    page.locator("#course .plot svg").first.wait_for()
+    page.wait_for_timeout(1_000)  # what the page loads last
     session.detach()
     return int(sum(sizes))
 
@@ -133,7 +135,10 @@ def test_the_unreadable_study_is_one_row_among_sixty(many: Stage, chromium: Brow
 def test_a_study_page_loads_little_at_first_and_less_later(many: Stage, chromium: Browser) -> None:
     context = chromium.new_context()
     page = context.new_page()
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if "style" in said.text else None)
     url = f"{enter(page, many)}/studies/{SHOWN}"
     first, later = transferred(page, url), transferred(page, url)
     context.close()
     assert first <= FIRST_VISIT and later <= LATER_VISIT, (first, later)
+    assert refused == [], "an inline style is refused"

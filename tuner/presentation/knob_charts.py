@@ -110,6 +110,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
         "tickvals": list(range(len(names))),
         "ticktext": [plain(name) for name in names],
         "range": [-0.4, len(names) - 0.6],
+        "tickangle": -30,  # to the left: the last name would end beyond the chart
     }
     hidden = {"showticklabels": False, "range": [-0.12, 1.12], "showgrid": False, "zeroline": False}
     return {"data": data, "layout": {"xaxis": ticks, "yaxis": hidden, "annotations": ends}}

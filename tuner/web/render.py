@@ -22,9 +22,10 @@ from tuner.web.requests import MAY_CHANGE
 from tuner.web.sparklines import sparkline
 
 HEADERS = {
-    # The hash is that of an empty text: plotly.js creates an empty style sheet and adds rules to it.
+    # The hashes are of style sheets that plotly.js creates: an empty one, and that of its maps.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
-    "style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='; img-src 'self' data:; "
+    "style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=' "
+    "'sha256-V2sIX92Uh6ZaGSFTKMHghsB85b9toJtmazgG09AI2uk='; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
