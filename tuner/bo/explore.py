@@ -248,14 +248,14 @@ class Rules:
     def _baseline_gain(self) -> float:
         """Return the worth of a window of the baseline: it moves the limits that are relative to it.
 
-        The best of the settings that it may prove counts. A plan by load has its own baselines.
+        The best of the settings that it may prove counts.
         """
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable and c.verdict is not Verdict.INFEASIBLE
         ]
-        if not rows or self.search.judged is not None:
+        if not rows:
             return 0.0
         model = self.view.models[0]
         less = float(self.view.cost[self.best]) - model.mean[:, rows, 0]
