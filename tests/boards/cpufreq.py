@@ -99,7 +99,8 @@ class Preference(Words):
     """An energy preference. Under the governor `performance` it is that, and takes no other (EBUSY).
 
     `amd`: no other is listed then either, and it stays when the governor goes back. Else `intel`: the
-    earlier one comes back, unless another was written.
+    earlier one comes back, unless another was written. `default` is written, and never shown: both drivers
+    show what the value is (show_energy_performance_preference).
     """
 
     amd: bool = False
@@ -116,7 +117,7 @@ class Preference(Words):
     def take(self, text: str) -> None:
         if text in self.offered and text != PERFORMANCE == self.governor:
             raise Refused(errno.EBUSY)
-        Words.take(self, text)
+        Words.take(self, "balance_performance" if text == "default" else text)
 
     @property
     def listed(self) -> str:

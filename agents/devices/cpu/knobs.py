@@ -32,7 +32,7 @@ CHOICES = {
 BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
 """File to its content while clocks above the nominal one are allowed; no host has both files."""
 ALONE = CHOICES[PREFERENCE]
-AMD = {"default", "performance", "balance_performance", "balance_power", "power"}
+AMD = {"performance", "balance_performance", "balance_power", "power"}
 """All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
@@ -74,7 +74,8 @@ def _find(root: Path) -> dict[str, FileKnob | str]:
 def _choice(root: Path, file: str, plural: str) -> FileKnob:
     """Return a knob over the policies that list its words; the policy of an offline CPU does not.
 
-    Under the governor `performance` amd-pstate lists that preference alone, although it has the others.
+    The preference `default` is left out, as its files show another word for it. Under the governor
+    `performance` amd-pstate lists that preference alone, although it has the others.
     """
     choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
     choices = {
@@ -82,7 +83,7 @@ def _choice(root: Path, file: str, plural: str) -> FileKnob:
     }
     files = sorted(policy for policy, offered in choices.items() if offered)
     common = set.intersection(*(choices[policy] for policy in files)) if files else set()
-    return FileKnob(files, tuple(sorted(common)))
+    return FileKnob(files, tuple(sorted(common - {"default"})))
 
 
 def _uncore(root: Path) -> FileKnob:

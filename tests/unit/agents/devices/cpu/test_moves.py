@@ -246,3 +246,18 @@ def test_a_kill_before_the_journal_is_removed_blames_nobody(host: Callable[[str]
     (ryzen.folder / "journal" / f"cpu{COPIES[1]}").write_bytes(left)
     ryzen.start()
     assert ryzen.told()["paused"] == "" and not ryzen.journalled and ryzen.board.altered == {}
+
+
+@pytest.mark.parametrize("name", ["xeon", "ryzen", "epyc"])
+def test_every_preference_that_is_offered_can_be_set(
+    host: Callable[[str], Host], name: str
+) -> None:
+    """`default` reads as another word (show_energy_performance_preference), so no trial of it holds."""
+    board = host(name)
+    offered = board.actuator.inner.devices["cpu"].restorer.granted["cpu.epp"]
+    assert len(offered) == 4
+    for word in offered:
+        board.trial({"cpu.governor": "powersave", "cpu.epp": word})
+        assert board.told()["values"]["cpu.epp"] == word
+    board.actuator.release(ME, "cpu")
+    assert board.board.altered == {} and not board.journalled
