@@ -7,11 +7,13 @@ the items done (`count`); the first line of the output names the GPU, or the rea
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.hardware.first_hour.cuda import Cuda, NoCuda
@@ -66,7 +68,8 @@ def main() -> None:
     except NoCuda as error:
         return say({"on": "", "why": str(error)})
     work = Work(cuda)
-    say({"on": cuda.name})
+    numbers = re.search(r"^NSpid:(.*)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    say({"on": cuda.name, "pid_namespaces": len(numbers[1].split()) if numbers else 1})
     threading.Thread(target=work.run, daemon=True).start()
     for line in sys.stdin:
         work.told(line)

@@ -92,17 +92,14 @@ def window(side: Any, handle: object, load: Load, seconds: float) -> dict[str, A
 
 
 def listed(handle: object, pid: int) -> dict[str, Any]:
-    """Return whether NVML lists the load's process, how many others, and the depth of PID namespaces."""
+    """Return whether NVML lists the load's process, and the number of other processes."""
     running = told(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     if isinstance(running, str):
         return {"failed": running}
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    numbers = next((line.split()[1:] for line in status.splitlines() if line[:6] == "NSpid:"), [])
     pids = [one.pid for one in running]
     return {
         "load_listed": pid in pids,
         "others": len([one for one in pids if one != pid]),
-        "namespaces": len(numbers),
         "mps": told(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) != [],
     }
 
