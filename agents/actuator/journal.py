@@ -147,8 +147,8 @@ class RestoreJournal:
 
         A record of another boot is removed if none of its values survives a reboot.
         """
-        left, known = list[str](), {*map(file_name, devices)}
-        for name, record in ((n, r) for n, r in self._records() if n not in known):
+        left, configured = list[str](), {*map(file_name, devices)}
+        for name, record in ((n, r) for n, r in self._records() if n not in configured):
             if record and record.boot != boot and not any(e.lasts for e in record.entries.values()):
                 with suppress(StoreError):
                     self._put(name, None)

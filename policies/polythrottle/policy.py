@@ -86,15 +86,15 @@ class Polythrottle:
             return other if isinstance(other, Try) else answer
         return answer
 
-    def explain(self, past: Past, asked: Setting | None = None) -> Explanation:
-        """Return the predictions for each knob and the asked setting; refused settings with reasons.
+    def explain(self, past: Past, query: Setting | None = None) -> Explanation:
+        """Return the predictions for each knob and the setting of `query`; refused settings with reasons.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
         from tuner.bo.explain import explain  # torch comes with the first suggestion only
 
-        return explain(past, asked)
+        return explain(past, query)
 
 
 class TwoPhase:
@@ -131,15 +131,15 @@ class TwoPhase:
         clock = _best_clock(turned, study, first)
         return suggest(past, within=lambda setting: setting[turned] == clock)
 
-    def explain(self, past: Past, asked: Setting | None = None) -> Explanation:
-        """Return the predictions for each knob and the asked setting; refused settings with reasons.
+    def explain(self, past: Past, query: Setting | None = None) -> Explanation:
+        """Return the predictions for each knob and the setting of `query`; refused settings with reasons.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
         from tuner.bo.explain import explain  # torch comes with the first suggestion only
 
-        return explain(past, asked)
+        return explain(past, query)
 
 
 def _unbroken(past: Past) -> Past:

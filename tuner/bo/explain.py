@@ -30,10 +30,10 @@ MOST_LOOKED_AT = 500
 """The number of the most promising settings that are checked for a refusal."""
 
 
-def explain(past: Past, asked: Setting | None = None) -> Explanation:
+def explain(past: Past, query: Setting | None = None) -> Explanation:
     """Return the predictions for each knob around the best setting, and the refused settings with reasons.
 
-    With `asked` also the prediction for that setting.
+    With `query` also the prediction for that setting.
 
     A pure function of study, trials and seed, as `tuner.bo.suggest.suggest` is.
 
@@ -54,13 +54,13 @@ def explain(past: Past, asked: Setting | None = None) -> Explanation:
         text = "the search has ended"
     else:
         text = f"no further trial: {ending(search)}"
-    row = None if asked is None else search.grid.row(asked)
+    row = None if query is None else search.grid.row(query)
     return Explanation(
         text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
         refused=_refused(search, through),
-        asked=None if row is None else _believed(search, row, through),
+        query=None if row is None else _believed(search, row, through),
     )
 
 

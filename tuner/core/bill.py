@@ -227,19 +227,19 @@ def draw_up(
 
 def summed(parts: Sequence[PeriodSaving]) -> PeriodSaving:
     """Return the sum of the savings that are known; a value that one of them lacks is None."""
-    known = [part for part in parts if part.saved_j is not None]
+    measured = [part for part in parts if part.saved_j is not None]
 
     def of(name: str) -> float | None:
-        values = [getattr(part, name) for part in known]
+        values = [getattr(part, name) for part in measured]
         return None if not values or None in values else math.fsum(values)
 
     return PeriodSaving(
         parts[0].period,
         min(part.since for part in parts),
-        sum(part.windows for part in known),
-        math.fsum(part.seconds for part in known),
+        sum(part.windows for part in measured),
+        math.fsum(part.seconds for part in measured),
         of("saved_j"),
-        math.hypot(*(part.stderr_j or 0.0 for part in known)),
+        math.hypot(*(part.stderr_j or 0.0 for part in measured)),
         *(of(name) for name in ("baseline_j", "cost", "co2e_g")),
     )
 

@@ -41,7 +41,7 @@ class Explanation:
     """The present predictions of a policy. `through` is the setting that all slices contain.
 
     `refused` are the settings with the best predictions that the policy would not try, best first. `text`
-    is the policy's next step, or the reason why it cannot explain anything yet. `asked` is the prediction
+    is the policy's next step, or the reason why it cannot explain anything yet. `query` is the prediction
     for the setting of the question; None without one, or if the model does not cover it.
     """
 
@@ -49,13 +49,13 @@ class Explanation:
     through: Setting = field(default_factory=dict)
     slices: tuple[KnobSlice, ...] = ()
     refused: tuple[BelievedSetting, ...] = ()
-    asked: BelievedSetting | None = None
+    query: BelievedSetting | None = None
 
 
 @runtime_checkable
 class Explains(Protocol):
     """A policy that can explain its predictions."""
 
-    def explain(self, past: Past, asked: Setting | None = None) -> Explanation:
+    def explain(self, past: Past, query: Setting | None = None) -> Explanation:
         """Return the policy's explanation of a study, and of one setting; pure, like `suggest`."""
         ...

@@ -118,8 +118,8 @@ def summed(reported: Sequence[ReportedStudy]) -> str:
             origins.setdefault(str(bill.origin or Origin.MEASURED), []).append(one.saved)
     if not origins:
         return f"{text}; no saving by holding measured yet"
-    known = sum(map(len, origins.values()))
-    partly = f" (by {known} of them; unknown for the others)" if known < len(bills) else ""
+    measured = sum(map(len, origins.values()))
+    partly = f" (by {measured} of them; unknown for the others)" if measured < len(bills) else ""
     for origin, parts in sorted(origins.items(), key=lambda o: o[0] != Origin.MEASURED):
         label = "" if origin == Origin.MEASURED else f", {origin}"
         text += f"; saved by holding: {worth(total_of(parts), bills[0].currency)}{label}"

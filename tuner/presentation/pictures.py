@@ -7,7 +7,8 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core import ConfigError, InvalidInput
+from tuner.core import InvalidInput
+from tuner.drawing import empty
 from tuner.presentation.charts import Chart, against_limit, course
 from tuner.wire import SettingView, StudyReport, TrialView
 
@@ -70,16 +71,6 @@ def drawn(chart: Chart, title: str) -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure
-
-
-def empty(width: float, height: float) -> Figure:
-    """Return a picture of this size in inches. Raises ConfigError: matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        hint = "pip install 'jouletune[client]'"
-        raise ConfigError("matplotlib is not installed", hint=hint) from None
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def svg(figure: Figure) -> str:

@@ -209,16 +209,16 @@ def line(trial: TrialView, view: StudyView) -> str:
 
 def why_not(answer: ExplanationView) -> Iterator[str]:
     """Yield why a setting was not chosen, then its figures and those of the best setting."""
-    if answer.asked is None:
+    if answer.query is None:
         return
-    yield f"{render_setting(answer.asked.setting)}: {answer.why_not}"
-    if (point := answer.explanation.asked) is not None and not answer.asked.metrics:
+    yield f"{render_setting(answer.query.setting)}: {answer.why_not}"
+    if (point := answer.explanation.query) is not None and not answer.query.metrics:
         each = (f"{m} {n}" for m, n in zip(answer.metrics, _numbers(point, answer), strict=True))
         yield f"predicted: {', '.join(each)}, chance to keep every limit {percent(point.chance)}"
-    for name, view in (("measured", answer.asked), ("best", answer.held)):
+    for name, view in (("measured", answer.query), ("best", answer.held)):
         if view is not None and view.metrics:
             figures = [f"{m} {shown(m, view.metrics, answer.quantities)}" for m in answer.metrics]
-            of = "" if view is answer.asked else f"{render_setting(view.setting)}: "
+            of = "" if view is answer.query else f"{render_setting(view.setting)}: "
             yield f"{name}: {of}{', '.join(figures)} ({how_many(view.windows, 'window')})"
 
 

@@ -53,9 +53,9 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
     policy = loop.policies(study.policy)
     best = chosen(study, past.evidence)
     held = study.baseline if best is None else best.setting
-    asked = {**held, **_spelled(study, setting)} if setting else None
+    query = {**held, **_spelled(study, setting)} if setting else None
     if isinstance(policy, Explains):
-        explanation = policy.explain(bounded(past), *([] if asked is None else [asked]))
+        explanation = policy.explain(bounded(past), *([] if query is None else [query]))
         count = len({setting_key(trial.setting) for trial in past.trials})
         if count > MOST_SETTINGS:
             part = f"{MOST_SETTINGS} of {count} settings: the best and the latest"
@@ -80,8 +80,8 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
         correlations=correlations(study, trials),
         explanation=explanation,
         held=setting_view(past.evidence, held),
-        asked=None if asked is None else setting_view(past.evidence, asked),
-        why_not="" if asked is None else _why_not(past, held, asked, explanation.asked),
+        query=None if query is None else setting_view(past.evidence, query),
+        why_not="" if query is None else _why_not(past, held, query, explanation.query),
     )
 
 
@@ -96,13 +96,13 @@ def _spelled(study: Study, text: str) -> Setting:
     return {name: study.space.knob(name).spelled(value) for name, _, value in pairs}
 
 
-def _why_not(past: Past, held: Setting, asked: Setting, believed: BelievedSetting | None) -> str:
+def _why_not(past: Past, held: Setting, query: Setting, believed: BelievedSetting | None) -> str:
     """Return why a setting was not chosen: its windows, the guard, the model, or the search's end."""
-    if setting_key(asked) == setting_key(held):
+    if setting_key(query) == setting_key(held):
         return "it is the best setting that was measured"
-    if why := guard.objection(past.study, past.evidence, past.trials, asked):
+    if why := guard.objection(past.study, past.evidence, past.trials, query):
         return why
-    measured = past.evidence.of(asked)
+    measured = past.evidence.of(query)
     if measured is not None and measured.verdict is not Verdict.FEASIBLE:
         return "its windows do not prove that it keeps every limit"
     if measured is not None:

@@ -96,10 +96,10 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
             find=find, phase=phase, device=device, group=group, since=since, sort=sort
         )
         every = fleet.studies()
-        found = filters.of(every, operations.loop.now())
-        last = max(1, -(-len(found) // PAGE))
+        matches = filters.of(every, operations.loop.now())
+        last = max(1, -(-len(matches) // PAGE))
         at = min(max(page, 1), last)
-        shown = found[(at - 1) * PAGE : at * PAGE]
+        shown = matches[(at - 1) * PAGE : at * PAGE]
         applied = () if operations.stop_state().in_force else store.devices.standing()
         standing = {one.device: one for one in applied}
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}

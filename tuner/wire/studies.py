@@ -141,7 +141,7 @@ class TrialView(OperatorView):
 class ExplanationView(OperatorView):
     """A policy's model of a study, from its trials; `explained` is false if the policy has no such model.
 
-    `asked` is the setting of the question with its measurements, `why_not` why it is not `held`, the best
+    `query` is the setting of the question with its measurements, `why_not` why it is not `held`, the best
     setting. `correlations` are each measured metric's rank correlation with the objective over the trials.
     """
 
@@ -153,7 +153,7 @@ class ExplanationView(OperatorView):
     limits: tuple[Limit, ...] = ()
     explanation: Explanation
     held: SettingView | None = None
-    asked: SettingView | None = None
+    query: SettingView | None = None
     why_not: str = ""
     correlations: dict[str, float] = Field(default_factory=dict)
 

@@ -71,10 +71,10 @@ def release(api: Api, device: DeviceId, lift: Lift = False, why: Why = "") -> An
 
 def _waited(api: Api, view: StopView, device: str | None = None) -> StopView:
     """Return a stop once every device is restored or offline, or after `WAIT_S`; count up on stderr."""
-    deadline, said = time.monotonic() + WAIT_S, ""
+    deadline, shown = time.monotonic() + WAIT_S, ""
     while any(d.state == "not yet" for d in view.devices) and time.monotonic() < deadline:
-        if (line := f"stop stored; {confirmed(view)}") != said:
-            said = line
+        if (line := f"stop stored; {confirmed(view)}") != shown:
+            shown = line
             typer.echo(line, err=True)
         time.sleep(LOOK_S)
         view = api.stop_state(device)

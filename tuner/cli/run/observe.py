@@ -110,10 +110,10 @@ def with_forecasts(seen: ObservedTarget, where: ApiAddress) -> ObservedTarget:
     """Add the savings of similar devices at a tuner, or the reason why it gave none."""
     try:
         with reached(where) as api:
-            found = tuple(forecasts(api, seen.board, seen.workload or seen.device))
+            held = tuple(forecasts(api, seen.board, seen.workload or seen.device))
     except TuningError as error:  # what was measured is shown without it, too
         return replace(seen, no_forecast=str(error))
-    return replace(seen, forecasts=found, no_forecast="" if found else NO_STUDY)
+    return replace(seen, forecasts=held, no_forecast="" if held else NO_STUDY)
 
 
 def look(

@@ -54,10 +54,10 @@ def list_(
     """List studies, active and newest first, one a line."""
     views = of_group(api.studies(), group)
     filters = StudyFilters(find=find, phase=phase, device=device, since=since, sort=sort)
-    found = filters.of(views, datetime.now(timezone.utc))
+    matches = filters.of(views, datetime.now(timezone.utc))
     nothing = "no studies yet; create one with `jouletune study create`"
     nothing = "no study matches the filters" if views else nothing
-    return Answer(found, Rows(COLUMNS, map(_row, found), nothing))
+    return Answer(matches, Rows(COLUMNS, map(_row, matches), nothing))
 
 
 @with_api(lists=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.core import ConfigError, InvalidInput, StoreError
-from tuner.presentation.pictures import empty
+from tuner.drawing import empty
 
 if TYPE_CHECKING:
     from tuner.profiling.packrat.plans import PlanRequest

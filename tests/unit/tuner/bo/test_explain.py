@@ -56,7 +56,7 @@ def test_after_the_search_it_names_no_next_trial() -> None:
     asked = study.space.default
     explanation = explain(past(holding, trials), asked)
     assert "the search has ended" in explanation.text and "next" not in explanation.text
-    assert explanation.asked is not None and explanation.asked.setting == asked
+    assert explanation.query is not None and explanation.query.setting == asked
 
 
 def test_each_knob_is_followed_through_the_best_setting() -> None:

@@ -493,7 +493,7 @@ def test_each_setting_that_is_not_chosen_has_a_reason(
     for point in site.verbs.loop.store.studies.get(study).space.grid():
         asked = " ".join(f"{knob}={value}" for knob, value in point.items())
         answer = site.verbs.explain(study, asked)
-        assert answer.why_not and answer.asked is not None and answer.asked.setting == point
+        assert answer.why_not and answer.query is not None and answer.query.setting == point
 
 
 def test_studies_are_found_by_their_names_and_compared(site: Site) -> None:
