@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -135,6 +135,7 @@ RECEIVED = Sizes()
 ANSWERED = Sizes(text=2**26, items=1_000_000, keys=100_000, number=1e300, once=False, strict=False)
 """The limits for the tuner's answers, which grow with the fleet and have sums of received numbers."""
 MOST_INTEGER = 2**63 - 1
+KEYS = "keys_schema"
 UNSEEN = frozenset(
     {"cls", "config", "default", "expected", "function", "metadata", "serialization"}
 )
@@ -152,7 +153,8 @@ def tightened(schema: Any, resolve: Callable[[Any], Any], sizes: Sizes = RECEIVE
         marks["tightened"] = True
         for key, inner in list(node.items()):
             if key not in UNSEEN:
-                _each(inner, resolve, sizes)
+                # JSON has a number as the text of a key.
+                _each(inner, resolve, replace(sizes, strict=False) if key == KEYS else sizes)
         _tighten(node, marks, sizes)
     return schema
 

@@ -271,6 +271,20 @@ def test_only_an_open_end_is_infinite(low: str, right: bool) -> None:
         type(MESSAGES["hold-report"]).model_validate_json(json.dumps(report))
 
 
+class Counts(Message):
+    """A message with numbers as keys and as values."""
+
+    by_row: dict[int, float]
+
+
+def test_numbers_are_strict_but_for_the_keys_of_json() -> None:
+    counts = Counts(by_row={0: 1.0, 3: 2.5})
+    assert Counts.model_validate_json(counts.model_dump_json()) == counts
+    for value in ("true", '"1e9"'):
+        with pytest.raises(ValidationError, match="valid number"):
+            Counts.model_validate_json(f'{{"by_row": {{"0": {value}}}}}')
+
+
 def test_deep_nesting_is_refused() -> None:
     deep: Any = 1
     for _ in range(100):

@@ -225,18 +225,18 @@ def test_a_studys_open_values_are_chosen_as_by_a_run_and_reported(ask: Ask, stud
     code, _, err = ask(*create)
     assert code == 0
     assert "latency_p99_ms" in err and "throughput_per_s" in err
-    made = parsed(ask("study", "list", "--json"))[-1]
+    made = parsed(ask("study", "list", "--json"))[0]
     assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 60.0)
     ask("study", "stop", made["id"], "--yes")
     wishes = ("latency_p99_ms <= 50", "throughput_per_s >= 0.95x baseline")
     code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))
     assert code == 0 and "latency_p99_ms" not in err and "throughput_per_s" not in err
-    ask("study", "stop", parsed(ask("study", "list", "--json"))[-1]["id"], "--yes")
+    ask("study", "stop", parsed(ask("study", "list", "--json"))[0]["id"], "--yes")
     code, _, err = ask(*create, "--no-constraint", "--max-window", "5")
     assert code == 2 and "the longest window (5.0 s)" in err and "give 10 s or more" in err
     code, _, err = ask(*create, "--no-constraint", "--max-window", "99")
     assert code == 0 and "--constraint was given" not in err
-    made = parsed(ask("study", "list", "--json"))[-1]
+    made = parsed(ask("study", "list", "--json"))[0]
     assert (made["constraints"], made["terms"]["max_window_s"]) == ([], 99.0)
 
 
