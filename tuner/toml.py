@@ -26,7 +26,7 @@ MOST_DEPTH = 32
 def loads(text: str) -> dict[str, Any]:
     """Return the table of a TOML text. Raises ValueError: it is not TOML, or is nested too deeply."""
     with suppress(RecursionError):
-        table = tomllib.loads(text)
+        table: dict[str, Any] = tomllib.loads(text)
         if depth_of(table, MOST_DEPTH) <= MOST_DEPTH:
             return table
     raise ValueError(f"nested more than {MOST_DEPTH} deep")

@@ -152,8 +152,8 @@ class RestoreJournal:
             if record and record.boot != boot and not any(e.lasts for e in record.entries.values()):
                 with suppress(StoreError):
                     self._put(name, None)
-            else:
-                left.append(name)
+                    continue
+            left.append(name)
         return left
 
     def drivers(self) -> set[str]:

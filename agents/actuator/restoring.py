@@ -115,6 +115,7 @@ class Restorer:
         self.ceilings = {*self.about.get("ceilings", ())}
         self.moves: Mapping[str, Sequence[str]] = dict(self.about.get("moves") or ())
         self.seen: list[str] = []
+        self.verified: dict[str, Value | None] = {}  # our values that were last seen in force
 
     @property
     def wrong(self) -> str:
@@ -211,7 +212,9 @@ class Restorer:
             # A write that a kill cut short, or a file that is back: it may show any value of before.
             cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
             other = away or unsure or reading.differs(name, entry.wrote)
-            if unsure and not reset:
+            # A cap may hide a ceiling that the sleep has kept.
+            hidden = not (away or reset) and entry.knob in self.ceilings and other
+            if (unsure and not reset) or hidden:
                 kept[name] = replace(entry, state=WRITING)
             elif cut or (away and (not reset or entry.knob in moved)) or not other:
                 kept[name] = entry
@@ -332,6 +335,8 @@ class Restorer:
         With `again`, a knob that cannot be read is written even if our last value is the same, for it may
         be lost; a restart of a service within `min_restart_s` of its last one then raises Conflict.
         """
+        if self.about.get("files") and not self.record.entries:
+            await self.driver.renew()  # another program may have changed which files there are
         reading = await self.look()
         if missing := ", ".join(setting.keys() - reading.values.keys()):
             raise ActuationError(f"{self.uuid} does not report {missing}")
@@ -497,12 +502,17 @@ class Restorer:
                 entry.state = OFFLINE
             elif reading.differs(name, value):
                 shown = reading.entries[name][1]
-                if entry.knob not in self.ceilings or not _below(shown, value):
+                # Our value of before is no cap: the write had no effect.
+                stuck = shown in (entries[name].wrote, self.verified.get(name))
+                if stuck or entry.knob not in self.ceilings or not _below(shown, value):
                     label = name if name == entry.knob else f"{entry.knob}: {name}"
                     wrong.append(f"{label} is {shown}, not {value}")
                     continue
                 entry.state, entry.at = CAPPED, shown
+                self.verified.pop(name, None)
                 log.warning("event=capped device=%s entry=%s at=%r", self.uuid, name, shown)
+            else:
+                self.verified[name] = value
             entries[name] = entry
         self.record.entries = entries
         return wrong
@@ -640,10 +650,16 @@ class Restorer:
 
     async def _restore_entries(self) -> list[str]:
         """Restore our changes; return the failures as texts. Raises ActuationError."""
-        failures, reading = list[str](), DeviceReading()
+        failures, reading, whole = list[str](), DeviceReading(), set[str]()
         entries = self.record.entries.items()
         for knob in [n for n, e in entries if n == e.knob and self.about.get("files")]:
-            await self._expand(knob)
+            try:
+                await self._expand(knob)
+            except DeviceLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - it must not stop the other restores
+                failures.append(f"{knob}: {_in_words(error)}")
+                whole.add(knob)
         try:
             reading = await self.shown()
             # A restart drops only our values, so it cannot undo another program's.
@@ -657,7 +673,7 @@ class Restorer:
         due = {n: e for n, e in entries if e.state != THEIRS and self.waiting.get(n) != CAPPED}
         # A cap may hide the requested value: a ceiling is always written.
         always = {n for n, e in due.items() if e.knob in self.ceilings and not e.restored}
-        targets = {name: entry.target for name, entry in due.items()}
+        targets = {n: e.target for n, e in due.items() if n not in whole}
         failures += await self._write(targets, always, reading, strict=False)
         return failures or await self._verify(targets)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from agents.target.side import SignalSample
 from agents.target.target import Target
 from agents.target.waiting_queue import WaitingQueue
-from tuner.core import Clock, Setting, setting_key
+from tuner.core import Clock, Conflict, Setting, setting_key
 
 WAITING = "waiting"
 INSIDE = (("requests_in_system",), (WAITING, "decoding_requests"))
@@ -35,7 +35,7 @@ class Escape:
         self._escaped = False
 
     def look(self) -> None:
-        """Look at the queue every `LOOK_S` seconds. Raises as the signals' `read`, and ActuationError."""
+        """Look at the queue every `LOOK_S` seconds. Raises as `read` of the signals, and as `_apply`."""
         now = self._clock.monotonic()
         seconds = now - self._at
         if not self._on or seconds < LOOK_S:
@@ -55,6 +55,18 @@ class Escape:
             self._apply(False)
 
     def _apply(self, escaped: bool) -> None:
+        """Apply the baseline, or the setting again.
+
+        Raises:
+            Conflict: what was in force until now was not what this window applied.
+        """
+        applied, now = self._baseline if self._escaped else self._setting, self._target.read()
+        wrong = [f"{k} became {now.get(k)!r}" for k, v in applied.items() if now.get(k) != v]
+        objections = self._target.conflicts()
+        if objections or (wrong and not self._target.caps.lowered(applied, now)):
+            raise Conflict(
+                "; ".join(objections or wrong), hint="the window does not count; it is tried again"
+            )
         self._escaped = escaped
         self._target.apply(self._baseline if escaped else self._setting)
 

@@ -72,10 +72,9 @@ class Measurer(Observer):
             check()
             escape.look()
 
-        try:
-            return super()._fill(window, ask, looking, stretch)
-        finally:
-            escape.end()
+        broke = super()._fill(window, ask, looking, stretch)
+        escape.end()  # after an error nothing is set: its reason counts, and the caller restores
+        return broke
 
     def _drain(self, ask: Ask, check: Check) -> None:
         """Wait for the queue of requests to shorten if a broken limit cut the last window short."""

@@ -36,8 +36,12 @@ class BoardHand(DriverProcess):
 
     def __init__(self, theatre: BoardTheatre, faults: Faults, kind: str) -> None:
         super().__init__(lambda: (), 1.0)
+        self._theatre, self._faults, self._kind = theatre, faults, kind
         self._drivers = {d.uuid: d for d in theatre.drivers(None)}
-        self._faults, self._kind = faults, kind
+
+    async def renew(self) -> None:
+        """Find the board's files anew, as a fresh child does."""
+        self._drivers = {d.uuid: d for d in self._theatre.drivers(None)}
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         with failing(self._faults, self._kind):
@@ -81,12 +85,7 @@ class Scene:
         """Return the actuator as it starts: journal replayed, grants made."""
         hand = BoardHand(self.theatre, self.faults, self.kind)
         journal = RestoreJournal(self.theatre.journal)
-        about = {
-            "uuid": self.uuid,
-            "board": self.theatre.driver.board,
-            "knobs": self.theatre.driver.knobs,
-            "ranges": self.theatre.driver.ranges(),
-        }
+        (about,) = _answered({self.uuid: self.theatre.driver}, "describe", "")
         made = actuator_of(
             self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, [about]
         )

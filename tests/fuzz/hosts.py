@@ -69,8 +69,9 @@ class Tree:
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.root = name, folder / name
         nodes = board(name).nodes
-        self.texts = {path.lstrip("/"): node.read() for path, node in nodes.items()}
-        self.writable = [path.lstrip("/") for path, node in nodes.items() if node.take]
+        there = {path: node for path, node in nodes.items() if not node.refusal()}
+        self.texts = {path.lstrip("/"): node.read() for path, node in there.items()}
+        self.writable = [path.lstrip("/") for path, node in there.items() if node.take]
         for path in self.texts:
             self._put(path)
 

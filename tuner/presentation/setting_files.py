@@ -58,12 +58,12 @@ def _smi(option: str, reset: str = "") -> Commands:
     """Return the command of nvidia-smi for an option; `reset` is the option that restores the default."""
 
     def command(device: str, value: Value, back: bool) -> str:
-        named = GPU.search(device)
+        named = GPU.match(device.partition("@")[0])
         if named is None:
             raise InvalidInput(
                 f"{device} has no GPU of nvidia-smi", hint="use --as json, and write it by hand"
             )
-        what = reset if back and reset else option.format(value)
+        what = reset if back and reset else option.format(shlex.quote(str(value)))
         return f"nvidia-smi --id={named[1]} {what}"
 
     return command
@@ -140,7 +140,8 @@ def _lines(
         yield from of.comments
         yield "# put back: systemctl disable --now this unit"
         yield "[Unit]"
-        yield f"Description=Setting of {of.workload or 'this host'}, exported by jouletune"
+        what = (of.workload or "this host").replace("%", "%%")
+        yield f"Description=Setting of {what}, exported by jouletune"
         yield "[Service]"
         yield "Type=oneshot"
         yield "RemainAfterExit=yes"

@@ -54,13 +54,18 @@ class StudyFilters:
                     f"{name} cannot be {getattr(self, name)!r}", hint=f"choose {', '.join(words)}"
                 )
         start, words = moment("since", self.since, now), self.find.lower().split()
+        studies = list(studies)
+        whole = any(self.device in study.devices for study in studies)
         matching = [
             study
             for study in studies
             if self.phase in ("", study.phase)
             and self.group in ("", getattr(study, "group", ""))
             and (start is None or study.created_at >= start)
-            and any(name.startswith(self.device) for name in study.devices)
+            and any(
+                name == self.device if whole else name.startswith(self.device)
+                for name in study.devices
+            )
             and all(word in _searched(study) for word in words)
         ]
         return sorted(matching, key=SORTS[self.sort or "newest"])

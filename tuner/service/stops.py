@@ -76,7 +76,7 @@ def stop_view(loop: Loop, device: str = "") -> StopView:
     if stop is None:
         return StopView(in_force=False)
     devices, heard = loop.store.devices.list(), loop.store.devices.heard_at()
-    states = [_stopped(loop, stop, device) for device in devices]
+    states = [_stopped(loop, stop, one) for one in devices if device in ("", one.id)]
     states += loop.changes.rows("the stop").unread(
         devices,
         lambda name, _: StoppedDevice(

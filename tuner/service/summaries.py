@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
 """The age in seconds from which the summary of an active study is stale: a hold saves without notices."""
+PERIODS_S = 3600.0
+"""The age in seconds from which that of a stopped study is stale: its savings leave the latest periods."""
 IDLE_S = 120.0
 """Seconds after the last request for a summary, from which changes are no longer computed at once."""
 DUTY, DUTY_AGAIN = 0.5, 0.01
@@ -109,7 +111,7 @@ class Summaries:
     def of_each(
         self, active: Iterable[str], stopped: Iterable[str]
     ) -> dict[str, StudySummary | None]:
-        """Return the latest summaries by study id; those of stopped studies do not age."""
+        """Return the latest summaries by study id; those of stopped studies age by the hour."""
         with self._lock:
             return {study: self._of(study, active=True) for study in active} | {
                 study: self._of(study, active=False) for study in stopped
@@ -121,7 +123,7 @@ class Summaries:
         if entry is None:
             entry = self._cached[study] = _CachedSummary()
         self._read_s = self._monotonic()
-        if entry.stale or (active and self._read_s - entry.at_s > FRESH_S):
+        if entry.stale or self._read_s - entry.at_s > (FRESH_S if active else PERIODS_S):
             entry.stale = True
             self._requested.set()
         return entry.summary

@@ -52,7 +52,7 @@ def forecasts(api: Verbs[StudyView], board: str, workload: str) -> Iterator[Fore
         text = (
             f"study {view.id} on {', '.join(view.devices)} {verb} "
             f"{sized(gain, metric, view.quantities)} of {metric} at "
-            f"{render_setting(view.confirmed)}; nothing of it was measured on this device"
+            f"{render_setting(view.confirmed)}; it was not measured in this observation"
         )
         yield Forecast(
             study=view.id,

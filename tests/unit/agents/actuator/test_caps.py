@@ -60,6 +60,30 @@ def hold(bench: Capped) -> None:
     bench.actuator.hold(ME, GPU, {CEILING: HELD}, 1000.0)
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["hold", "trial"])
+def test_a_ceiling_that_a_cap_hides_after_a_sleep_is_not_forgotten(
+    capped: Capped, held: bool
+) -> None:
+    """The sleep has kept our value: it shows once the cap is over."""
+    slept_s = 0.0
+    (device,) = (d for d in capped.actuator.inner.devices.values() if d.uuid == GPU)
+    device.restorer.suspended_s = lambda: slept_s
+    if held:
+        hold(capped)
+    else:
+        capped.actuator.acquire(ME, GPU, 10.0)
+        capped.actuator.apply(ME, GPU, {CEILING: HELD})
+    capped.cap(CAP)
+    slept_s = 3600.0
+    capped.passes(1.0)
+    capped.cap(None)
+    if held:
+        assert capped.asked == HELD
+        capped.actuator.release(ME, GPU)
+    capped.passes(120.0)
+    assert capped.asked == TOP and not capped.record.exists()
+
+
 def test_a_cap_during_a_hold_is_reported_and_the_hold_goes_on(capped: Capped) -> None:
     hold(capped)
     capped.cap(CAP)

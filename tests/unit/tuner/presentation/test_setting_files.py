@@ -141,3 +141,17 @@ def test_commands_are_for_one_host_and_a_known_gpu() -> None:
     uuid = "GPU-00000000-0000-4000-8000-000000000000"
     text = setting_file(reviewed(GPU[0], devices=(f"nvidia-{uuid}-cpu@a",)), SettingForm.SHELL)
     assert f"--id={uuid} " in text
+
+
+@pytest.mark.parametrize("form", COMMANDS)
+def test_a_value_of_an_agent_is_one_word_of_the_shell(form: SettingForm) -> None:
+    for knob in (*GPU, CPU[0]):
+        if knob.name in setting_files.COMMANDS[form]:
+            odd = replace(knob, values=("1; touch x #", knob.default))
+            assert "'1; touch x #" in setting_file(reviewed(odd), form)
+
+
+@pytest.mark.parametrize("device", ["jetson@nvidia-01", "simulated-a100@nvidia-1"])
+def test_the_name_of_a_host_names_no_gpu(device: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(device)):
+        setting_file(reviewed(GPU[0], devices=[device]), SettingForm.NVIDIA_SMI)

@@ -13,7 +13,7 @@ from tests.unit.tuner.cli.worlds import held
 from tuner.core import InvalidInput, Phase, UnreadableStudy
 from tuner.presentation.studies import SORTS, StudyFilters, fronts, side_by_side, titled
 
-OLD = study(Phase.STOPPED, id="s-old", devices=("gpu0",), name="night batch")
+OLD = study(Phase.STOPPED, id="s-old", devices=("gpu10",), name="night batch")
 NEW = study(id="s-new", devices=("gpu1", "gpu2"), created_at=START + timedelta(days=30))
 LOST = UnreadableStudy(
     id="s-lost", devices=("gpu3",), workload="chat", phase=Phase.PAUSED, revision=1,
@@ -37,7 +37,9 @@ def test_the_active_ones_come_first_then_the_newest() -> None:
         ({"find": "Batch NIGHT"}, ["s-old"]),
         ({"find": "chat"}, ["s-lost"]),
         ({"find": "gpu2"}, ["s-new"]),
-        ({"device": "gpu0"}, ["s-old"]),
+        ({"device": "gpu10"}, ["s-old"]),
+        ({"device": "gpu1"}, ["s-new"]),
+        ({"device": "gpu"}, ["s-new", "s-lost", "s-old"]),
         ({"phase": "stopped"}, ["s-old"]),
         ({"since": "15d"}, ["s-new"]),
         ({"since": "31d", "sort": "oldest"}, ["s-lost", "s-new"]),

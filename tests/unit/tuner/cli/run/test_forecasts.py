@@ -22,7 +22,7 @@ def test_a_study_of_the_same_board_and_workload_is_a_forecast(tmp_path: Path) ->
     assert (found.study, found.devices, found.setting) == (study, ("sim",), worlds.BEST)
     assert found.saving.mean == pytest.approx(0.4, abs=0.02) and found.saving.stderr > 0.0
     assert f"study {study} on sim saved 40" in found.text
-    assert found.text.endswith("nothing of it was measured on this device")
+    assert found.text.endswith("it was not measured in this observation")
     bench = Bench(tmp_path)
     seen = replace(observation(bench.target, bench.windows()), forecasts=(found,))
     assert f"forecast  {found.text}" in list(lines(seen))
