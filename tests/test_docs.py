@@ -68,7 +68,12 @@ ONLY_READ = {
     "study approve STUDY --trial": "names a trial of its own",
 }
 """Commands in blocks of pages that are not run, with the reason; all others are."""
-MAY_SAY_NO = {"stop-all": "a device is offline", "finetune admit": "it may not start"}
+MAY_SAY_NO = {
+    "stop-all": "a device is offline",
+    "device release": "the device is offline",
+    "finetune admit": "it may not start",
+    "study setting": "the study holds no setting yet",
+}
 """Commands that may exit with 1 although they have done their work."""
 QUICKLY = ("--trials", "3", "--policy", "sobol")
 """Options added to a run, which would otherwise take a minute, mostly for the model."""
