@@ -126,7 +126,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.trials < 1:
-            raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
+            raise InvalidInput(f"trials cannot be {self.trials}", hint="give 1 or more")
         if self.canary_windows < 1:
             raise InvalidInput(
                 f"canary_windows cannot be {self.canary_windows}", hint="give 1 or more"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tuner.core import InvalidInput, Phase, Study, UnreadableStudy
 from tuner.moments import moment, when
 from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
-from tuner.presentation.figures import joined, shown
+from tuner.presentation.figures import how_many, joined, shown
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import gained, requested_metrics
 from tuner.wire import SettingView, StudyReport, StudyView
@@ -77,6 +77,21 @@ def _searched(study: StudyView | Study | UnreadableStudy) -> str:
     return " ".join((study.id, study.workload, *study.devices, *own)).lower()
 
 
+def comparable(names: Sequence[str], least: int = 2) -> Sequence[str]:
+    """Return the names of studies or trials to compare. Raises InvalidInput: a wrong number."""
+    if not least <= len(names) <= MOST_COMPARED:
+        count = how_many(len(names), "name is", "names are")
+        raise InvalidInput(f"{count} given", hint=f"give {least} to {MOST_COMPARED}")
+    return names
+
+
+def _origin(report: StudyReport) -> str:
+    """Return the origins of a study's requested metrics: one word if all have the same."""
+    own = {m: o for m in requested_metrics(report.study) if (o := report.origins.get(m))}
+    same = len({*own.values()}) == 1
+    return next(iter(own.values())) if same else joined([f"{m} {o}" for m, o in own.items()], "–")
+
+
 def side_by_side(reports: Sequence[StudyReport]) -> list[tuple[str, ...]]:
     """Return rows of a fact's name and its text for each study: state, saving, setting, metrics, limits."""
     views = [report.study for report in reports]
@@ -87,6 +102,7 @@ def side_by_side(reports: Sequence[StudyReport]) -> list[tuple[str, ...]]:
         ("name", *map(titled, views)),
         ("status", *map(standing, views)),
         ("created", *(when(view.created_at) for view in views)),
+        ("origin", *map(_origin, reports)),
         ("objective", *(view.objective for view in views)),
         ("constraints", *(joined(view.constraints, "none") for view in views)),
         ("saving", *(gained(report) or "none" for report in reports)),
@@ -103,20 +119,20 @@ def side_by_side(reports: Sequence[StudyReport]) -> list[tuple[str, ...]]:
     ]
 
 
-def fronts(compared: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Chart | None:
+def fronts(looks: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Chart | None:
     """Return a chart of the Pareto fronts of studies with the first one's objective; None without one."""
-    first = compared[0][0]
+    first = looks[0][0]
     y, *others = requested_metrics(first.study)
     if not others:
         return None
     axes = Axes(others[0], y, scale(first, others[0]), scale(first, y))
     data = [
         {
-            "name": plain(report.study.id), "mode": "lines+markers",
+            "name": plain(f"{report.study.id}, {_origin(report)}"), "mode": "lines+markers",
             "x": [a for a, _ in points], "y": [b for _, b in points], "line": {"shape": "hv", "dash": dash},
             "marker": {"symbol": symbol, "size": 9},
         }
-        for (report, front), dash, symbol in zip(compared, DASHES, SYMBOLS.values(), strict=False)
+        for (report, front), dash, symbol in zip(looks, DASHES, SYMBOLS.values(), strict=False)
         if (points := sorted(p for s in front if (p := axes.place(s)) is not None))
     ]  # fmt: skip
     titles = ((axes.x, axes.of_x), (axes.y, axes.of_y))

@@ -16,7 +16,7 @@ from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
 from tuner.core import InvalidInput, Study, TrialState, Verdict
 from tuner.presentation.figures import joined
-from tuner.presentation.studies import MOST_COMPARED, fronts
+from tuner.presentation.studies import comparable, fronts
 from tuner.presentation.studies import side_by_side as beside
 from tuner.service.http.bodies import Bound, BoundedRoute
 from tuner.service.operations import Operations
@@ -115,17 +115,17 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
 
     @router.get("/compare")
     def compare(request: Request, trial: str = "") -> Response:
-        """Show up to 4 trials side by side, `trial=STUDY:NUMBER,STUDY:NUMBER`, or 4 studies, `study=ID`."""
-        studies = request.query_params.getlist("study")[:MOST_COMPARED]
+        """Show up to 4 trials side by side, `trial=STUDY:NUMBER,STUDY:NUMBER`, or 2 to 4 studies."""
+        studies = request.query_params.getlist("study")
         if studies:
-            looks = [operations.look(study) for study in studies]
+            looks = [operations.look(study) for study in comparable(studies)]
             reports = [look.report for look in looks]
             chart = fronts([(look.report, look.front) for look in looks])
             return pages.page(
                 request, "compare_studies", reports=reports, rows=beside(reports), front=chart
             )
         names = [n for text in request.query_params.getlist("trial") for n in text.split(",") if n]
-        compared = [_trial(operations, name) for name in names[:4]]
+        compared = [_trial(operations, name) for name in comparable(names, 0)]
         return side_by_side(pages, request, compared)
 
     @router.get("/events")

@@ -127,12 +127,23 @@ def new_study(
         at = ".".join(str(part) for part in first["loc"])
         error = InvalidInput(f"{at}: {first['msg'].removeprefix('Value error, ')}")
     fields, free = request_fields(), [d for d in operations.devices() if not d.study]
-    words = re.findall(r"\w+", f"{error.key} {error.message}") if error else []
+    words = _places(error) if error else []
     names = {"constraints", *(field.name for field in fields)}
     return pages.page(
         request, "study_new", status_of(error) if error else 200, devices=free, fields=fields,
         given=given, error=error, at=next((word for word in words if word in names), ""),
     )  # fmt: skip
+
+
+def _places(error: TuningError) -> list[str]:
+    """Return the words of an error that name a field: its key, its first words, what it quotes, `a_b`."""
+    first = re.match(r"[\w.]*", error.message)
+    return [
+        error.key,
+        *(first[0].split(".") if first else []),
+        *re.findall(r"['\"`](\w+)['\"`]", error.message),
+        *re.findall(r"\w+_\w+", error.message),
+    ]
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:

@@ -11,7 +11,7 @@ from tests.builders import START, study
 from tests.errors import raised
 from tests.unit.tuner.cli.worlds import held
 from tuner.core import InvalidInput, Phase, UnreadableStudy
-from tuner.presentation.studies import SORTS, StudyFilters, fronts, side_by_side, titled
+from tuner.presentation.studies import SORTS, StudyFilters, comparable, fronts, side_by_side, titled
 
 OLD = study(Phase.STOPPED, id="s-old", devices=("gpu10",), name="night batch")
 NEW = study(id="s-new", devices=("gpu1", "gpu2"), created_at=START + timedelta(days=30))
@@ -77,3 +77,13 @@ def test_two_studies_side_by_side_have_a_text_for_each_fact() -> None:
     assert "energy_j" in rows and "baseline energy_j" in rows and "saves" in rows["saving"][0]
     chart = fronts([(look.report, look.front)] * 2)
     assert chart is not None and len(chart["data"]) == 2
+    assert [trace["name"] for trace in chart["data"]] == [f"{name}, measured"] * 2
+    made_up = look.report.model_copy(update={"origins": {"energy_j": "simulated"}})
+    assert ("origin", "measured", "simulated") in side_by_side([look.report, made_up])
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_only_two_to_four_studies_are_compared(count: int) -> None:
+    assert len(comparable("abcd")) == 4
+    with raised(InvalidInput, f"{count} name"):
+        comparable("abcde"[:count])

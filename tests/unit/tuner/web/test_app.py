@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from dataclasses import replace
 
@@ -12,6 +14,8 @@ from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, steep, tune
 from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
+from tuner.web.assets import plotly_file
+from tuner.web.render import HEADERS
 from tuner.wire import Change, Enrolment, Poll, TokenDraft
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
@@ -332,6 +336,8 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
         answer = send(browser, "/studies/new", "/studies/new", **{**form, name: value})
         assert answer.status_code == 422, name
         assert f'id="{name}-error"' in answer.text, name
+    ordinary = send(browser, "/studies/new", "/studies/new", **{**form, "device": "my-policy"})
+    assert "my-policy" in text_of(ordinary) and 'id="policy-error"' not in ordinary.text
     made = send(browser, "/studies/new", "/studies/new", **form)
     (study,) = site.verbs.loop.store.studies.list()
     assert made.url.path == f"/studies/{study.id}"
@@ -478,6 +484,7 @@ def test_a_studys_predictions_are_shown_or_reported_as_unknown(
         "gpu.clock_mhz=601": "601",
         "clock=600": "there is no knob 'clock'",
         "'": "cannot read the setting",
+        "gpu.clock_mhz=600 gpu.clock_mhz=800": "gpu.clock_mhz is given twice",
     }.items():
         assert reason in text_of(again.get(page, params={"setting": asked})), asked
 
@@ -496,6 +503,14 @@ def test_each_setting_that_is_not_chosen_has_a_reason(
         assert answer.why_not and answer.query is not None and answer.query.setting == point
 
 
+def test_each_style_sheet_that_plotly_writes_is_allowed_by_its_hash() -> None:
+    written = re.findall(r"""textContent='([^'\\]+)',document""", plotly_file().read_text("utf-8"))
+    assert written
+    for text in written:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in HEADERS["Content-Security-Policy"]
+
+
 def test_studies_are_found_by_their_names_and_compared(site: Site) -> None:
     browser = site.signed_in("operator", "ann")
     form = {"device": "sim", "policy": "scripted", "name": "night batch", "trials": "9"}
@@ -506,6 +521,9 @@ def test_studies_are_found_by_their_names_and_compared(site: Site) -> None:
     assert "No study matches" in text_of(browser.get("/studies?since=2099-01-01"))
     assert browser.get("/studies?sort=fast").status_code == 422
     tune(site.verbs, slope)
+    for most in ("study=s1", "&".join(["study=s1"] * 5), "trial=" + ",".join(["s1:1"] * 5)):
+        assert "give" in text_of(refused := browser.get(f"/compare?{most}")), most
+        assert refused.status_code == 422
     page = browser.get(f"/compare?study={made}&study={made}").text
     assert page.count(f'href="/studies/{made}"') == 2 and "baseline energy_j" in page
     assert "Pareto fronts" in page
