@@ -84,7 +84,7 @@ def plan_of(doc: Json) -> Plan:
 
 
 def _opened(plan: Json) -> Json:
-    """Return a plan's object with null for its infinite last boundary,"""
+    """Return a plan's object with null for its infinite last boundary: JSON has no infinity."""
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
     return plan | {"rows": rows}
 

@@ -124,7 +124,7 @@ def _lines(
     """Yield the lines of a file of commands, of a unit or of a patch."""
     if table is None:
         yield from of.comments
-        was = ", ".join(f"{_variable(k)}={of.baseline[k.name]}" for k in of.changed)
+        was = ", ".join(f"{_variable(k)}={_text(of.baseline[k.name])}" for k in of.changed)
         yield f"# put back: remove these lines, or set {was}"
         yield from _variables(of, compose=form is SettingForm.COMPOSE)
         return
@@ -173,9 +173,22 @@ def _variable(knob: Knob) -> str:
     return re.sub(r"\W", "_", knob.name).upper()
 
 
+def _text(value: Value) -> str:
+    """Return a value as workloads are given it in their environment: a switch is `true` or `false`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _variables(of: ReviewedSetting, *, compose: bool) -> Iterator[str]:
     """Yield the knobs of the workload as environment variables of Compose, or as values of a chart."""
-    values = {_variable(knob): json.dumps(str(of.setting[knob.name])) for knob in of.changed}
+    values: dict[str, str] = {}
+    knobs: dict[str, str] = {}
+    for knob in of.changed:
+        if (other := knobs.setdefault(_variable(knob), knob.name)) != knob.name:
+            raise InvalidInput(
+                f"{other} and {knob.name} are both the variable {_variable(knob)}",
+                hint="use --as json, and write them by hand",
+            )
+        values[_variable(knob)] = json.dumps(_text(of.setting[knob.name]))
     if compose:
         yield "services:"
         yield f"  {json.dumps(of.workload)}:"

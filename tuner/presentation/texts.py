@@ -320,17 +320,27 @@ def worth(saving: PeriodSaving, currency: str = "") -> str:
 
 
 def saved_texts(view: FleetView) -> list[str]:
-    """Return the savings of a fleet by origin: of the last week and in all, with its start."""
+    """Return the savings of a fleet by origin: last week and in all, with its start and what they lack."""
     shown = [s for s in view.savings if s.period.period in ("last 7 d", "in all")]
     texts = [
         f"saved {s.period.period}{f' since {day(s.period.since)}' if s.period.period == 'in all' else ''}: "
         f"{worth(s.period, s.currency)}{'' if s.origin == 'measured' else f', {s.origin}'}"
         for s in shown
     ]
-    if shown and shown[0].uncounted:
-        several = how_many(shown[0].uncounted, "study", "studies")
-        texts.append(f"not counted: {several} on several devices together")
-    return texts
+    return texts + uncounted_texts(view)
+
+
+def uncounted_texts(view: FleetView) -> list[str]:
+    """Return the studies that the savings of a fleet lack, by reason."""
+    counts = {
+        "on several devices together": view.uncounted,
+        "whose evaluation failed": view.failed,
+    }
+    return [
+        f"not counted: {how_many(count, 'study', 'studies')} {why}"
+        for why, count in counts.items()
+        if count
+    ]
 
 
 def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:

@@ -53,7 +53,8 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
     policy = loop.policies(study.policy)
     best = chosen(study, past.evidence)
     held = study.baseline if best is None else best.setting
-    query = {**held, **_spelled(study, setting)} if setting else None
+    named = _spelled(study, setting)
+    query = study.space.canonical({**held, **named}) if named else None
     if isinstance(policy, Explains):
         explanation = policy.explain(bounded(past), *([] if query is None else [query]))
         count = len({setting_key(trial.setting) for trial in past.trials})
@@ -93,6 +94,11 @@ def _spelled(study: Study, text: str) -> Setting:
         pairs = [("", "", "")]
     if not all(name and equals for name, equals, _ in pairs):
         raise InvalidInput(f"cannot read the setting {text!r}", hint="write KNOB=VALUE KNOB=VALUE")
+    names = [name for name, _, _ in pairs]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise InvalidInput(
+            f"{twice[0]} is given twice in the setting {text!r}", hint="give it once"
+        )
     return {name: study.space.knob(name).spelled(value) for name, _, value in pairs}
 
 

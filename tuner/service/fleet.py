@@ -60,7 +60,7 @@ class FleetOverview:
     _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
     def view(self) -> FleetView:
-        """Return the status of every device. Sums are given once every study is evaluated."""
+        """Return the status of every device. Sums are given once every study is evaluated or has failed."""
         store = self.operations.loop.store
         phases, devices = store.studies.phases(), store.devices.list()
         applied = store.devices.standing()
@@ -108,6 +108,8 @@ class FleetOverview:
             stopped=stopped,
             studies=len(summaries),
             pending=pending,
+            failed=sum(bool(s.error) for s in counted),
+            uncounted=sum(s.uncounted for s in counted),
             savings=saved,
         )
 
@@ -146,7 +148,6 @@ class FleetOverview:
                         origin=origin,
                         currency=price.currency,
                         priced_by=tuple(series.name for series in price.series.values()),
-                        uncounted=sum(s.uncounted for s in summaries),
                     )
                 )
         return tuple(totals)

@@ -94,15 +94,13 @@ class Health(StrEnum):
 class Savings(OperatorView):
     """The energy saved by holding in a period, with its cost and CO2e; all of it has one `origin`.
 
-    `priced_by` names the operator's series behind cost and CO2e. `uncounted` is the number of studies that
-    hold a plan on several devices together: their savings are not billed and are missing in the sums.
+    `priced_by` names the operator's series behind cost and CO2e.
     """
 
     period: PeriodSaving
     origin: str
     currency: str = ""
     priced_by: tuple[str, ...] = ()
-    uncounted: int = 0
 
 
 class FleetRow(OperatorView):
@@ -142,6 +140,8 @@ class FleetView(OperatorView):
     """All devices, the number of devices by status, and the savings of all studies.
 
     `savings` are for each origin and period. While `pending` studies are not evaluated yet there are none.
+    The sums lack `failed` studies, whose evaluation failed, and `uncounted` ones, which hold on several
+    devices together and are not billed.
     """
 
     rows: tuple[FleetRow, ...]
@@ -149,6 +149,8 @@ class FleetView(OperatorView):
     stopped: bool
     studies: int
     pending: int = 0
+    failed: int = 0
+    uncounted: int = 0
     savings: tuple[Savings, ...] = ()
 
 

@@ -56,9 +56,12 @@ def release(api: Api, device: DeviceId, lift: Lift = False, why: Why = "") -> An
     """
     change = Change(who=user_name(), why=why)
     if lift:
+        stop, released_too = api.stop_state(), False
         with suppress(NotFound):  # a device that is forgotten stays released, too
-            device = the_device(api.devices(), device).device.id
-        was, now = api.stop_state(device).in_force, api.lift(change, device)
+            about = the_device(api.devices(), device)
+            device, released_too = about.device.id, about.released
+        was = released_too if stop.in_force else api.stop_state(device).in_force
+        now = api.lift(change, device)
         done = "is no longer released; its study continues" if was else "was not released"
         return Answer(now, f"{device} {done}{', but all devices are stopped' * now.in_force}")
     about = the_device(api.devices(), device)

@@ -50,7 +50,7 @@ def exported(loop: Loop) -> str:
             lost[study.id] = study.error
         elif study.policy != SWEEP:  # it ends by itself
             table = _table(study, [devices[n] for n in study.devices if n in devices])
-            key = f"{study.group} {study.name} {_toml(table)}"
+            key = f"{study.group or study.name} {_toml(table)}"
             key = study.id if len(study.devices) > 1 else key
             tables[key] = table
             alike.setdefault(key, []).append(study)
@@ -72,7 +72,14 @@ def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str
     ids = [device for study in studies for device in study.devices]
     together = {"together": True} if len(first.devices) > 1 else {}
     table = {"name": name, "select": {"id": ids}, **together, **own}
-    return "\n".join(["[[group]]", *(f"{key} = {_toml(value)}" for key, value in table.items())])
+    lost = [
+        f"# {s.id}: the name {s.name!r} is not exported"
+        for s in studies
+        if s.name not in ("", name)
+    ]
+    return "\n".join(
+        [*lost, "[[group]]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+    )
 
 
 def _budget(group: BudgetGroup) -> str:

@@ -56,6 +56,17 @@ def test_a_form_expresses_a_knob_or_refuses_it_by_name(form: SettingForm, knob: 
             setting_file(reviewed(knob), form)
 
 
+@pytest.mark.parametrize("form", [SettingForm.COMPOSE, SettingForm.HELM_VALUES])
+def test_a_switch_is_lower_case_and_two_knobs_of_one_variable_are_refused(
+    form: SettingForm,
+) -> None:
+    text = setting_file(reviewed(Knob("cache", (True, False), False, Part.WORKLOAD)), form)
+    assert '"true"' in text and "CACHE=false" in text
+    both = [Knob(name, (8, 64), 64, Part.WORKLOAD) for name in ("a.b", "a-b")]
+    with pytest.raises(InvalidInput, match=r"a\.b and a-b"):
+        setting_file(reviewed(*both), form)
+
+
 def test_a_knob_at_its_baseline_needs_no_line() -> None:
     both = reviewed(*GPU, *OTHER)
     kept = replace(both, setting={**both.setting, "cpu.uncore_mhz": 2400})

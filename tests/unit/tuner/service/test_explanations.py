@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.builders import knob, study, trial, window
+from tests.unit.tuner.cli.worlds import operations
 from tuner.core import Past, Phase, Plan, Space, setting_key
 from tuner.service.explanations import LEAST_TRIALS, bounded, correlations
+from tuner.wire import StudyDraft
 
 SPACE = Space((knob("gpu.clock_mhz", tuple(range(1, 101)), 100),))
 
@@ -60,3 +62,13 @@ def test_equal_values_share_a_rank_and_a_constant_metric_has_none() -> None:
     assert 0.9 < correlations(study(), trials)["latency_p99_ms"] < 1.0
     same = [trial(n, None, window(float(n), 50.0)) for n in range(1, LEAST_TRIALS + 1)]
     assert "latency_p99_ms" not in correlations(study(), same)
+
+
+def test_a_knob_without_effect_has_its_default_in_the_setting_that_is_asked_for() -> None:
+    verbs = operations()
+    conditions = {"batch_size": "gpu.clock_mhz > 600"}
+    name = verbs.create(
+        StudyDraft(devices=("sim",), constraints=(), policy="scripted", conditions=conditions)
+    ).id
+    query = verbs.explain(name, "gpu.clock_mhz=600 batch_size=4").query
+    assert query is not None and query.setting == {"gpu.clock_mhz": 600, "batch_size": 1}

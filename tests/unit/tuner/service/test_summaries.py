@@ -9,6 +9,7 @@ import pytest
 from tests.builders import START, Time
 from tests.unit.tuner.cli.worlds import created, operations, slope, tune
 from tuner.core import PeriodSaving, Study
+from tuner.presentation.texts import saved_texts
 from tuner.service import summaries
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
@@ -93,8 +94,7 @@ def test_the_fleet_s_savings_are_apart_by_origin_and_period(verbs: Operations) -
         )
         return StudySummary(saved_j=2.0 * joules, saved=parts, origin=origin)
 
-    several = StudySummary(uncounted=True)
-    summaries = [saving(5.0), saving(7.0), saving(1e6, "simulated"), several]
+    summaries = [saving(5.0), saving(7.0), saving(1e6, "simulated")]
     totals = FleetOverview(verbs, Summaries(verbs)).savings(summaries)
     week, whole, simulated, _ = totals
     assert [t.origin for t in totals] == ["measured"] * 2 + ["simulated"] * 2
@@ -103,8 +103,28 @@ def test_the_fleet_s_savings_are_apart_by_origin_and_period(verbs: Operations) -
         math.hypot(3.0, 3.0),
         None,
     )
-    assert (whole.period.saved_j, whole.period.cost, whole.uncounted) == (24.0, 1.0, 1)
+    assert (whole.period.saved_j, whole.period.cost) == (24.0, 1.0)
     assert whole.period.baseline_j == 400.0 and simulated.period.saved_j == 1e6
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        (
+            StudySummary(error="a row cannot be read"),
+            "not counted: 1 study whose evaluation failed",
+        ),
+        (StudySummary(uncounted=True), "not counted: 1 study on several devices together"),
+    ],
+)
+def test_studies_missing_in_the_sums_are_counted_without_any_sum(
+    verbs: Operations, monkeypatch: pytest.MonkeyPatch, summary: StudySummary, text: str
+) -> None:
+    created(verbs)
+    monkeypatch.setattr(Summaries, "_of", lambda *_, **__: summary)
+    view = FleetOverview(verbs, Summaries(verbs)).view()
+    assert (view.pending, view.savings) == (0, ())
+    assert saved_texts(view) == [text]
 
 
 def test_a_sum_that_lacks_a_study_is_not_shown(verbs: Operations) -> None:

@@ -185,6 +185,20 @@ def test_an_exported_file_declares_the_present_fleet() -> None:
     assert again.same + len(again.changes) == 2
 
 
+def test_an_export_keeps_a_group_of_studies_with_other_names() -> None:
+    verbs = fleet()
+    for device_id, name in (("d0", "day"), ("d1", "night")):
+        verbs.create(
+            StudyDraft(
+                devices=(device_id,), name=name, group="web", constraints=(), policy="scripted"
+            )
+        )
+    text = verbs.export_fleet().text
+    assert text.count("[[group]]") == 1 and "the name 'night' is not exported" in text
+    again = verbs.diff_fleet(draft(text))
+    assert (again.same, again.changes) == (2, ())
+
+
 @pytest.mark.parametrize("metric", ["cost", "carbon_g"])
 def test_money_and_grams_are_energy_and_need_their_series(metric: str) -> None:
     verbs = fleet()
