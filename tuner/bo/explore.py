@@ -255,7 +255,7 @@ class Rules:
             for row, c in self.view.measured.items()
             if c.deployable and c.verdict is not Verdict.INFEASIBLE
         ]
-        if not rows:
+        if not rows or len(self.search.study.devices) > 1:  # one measures it, scaled by itself
             return 0.0
         model = self.view.models[0]
         less = float(self.view.cost[self.best]) - model.mean[:, rows, 0]

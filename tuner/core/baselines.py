@@ -95,8 +95,10 @@ class BaselineCourse:
         solid.sort(key=lambda t: t.number)
         since = next((k for k, t in enumerate(solid) if t.control), len(solid))
         first = solid[:since]
+        # As measured, at the loads that arrived: a bill compares windows at like loads.
+        raw = replace(study, terms=replace(study.terms, plan_by=""))
         return cls(
-            Past(study=study, trials=tuple(first)).baseline_at,
+            Past(study=raw, trials=tuple(first)).baseline_at,
             max(map(_began, first), default=None),
             solid[since:],
         )

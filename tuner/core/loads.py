@@ -19,6 +19,7 @@ from tuner.core.trials import Trial
 
 __all__ = ["PEAK", "LoadTrend", "at_equal_load", "load_trend", "peak_name"]
 
+SAME_LOAD = 1.0 + 1e-9
 PEAK = "_peak"
 """End of the name of a window's highest load in its context."""
 
@@ -36,8 +37,9 @@ def at_equal_load(trials: Sequence[Trial], by: str, quantities: Quantities) -> t
     """
     loads = {t.number: load for t in trials if (load := t.ran_at.get(by, 0.0)) > 0.0}
     solid = [t for t in trials if t.solid and t.number in loads]
-    if not solid:
-        return tuple(trials)
+    met = [loads[t.number] for t in solid]
+    if not solid or max(met) < min(met) * SAME_LOAD:
+        return tuple(trials)  # they are at one load: a second move would only shrink the errors
     at = fmean(math.log(loads[t.number]) for t in solid)
     names = dict.fromkeys(n for t in solid for n in t.shown if not quantity_of(n, quantities).tail)
     trends = {

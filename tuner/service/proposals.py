@@ -16,7 +16,9 @@ from tuner.core import (
 )
 from tuner.study.advice import plan_in_words
 from tuner.study.canary import first_phase
+from tuner.study.follow import up_to_confirmed
 from tuner.study.loop import Loop
+from tuner.study.moves import Move
 from tuner.study.stale import looking_again
 from tuner.wire import Decision
 
@@ -70,7 +72,9 @@ def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
             f"trial {decision.trial} of study {study.id} is not proven to keep all limits",
             hint=f"choose one of `jouletune best {study.id} --pareto`",
         )
-    return Plan.single(trial.setting)
+    single = Plan.single(trial.setting)
+    step = up_to_confirmed(past, Move(Phase.HOLDING, "approved", single))
+    return step.plan if isinstance(step, Move) and step.plan is not None else single
 
 
 def _proposed(study: Study, decision: Decision) -> Plan:

@@ -255,7 +255,8 @@ def _result(past: Past, plan: Plan, row: Row, phase: Sequence[Trial]) -> Confirm
     result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
-    most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows))
+    each = CONFIRM_CANDIDATES * (2 * least_windows(study) + MORE_TRIES)
+    most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows), each if study.terms.plan_by else 0)
     if result == PENDING and sum(CYCLE not in t.context for t in phase) >= most:
         return lost(f"{len(phase)} confirming windows gave no clear result")
     return result

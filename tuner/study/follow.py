@@ -47,12 +47,13 @@ def up_to_confirmed(past: Past, step: Assign | Move) -> Assign | Move:
         return step
     setting = step.plan.rows[0].setting
     if study.rests(setting):
-        before = study.plan if study.plan is not None and study.plan.by else None
+        before = _kept(past, by)
         return Move(step.phase, f"{step.why}; held as before", before) if before else step
     own = [t.ran_at for t in past.trials if t.solid and t.tries(setting)]
     top = max((at.get(peak_name(by), 0.0) for at in own), default=0.0)
     if top <= 0.0:
-        return step
+        why = f"no window reported {by}, so no load is known to be safe: the baseline is held"
+        return Move(step.phase, why, Plan.single(study.baseline))
     plan = Plan((Row(REACH * top, setting), Row(math.inf, study.baseline)), by, eager=True)
     why = (
         f"{step.why}, up to {by} = {top:.4g}; above, and while requests wait, the baseline is held"
@@ -60,11 +61,30 @@ def up_to_confirmed(past: Past, step: Assign | Move) -> Assign | Move:
     return Move(step.phase, why, plan)
 
 
+def _kept(past: Past, by: str) -> Plan | None:
+    """Return the held plan if its setting stays proven within its range; None without one.
+
+    It was confirmed before this phase, and none of its windows since is above a limit within the range.
+    """
+    plan, limits = past.study.plan, past.evidence.limits or ()
+    if plan is None or not plan.by:
+        return None
+    row = plan.rows[0]
+    own = [t for t in past.trials if t.tries(row.setting) and t.phase is Phase.CONFIRMING]
+    before = [t for t in own if t.number < past.study.phase_since and t.solid]
+    within = [t for t in own if t.ran_at.get(peak_name(by), 0.0) < row.below]
+    broke = any(
+        x.metric in t.shown and not x.holds(t.shown[x.metric].mean) for t in within for x in limits
+    )
+    return plan if before and not broke else None
+
+
 @dataclass
 class Growth:
     """Decide whether a held setting is to be confirmed at a higher load."""
 
     _since: dict[str, float] = field(default_factory=dict)
+    _tried: dict[str, float] = field(default_factory=dict)
 
     def why(
         self,
@@ -86,6 +106,11 @@ class Growth:
         if seconds - self._since.setdefault(study.id, seconds) < LASTS_S:
             return ""
         tried = [t.started_at for t in trials() if t.phase is Phase.CONFIRMING]
-        if tried and now - max(tried) < AGAIN:
+        before = self._tried.get(study.id, -math.inf)
+        if (tried and now - max(tried) < AGAIN) or seconds - before < AGAIN.total_seconds():
             return ""
         return f"confirming the held setting at a higher load: {by} = {here:.4g}"
+
+    def begin(self, study: Study, seconds: float) -> None:
+        """Note that a setting is being confirmed at a higher load, also if that ends without a window."""
+        self._tried[study.id] = seconds

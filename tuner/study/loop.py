@@ -329,6 +329,7 @@ class Loop:
             return standing
         if study.phase in HELD and study.plan is not None:
             if why := self._grows(study, situation, poll):
+                self._growth.begin(study, self.monotonic())
                 self.changes.move(study, Phase.CONFIRMING, why, study.plan)
                 return None
             window = control.control(study, study.plan, poll.applied.setting)

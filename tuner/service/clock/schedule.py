@@ -154,9 +154,11 @@ class Maintenance:
         """Return how a held study has drifted; None if it has not, or if that is unknown.
 
         A study of several devices is never tested: its held windows are each one device's and cannot be
-        compared with the sum over its devices.
+        compared with the sum over its devices. Neither is one that follows a load: its expected metrics
+        are at the mean load of the trials, its held windows at those that arrive.
         """
-        if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
+        held = study.phase is Phase.HOLDING and study.plan is not None
+        if not held or study.plan is None or len(study.devices) > 1 or study.terms.plan_by:
             return None
         metric, since = study.objective.metric, self.loop.store.studies.latest(study.id).at
         samples = self.loop.store.observations.samples(study.id, metric, since, MOST_WINDOWS)

@@ -44,7 +44,8 @@ HELD = study(Phase.HOLDING, plan=plan(), terms=Terms(plan_by=BY))
 def confirmed(*loads: float, slow: Setting = SLOW, held: Plan | None = None) -> Assign | Move:
     """Return the last step of confirming a setting while the load goes so."""
     at = replace(asked(), phase=Phase.CONFIRMING, phase_since=4, plan=held or Plan.single(slow))
-    trials = [*at_baseline(), trial(3, slow, shown(slow, 30.0))]
+    before = Phase.CONFIRMING if held else Phase.TUNING
+    trials = [*at_baseline(), trial(3, slow, shown(slow, 20.0 if held else 30.0), phase=before)]
     step: Assign | Move = Move(Phase.PAUSED, "nothing was measured")
     for load in loads:
         past = Past(study=at, trials=tuple(trials))
@@ -78,12 +79,15 @@ def test_one_window_above_a_limit_loses() -> None:
     assert isinstance(step, Move) and "of its windows were above a limit" in step.why
 
 
-def test_a_setting_that_is_not_confirmed_higher_is_held_as_before() -> None:
-    slow: Setting = {"gpu.clock_mhz": 500}
+@pytest.mark.parametrize(("clock", "kept"), [(800, True), (500, False)])
+def test_a_setting_that_is_not_confirmed_higher_is_held_as_before(clock: int, kept: bool) -> None:
+    """500 MHz breaks a limit within the range, too."""
+    slow: Setting = {"gpu.clock_mhz": clock}
     held = plan(33.0, slow)
     held = replace(held, rows=(held.rows[0], Row(math.inf, SPACE.default)))
     step = confirmed(*[39.0] * 30, slow=slow, held=held)
-    assert isinstance(step, Move) and step.plan == held and "held as before" in step.why
+    assert isinstance(step, Move) and (step.plan == held) is kept
+    assert ("held as before" in step.why) is kept
 
 
 def test_so_many_windows_of_both_are_measured() -> None:
@@ -105,6 +109,32 @@ def test_a_higher_load_that_lasts_is_confirmed_and_no_other() -> None:
     assert "at a higher load: arrival_rate_per_s = 12" in growth(12.0, LASTS_S)
     assert not growth(12.0, LASTS_S - 1.0) and not growth(9.0, LASTS_S)
     assert not growth(12.0, LASTS_S, AGAIN / 2) and growth(12.0, LASTS_S, AGAIN)
+
+
+def test_a_confirmation_without_a_window_is_not_repeated_at_once() -> None:
+    grows, again_s = Growth(), AGAIN.total_seconds()
+    assert not grows.why(HELD, {BY: 12.0}, 0.0, START, list)
+    assert grows.why(HELD, {BY: 12.0}, LASTS_S, START, list)
+    grows.begin(HELD, LASTS_S)
+    assert not grows.why(HELD, {BY: 12.0}, LASTS_S + again_s / 2.0, START, list)
+    assert grows.why(HELD, {BY: 12.0}, LASTS_S + again_s, START, list)
+
+
+def test_an_unconfirmed_plan_is_not_held_as_before() -> None:
+    slow: Setting = {"gpu.clock_mhz": 500}
+    held = replace(plan(33.0, slow), rows=(plan(33.0, slow).rows[0], Row(math.inf, SPACE.default)))
+    at = replace(asked(), phase=Phase.CONFIRMING, phase_since=3, plan=held)
+    past = Past(study=at, trials=tuple(at_baseline()))
+    lost = Move(Phase.HOLDING, "lost", Plan.single(SPACE.default))
+    assert up_to_confirmed(past, lost) == lost
+
+
+def test_without_a_load_in_its_windows_the_baseline_is_held() -> None:
+    at = replace(asked(), phase=Phase.CONFIRMING, phase_since=3, plan=Plan.single(SLOW))
+    past = Past(study=at, trials=tuple(at_baseline()))
+    step = up_to_confirmed(past, Move(Phase.HOLDING, "won", Plan.single(SLOW)))
+    assert isinstance(step, Move) and step.plan == Plan.single(at.baseline)
+    assert f"no window reported {BY}" in step.why
 
 
 def test_a_load_that_fell_in_between_begins_anew() -> None:
