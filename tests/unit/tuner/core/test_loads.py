@@ -76,9 +76,8 @@ def test_moving_windows_twice_changes_nothing(loads: list[float]) -> None:
     for a, b in zip(once, twice, strict=True):
         for name, e in a.shown.items():
             again = b.shown[name]
-            assert (again.mean, again.stderr, again.low, again.high) == (
-                pytest.approx(e.mean), pytest.approx(e.stderr), pytest.approx(e.low), pytest.approx(e.high)
-            )  # fmt: skip
+            for figure in ("mean", "stderr", "low", "high"):
+                assert getattr(again, figure) == pytest.approx(getattr(e, figure))
 
 
 def test_windows_without_the_load_are_left() -> None:
