@@ -41,7 +41,7 @@ def test_a_plan_grows_and_is_followed_between_windows(site: Stage) -> None:
     study = site.create(
         policy="polythrottle",
         constraints=["latency_p50_ms <= 8000"],
-        terms={"plan_by": RATE, "trials": 16, "window_s": 5.0, "max_window_s": 10.0},
+        terms={"plan_by": RATE, "trials": 16, "window_s": 30.0, "max_window_s": 60.0},
     )
 
     def shown() -> dict[str, Any]:
