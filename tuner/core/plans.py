@@ -68,14 +68,9 @@ def refuse_two_signals(plan_by: str) -> None:
 
 
 def refuse_columns(plan: Any) -> Any:  # noqa: ANN401  a message may have anything there
-    """Return the document of a plan. Raises InvalidInput: it is by two signals, or by the hour."""
+    """Return the document of a plan. Raises InvalidInput: it names two signals."""
     if isinstance(plan, Mapping) and plan.get("columns_by"):
         refuse_two_signals(f"{plan.get('by')},{plan['columns_by']}")
-    if isinstance(plan, Mapping) and plan.get("by") == "hour":
-        raise InvalidInput(
-            "a plan by the hour is not supported any more",
-            hint="stop its study, and create it again",
-        )
     return plan
 
 

@@ -18,8 +18,6 @@ def advised(past: Past, step: Step) -> Step:
         return step
     if step.phase is not Phase.HOLDING or step.plan is None:
         return step
-    if step.plan.by and step.plan == study.plan:  # it is approved, and held as before
-        return step
     if all(study.rests(row.setting) for row in step.plan.rows):
         return replace(step, phase=Phase.PROPOSED)
     limits = ", ".join(limit.in_short for limit in past.evidence.limits or ()) or "none"
