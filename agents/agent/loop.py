@@ -97,9 +97,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self.runner = PlanRunner(
-            device.id, bench.target, self._holder, bench.clock, around.now, bench.queue
-        )
+        self.runner = PlanRunner(device.id, bench.target, self._holder, bench.clock, bench.queue)
         self._watch = Watch(
             device.id,
             bench,

@@ -1,8 +1,8 @@
-"""The signal of a fine-tuning job beside an inference, so that a plan has a row for each state.
+"""The signal of a fine-tuning job beside an inference, so that a setting is held for the inference alone.
 
 A job holds a lock on a file as long as any process of it runs. The kernel releases the lock when they are
 gone, also after a kill, so that the state is never stale. The signal is a number of programs, not 0 or 1,
-since plans follow loads above 0.
+since a load of 0 is no load to compare windows at.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from agents.target.waiting_queue import WaitingQueue
 from tuner.core import (
     Clock,
     Context,
-    Now,
     Plan,
     SettingKey,
     TuningError,
@@ -68,14 +67,12 @@ class PlanRunner:
         target: Target,
         holder: Holder,
         clock: Clock,
-        now: Now,
         queue: WaitingQueue | None = None,
     ) -> None:
         self._device = device
         self._target = target
         self._holder = holder
         self._clock = clock
-        self._now = now
         self._level: SignalLevel | None = None
         self._loads: dict[str, SignalLevel] = {}
         self._unread: dict[str, str] = {}

@@ -7,7 +7,7 @@ the exact mean between two readings if the signal reports it, not a sample. The 
 time, not by ticks. Only downward changes use the majority: a higher load counts immediately,
 because too small a setting builds a queue and too large a one only wastes energy.
 
-The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
+The setting of an eager plan is held up to just above the loads of its windows, so that the noise of a
 count would change rows all the time. Such a plan uses the highest of the lower bounds of the rate within
 2 s, 10 s and a minute: only a long count shows a load that stays a little above a row. The minute begins
 again once the last 10 s contradict it, so that a burst has no long effect.

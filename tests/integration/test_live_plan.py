@@ -135,9 +135,7 @@ class Live:
             clock=self.clock,
             now=lambda: datetime.now(UTC),
         )
-        self.runner = PlanRunner(
-            "cpu", self.target, self.holder, self.clock, lambda: datetime.now(UTC)
-        )
+        self.runner = PlanRunner("cpu", self.target, self.holder, self.clock)
 
     def put(self, setting: Setting) -> None:
         self.client.put("/knobs", json=dict(setting)).raise_for_status()

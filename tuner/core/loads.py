@@ -37,7 +37,7 @@ def at_equal_load(trials: Sequence[Trial], by: str, quantities: Quantities) -> t
     """
     loads = {t.number: load for t in trials if (load := t.ran_at.get(by, 0.0)) > 0.0}
     solid = [t for t in trials if t.solid and t.number in loads]
-    met = [loads[t.number] for t in solid]
+    met = loads.values()
     if not solid or max(met) < min(met) * SAME_LOAD:
         return tuple(trials)  # they are at one load: a second move would only shrink the errors
     at = fmean(math.log(loads[t.number]) for t in solid)

@@ -24,6 +24,7 @@ __all__ = [
     "Row",
     "Signal",
     "refuse_columns",
+    "refuse_hours",
     "refuse_two_signals",
 ]
 
@@ -71,6 +72,16 @@ def refuse_columns(plan: Any) -> Any:  # noqa: ANN401  a message may have anythi
     """Return the document of a plan. Raises InvalidInput: it names two signals."""
     if isinstance(plan, Mapping) and plan.get("columns_by"):
         refuse_two_signals(f"{plan.get('by')},{plan['columns_by']}")
+    return plan
+
+
+def refuse_hours(plan: Plan) -> Plan:
+    """Return a plan to hold. Raises InvalidInput: it is by the hour, which no agent follows any more."""
+    if plan.by == "hour":
+        raise InvalidInput(
+            "a plan by the hour is not supported any more",
+            hint="stop its study, and create it again",
+        )
     return plan
 
 

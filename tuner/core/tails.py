@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from tuner.core.errors import MeasurementError
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
 
-__all__ = ["above_bound", "bucketed_quantile", "pooled_tail", "quantile_estimate"]
+__all__ = ["bucketed_quantile", "pooled_tail", "quantile_estimate"]
 
 CONFIDENCE = 0.95
 
@@ -132,12 +132,6 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
         weakest(e.origin for e in estimates),
         estimates[0].scope,
     )
-
-
-def above_bound(n: int, quantile: float) -> int | None:
-    """Return how many of n samples lie above the upper bound of a quantile; None if n is too small."""
-    high_at, _ = _bound_ranks(n, quantile)
-    return None if high_at is None else n - 1 - high_at
 
 
 def _safe_rank(windows: int) -> int:

@@ -381,11 +381,6 @@ def alternate(study: Study, setting: Setting, at: Context, phase: Sequence[Trial
     done = windows(phase, requested=at, least=Worth.COMPLETED)
     proving = len(windows(done, setting)) >= least_windows(study)
     turn = proving or (bool(done) and done[-1].tries(study.baseline))
-    return measuring(study, setting if turn else study.baseline, at, at)
-
-
-def measuring(study: Study, setting: Setting, at: Context, ask: Context) -> Assign:
-    """Return a confirming window at a load; `ask` is the part of it that can be requested."""
-    what = "the baseline" if study.rests(setting) else "the proposed setting"
+    what = "the proposed setting" if turn else "the baseline"
     load = f", at {in_words(at)}" if at else ""
-    return Assign(setting, f"confirming: measuring {what}{load}", ask)
+    return Assign(setting if turn else study.baseline, f"confirming: measuring {what}{load}", at)

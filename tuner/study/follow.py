@@ -23,12 +23,16 @@ AGAIN = timedelta(hours=1)
 
 
 def unsupported(study: Study) -> str:
-    """Return why a study of an earlier release must pause, with the way on; empty for other studies."""
+    """Return why a study must pause whose plan cannot be followed, with the way on; empty for others.
+
+    Earlier releases had a row for each load or hour; a plug-in may return several rows.
+    """
     by, plan = study.terms.plan_by, study.plan
     what = (
         "a plan by the hour" if by == "hour"
         else f"a plan by two signals ({by})" if "," in by
-        else "a plan with a row for each load" if by and plan is not None and len(plan.rows) > 2
+        else "a plan with several rows beside --plan-by"
+        if by and plan is not None and len(plan.rows) > 2
         else ""
     )  # fmt: skip
     if not what or study.phase is Phase.PAUSED:

@@ -183,8 +183,12 @@ def _common_plan(past: Past) -> Move | None:
 
 
 def _with_the_search(past: Past, step: Assign | Move) -> Assign | Move:
-    """Return a step of confirming; a hold's reason also says why the search ended."""
+    """Return a step of confirming; a hold's reason also says why the search ended, if one did just now."""
     if not isinstance(step, Move) or step.phase is not Phase.HOLDING or not past.study.reason:
+        return step
+    plan, by = past.study.plan, past.study.terms.plan_by
+    held_before = by and plan is not None and plan.by == by  # it is confirmed at a higher load
+    if held_before or not any(t.phase is Phase.TUNING for t in past.trials):
         return step
     return replace(step, why=f"{step.why}; search: {past.study.reason}")
 

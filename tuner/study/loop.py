@@ -302,9 +302,7 @@ class Loop:
             if poll.unable:
                 return Idle(why=poll.unable)
             trials = functools.cache(lambda: self.store.trials.list(study.id))
-            if self._control_due(study, situation, trials, poll) or self._grows(
-                study, situation, poll
-            ):
+            if self._control_due(study, situation, trials, poll) or self._grows(study, poll):
                 return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
             return self._hold_orders.get(
@@ -328,7 +326,7 @@ class Loop:
         if standing is not None:
             return standing
         if study.phase in HELD and study.plan is not None:
-            if why := self._grows(study, situation, poll):
+            if why := self._grows(study, poll):
                 self._growth.begin(study, self.monotonic())
                 self.changes.move(study, Phase.CONFIRMING, why, study.plan)
                 return None
@@ -420,7 +418,7 @@ class Loop:
         )
         return last.is_due(now) and self.hours(now) and not self._waits(study)
 
-    def _grows(self, study: Study, situation: Situation, poll: Poll) -> str:
+    def _grows(self, study: Study, poll: Poll) -> str:
         """Return why a held setting is to be confirmed at a higher load; empty if it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
@@ -20,6 +21,7 @@ from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
 from tuner.wire import AdmitDraft, Change, FleetRow, Health, StopView
 
+R = TypeVar("R")
 PAGE = 100
 CONFIRMED = "stop"
 """The word that an operator must type to stop all devices."""
@@ -56,9 +58,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         name, _, value = label.partition("=")
         named = [row for row in view.rows if not label or row.labels.get(name) == value]
         rows = [row for row in in_order(named, key) if _fits(row, health, find)]
-        last = max(1, -(-len(rows) // PAGE))
-        at = min(max(page, 1), last)
-        shown = rows[(at - 1) * PAGE : at * PAGE]
+        shown, at, last = _paged(rows, page)
         return pages.page(
             request, "fleet", view=view, rows=shown, health=health, find=find, at=at, last=last,
             group=group if key else "", groups=list(groups), label=label, key=key or (lambda _: ""),
@@ -97,9 +97,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         )
         every = fleet.studies()
         matches = filters.of(every, operations.loop.now())
-        last = max(1, -(-len(matches) // PAGE))
-        at = min(max(page, 1), last)
-        shown = matches[(at - 1) * PAGE : at * PAGE]
+        shown, at, last = _paged(matches, page)
         applied = () if operations.stop_state().in_force else store.devices.standing()
         standing = {one.device: one for one in applied}
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
@@ -158,6 +156,13 @@ def _groups(rows: Sequence[FleetRow]) -> dict[str, Callable[[FleetRow], str]]:
 
 def _label(name: str, row: FleetRow) -> str:
     return row.labels.get(name, "")
+
+
+def _paged(rows: Sequence[R], page: int) -> tuple[Sequence[R], int, int]:
+    """Return the rows of a page, its number within the present pages, and the number of the last."""
+    last = max(1, -(-len(rows) // PAGE))
+    at = min(max(page, 1), last)
+    return rows[(at - 1) * PAGE : at * PAGE], at, last
 
 
 def _fits(row: FleetRow, health: str, find: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from tuner.core import (
     Applied,
@@ -21,6 +21,7 @@ from tuner.core import (
     Setting,
     Span,
     Watts,
+    refuse_hours,
 )
 from tuner.wire.message import Message, SentPlan
 
@@ -143,7 +144,7 @@ class HoldOrder(Message):
     kind: Literal["hold"] = "hold"
     study: str
     revision: Ordinal
-    plan: SentPlan
+    plan: Annotated[SentPlan, AfterValidator(refuse_hours)]
     baseline: Setting
     limits: tuple[tuple[Limit, ...], ...]
     metrics: tuple[str, ...]

@@ -96,7 +96,7 @@ class Follows:
         target = Target((attach(server, "server", "simulated"),))
         holder = _holder(target, server, folder)
         holder.take(_order(self._plan, target))
-        self._runner = PlanRunner("server", target, holder, server, lambda: NOW)
+        self._runner = PlanRunner("server", target, holder, server)
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
         """Let the runner look once."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 from dataclasses import replace
@@ -201,6 +202,16 @@ def test_a_damaged_hold_is_ignored(rig: Rig) -> None:
     holder(rig).take(order())
     (path,) = (rig.folder / "holds").glob("*.json")
     path.write_text(path.read_text()[:100])
+    assert holder(rig).current is None
+
+
+def test_a_hold_by_the_hour_is_ignored(rig: Rig) -> None:
+    """No agent tells the hour any more, so a row would be held at all hours."""
+    holder(rig).take(order())
+    (path,) = (rig.folder / "holds").glob("*.json")
+    stored = json.loads(path.read_text())
+    stored["order"]["plan"]["by"] = "hour"
+    path.write_text(json.dumps(stored))
     assert holder(rig).current is None
 
 

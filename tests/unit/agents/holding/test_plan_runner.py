@@ -89,9 +89,7 @@ class Scene:
         slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
         self.rig.workload_space = Space((slow,))
         self.holder: Holder = holder(self.rig)
-        self.runner = PlanRunner(
-            DEVICE, self.rig.target, self.holder, self.rig.time, self.rig.time.now
-        )
+        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
 
     def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
         for _ in range(round(seconds / step_s)):
@@ -420,9 +418,7 @@ class Handed(Scene):
         self.own = GoesByPlans("workload", self.rig.workload_space, self.rig.log)
         self.rig.work, self.rig.incarnation = self.own, None
         self.holder = holder(self.rig)
-        self.runner = PlanRunner(
-            DEVICE, self.rig.target, self.holder, self.rig.time, self.rig.time.now
-        )
+        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
 
 
 SAME_CLOCK = Plan((Row(8.0, {**HELD, "batch_size": 1}), Row(math.inf, HELD)), REQUESTS.name, 0.1)
@@ -524,9 +520,7 @@ class TwoSignals(Scene):
         self.waiting = Waiting()
         self.rig.signals = (self.work, self.waiting)
         self.holder = holder(self.rig)
-        self.runner = PlanRunner(
-            DEVICE, self.rig.target, self.holder, self.rig.time, self.rig.time.now
-        )
+        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
 
     def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
         for _ in range(round(seconds / step_s)):

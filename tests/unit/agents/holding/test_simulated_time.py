@@ -52,7 +52,7 @@ class Held:
             clock=time,
             now=time.now,
         )
-        self.runner = PlanRunner("server", target, self.holder, self.server, time.now)
+        self.runner = PlanRunner("server", target, self.holder, self.server)
 
     def take(self) -> None:
         metrics = ("energy_j",)

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import trial
-from tests.unit.tuner.bo.served import BY, CLOCKS, shown
+from tests.unit.tuner.bo.served import BY, CLOCKS, SPACE, asked, shown, truth
 from tuner.core import (
+    BaselineCourse,
     Estimate,
     LoadTrend,
+    Phase,
     SettingKey,
     at_equal_load,
     load_trend,
@@ -83,3 +85,15 @@ def test_moving_windows_twice_changes_nothing(loads: list[float]) -> None:
 def test_windows_without_the_load_are_left() -> None:
     (left,) = at_equal_load([trial(1, {"gpu.clock_mhz": 1500})], BY, {})
     assert left.shown["energy_j"].mean == 10.0
+
+
+def test_a_bill_compares_a_window_with_the_baseline_at_its_own_load() -> None:
+    loads = (10.0, 20.0, 30.0, 40.0)
+    first = [
+        trial(n, SPACE.default, shown(SPACE.default, load), phase=Phase.BASELINE)
+        for n, load in enumerate(loads, 1)
+    ]
+    course = BaselineCourse.of(asked(), first)
+    for load in loads:
+        there = course.first({BY: load})["energy_j"].mean
+        assert there == pytest.approx(truth(SPACE.default, load)[0])

@@ -52,6 +52,18 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     assert (stored.phase, stored.since_trial) == (Phase.BASELINE, 9)
 
 
+def test_a_study_that_follows_a_load_does_not_drift_at_another() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    stored = world.store.studies.get("s1")
+    follows = replace(stored.terms, plan_by="arrival_rate_per_s")
+    world.store.studies.revise(replace(stored, terms=follows), "ann", "", world.time.now())
+    observe(world, setting(600), *[7.5] * 10)
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+
+
 def test_long_work_is_done_in_short_turns_once_in_a_while() -> None:
     clock, done = [0.0], list[int]()
 
