@@ -10,6 +10,7 @@ from typing import Any
 from jouletune_bench.replay.names import roles_of
 from tuner.core import (
     Applied,
+    Bill,
     Constraint,
     Context,
     Cost,
@@ -29,6 +30,7 @@ from tuner.core import (
     Outcome,
     Part,
     Past,
+    PeriodSaving,
     Phase,
     Plan,
     Policy,
@@ -246,3 +248,9 @@ def device(name: str = "sim", **changes: object) -> Device:
 
 def applied(name: str = "sim", level: Level = Level.ORIGINAL, at: Setting | None = None) -> Applied:
     return Applied(device=name, setting=at or setting(), level=level, at=START)
+
+
+def saved(bill: Bill) -> PeriodSaving:
+    """Return the saving by all holding of a bill that has one."""
+    assert bill.whole is not None
+    return bill.whole

@@ -47,7 +47,7 @@ def invented_joules(site: Site, told: Scenario) -> None:
     for n in range(200):
         codes["overlapping"] = tell(600, now + timedelta(milliseconds=n))
     after = site.json(f"/v1/studies/{study}/report")["bill"]
-    saved = [bill.get("saved_j") for bill in (before, after)]
+    saved = [(bill["whole"] or {}).get("saved_j") for bill in (before, after)]
     most = (max((e["mean"] for e in _energies(window)), default=1.0)) * 10 * 600
     told.expect(setting != site.json(f"/v1/studies/{study}")["baseline"]["setting"], "no hold")
     told.counts |= {

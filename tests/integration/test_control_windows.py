@@ -100,7 +100,7 @@ def test_savings_count_from_the_control_windows(played: Stage) -> None:
 
     until(lambda: bill()["controls"] >= 2, "the bill does not rest on them")
     first = bill()
-    assert first["saved_stderr_j"] > 0.0
+    assert first["whole"]["stderr_j"] > 0.0
     assert first["measured_again_at"] is not None
     assert first["extrapolated_since"] is None
     command = [*JOULETUNE, "study", "show", study, "--db", played.db]

@@ -23,6 +23,7 @@ from tuner.core.trials import Trial
 __all__ = [
     "Bill",
     "FRESH",
+    "IN_ALL",
     "JOULES_PER_KWH",
     "PeriodSaving",
     "draw_up",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 JOULES_PER_KWH = 3.6e6
+IN_ALL = "in all"
+"""The period of all holding."""
 FRESH = timedelta(days=1)
 """The time after the last control window for which its baseline counts as current: our choice."""
 
@@ -73,17 +76,16 @@ class Bill:
     the power that the best setting saves at the baseline's rate of items, `break_even_s` the time that it
     must run to save `explored_j`.
 
-    `saved_j` is the energy saved by holding, from the stored held windows; the oldest began at
-    `saved_since`. `saved_stderr_j` is its standard error. `saved_j` rests on `controls` control windows,
-    which measure the baseline again; the last was at `measured_again_at`. `extrapolated_since` is the time
-    of the earliest baseline measurement that is applied to held windows long after it: more than `FRESH`
-    after a control window, or at any time after the first baseline. It is None without such a window.
+    `whole` is the saving by holding, from the stored held windows, since the oldest of them; None without
+    one. `periods` are requested parts of it. It rests on `controls` control windows, which measure the
+    baseline again; the last was at `measured_again_at`. `extrapolated_since` is the time of the earliest
+    baseline measurement that is applied to held windows long after it: more than `FRESH` after a control
+    window, or at any time after the first baseline. It is None without such a window.
 
-    `granted` is the number of trials added by changes of the constraints. `periods` are the requested parts
-    of `saved_j`, `whole` is all of it; None without a held window.
+    `granted` is the number of trials added by changes of the constraints.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
-    `overhead_j`, `saving_w` and `saved_j` are that part of the measured values.
+    `overhead_j`, `saving_w` and the savings are that part of the measured values.
 
     Control windows do not count in `explored_j`: they use as much as the baseline does, and their time
     saves nothing.
@@ -95,9 +97,6 @@ class Bill:
     explored_j: float | None = None
     overhead_j: float | None = None
     saving_w: float | None = None
-    saved_j: float | None = None
-    saved_stderr_j: float | None = None
-    saved_since: datetime | None = None
     controls: int = 0
     measured_again_at: datetime | None = None
     extrapolated_since: datetime | None = None
@@ -123,8 +122,6 @@ class Bill:
             explored_j=part(self.explored_j),
             overhead_j=part(self.overhead_j),
             saving_w=part(self.saving_w),
-            saved_j=part(self.saved_j),
-            saved_stderr_j=part(self.saved_stderr_j),
             periods=tuple(period.ascribed(share) for period in self.periods),
             whole=None if self.whole is None else self.whole.ascribed(share),
             share=share,
@@ -208,9 +205,6 @@ def draw_up(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=saved.j if held else None,
-        saved_stderr_j=saved.stderr_j if held else None,
-        saved_since=held[0].started_at if held else None,
         controls=len(again),
         measured_again_at=max(again, default=None),
         extrapolated_since=saved.extrapolated_since,
@@ -220,7 +214,7 @@ def draw_up(
         seconds=seconds,
         origin=per_item.origin,
         periods=tuple(own.of_period(name, since) for name, (since, own) in parts.items()),
-        whole=saved.of_period("in all", held[0].started_at) if held else None,
+        whole=saved.of_period(IN_ALL, held[0].started_at) if held else None,
         priced_by=tuple(series.name for series in prices.values()),
     )
 

@@ -212,7 +212,7 @@ def _summary(report: StudyReport) -> dict[str, float]:
         "saving_stderr_percent": None if gain is None else 100.0 * gain.stderr,
         "explored_j": bill.explored_j,
         "explored_s": bill.seconds,
-        "saved_j": bill.saved_j,
+        "saved_j": bill.whole.saved_j if bill.whole else None,
         "broken_limits": float(report.study.violations.broken),
     }
     for name, setting in (("baseline", report.baseline), ("best", report.best)):

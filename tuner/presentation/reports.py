@@ -134,7 +134,7 @@ def account(main: StudyOutcome) -> Iterator[str]:
     yield f"bill      {billed(main.report.bill, main.report.study)}"
     for text in idle_texts(main.report.study):
         yield f"idle      {text}"
-    if main.report.bill.saved_j is not None:
+    if main.report.bill.whole is not None:
         for name, saved, basis in saved_by_period(main.report):
             yield f"saved     {name}: {saved} ({basis})"
 

@@ -9,6 +9,7 @@ from tuner.core import (
     HELD,
     IDLE,
     IDLE_UNLOADED,
+    IN_ALL,
     JOULES_PER_KWH,
     BelievedSetting,
     Bill,
@@ -288,12 +289,12 @@ def idle_texts(view: StudyView) -> Iterator[str]:
 
 def _saved_since(bill: Bill) -> str:
     """Return a clause with the saving by holding, and the baseline measurements behind it."""
-    if bill.saved_j is None or bill.saved_since is None:
+    if bill.whole is None:
         return ""
-    amount = worth(bill.whole or PeriodSaving("", bill.saved_since), bill.currency)
+    amount = worth(bill.whole, bill.currency)
     if bill.priced_by:
         amount += f", by {', '.join(bill.priced_by)}"
-    text = f"; saved since {day(bill.saved_since)}: {amount}"
+    text = f"; saved since {day(bill.whole.since)}: {amount}"
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
@@ -321,9 +322,9 @@ def worth(saving: PeriodSaving, currency: str = "") -> str:
 
 def saved_texts(view: FleetView) -> list[str]:
     """Return the savings of a fleet by origin: last week and in all, with its start and what they lack."""
-    shown = [s for s in view.savings if s.period.period in ("last 7 d", "in all")]
+    shown = [s for s in view.savings if s.period.period in ("last 7 d", IN_ALL)]
     texts = [
-        f"saved {s.period.period}{f' since {day(s.period.since)}' if s.period.period == 'in all' else ''}: "
+        f"saved {s.period.period}{f' since {day(s.period.since)}' if s.period.period == IN_ALL else ''}: "
         f"{worth(s.period, s.currency)}{'' if s.origin == 'measured' else f', {s.origin}'}"
         for s in shown
     ]
@@ -349,11 +350,11 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
     Periods with the same windows are one entry. Empty if the study has never held a setting.
     """
     view, bill = report.study, report.bill
-    if bill.saved_j is None and view.phase not in HELD:
+    if bill.whole is None and view.phase not in HELD:
         return []
     if len(view.devices) > 1:
         return [("this hold", "unknown", "not computed for a study of several devices")]
-    if bill.saved_j is None:
+    if bill.whole is None:
         return [("this hold", "unknown", "no window of it was measured yet")]
     names: dict[tuple[str, str], list[str]] = {}
     for period in bill.periods:

@@ -12,6 +12,7 @@ import db
 from tuner.core import (
     ACTIVE,
     ENERGY,
+    IN_ALL,
     Applied,
     Device,
     Level,
@@ -138,7 +139,7 @@ class FleetOverview:
         price, totals = self.operations.price, []
         for origin in sorted({s.origin for s in summaries}, key=lambda o: (o != "measured", o)):
             own = [s for s in summaries if s.origin == origin]
-            for period in (*PERIODS, "in all"):
+            for period in (*PERIODS, IN_ALL):
                 parts = [p for s in own for p in s.saved if p.period == period]
                 if not any(part.saved_j is not None for part in parts):
                     continue
@@ -169,6 +170,7 @@ class FleetOverview:
         in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
         limits = summary.limits if summary else ()
+        whole = summary.whole if summary else None
         latency, power = watched_metrics(device, limits)
         return FleetRow(
             device=device.id,
@@ -188,8 +190,8 @@ class FleetOverview:
             energy_origin=str(energy.origin) if energy else "",
             error=_error(study, summary),
             saving=summary.saving if summary and in_force else None,
-            saved_j=summary.saved_j if summary else None,
-            saved_stderr_j=summary.saved_stderr_j if summary else None,
+            saved_j=whole.saved_j if whole else None,
+            saved_stderr_j=whole.stderr_j if whole else None,
             latency=latency,
             power=power,
             limit=next((limit for limit in limits if limit.metric == latency), None),

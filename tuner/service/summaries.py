@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tuner.core import (
     HELD,
+    IN_ALL,
     Estimate,
     Limit,
     NotFound,
@@ -44,16 +45,14 @@ DUTY, DUTY_AGAIN = 0.5, 0.01
 class StudySummary:
     """A study in short; None stands for an unknown value.
 
-    `saving` is the share that it saves; `saved_j` are the joules that holding has saved, `saved` those of
-    each period, `explored_j` those that trials have used. `uncounted`: it holds on several devices
+    `saving` is the share that it saves; `saved` are the savings by holding in each period and in all,
+    `explored_j` the joules that trials have used. `uncounted`: it holds on several devices
     together, and their saving is not billed. `trials` are the numbers of trials by state and by verdict
     under today's limits. `error` is the reason why the other values are unknown; empty if they are
     available.
     """
 
     saving: Estimate | None = None
-    saved_j: float | None = None
-    saved_stderr_j: float | None = None
     saved: tuple[PeriodSaving, ...] = ()
     explored_j: float | None = None
     origin: str = ""
@@ -69,8 +68,6 @@ class StudySummary:
         report, bill = look.report, look.report.bill
         return cls(
             saving=report.saving,
-            saved_j=bill.saved_j,
-            saved_stderr_j=bill.saved_stderr_j,
             saved=(*bill.periods, *([bill.whole] if bill.whole else ())),
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
@@ -79,6 +76,11 @@ class StudySummary:
             uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),
         )
+
+    @property
+    def whole(self) -> PeriodSaving | None:
+        """The saving by all holding; None without a held window."""
+        return next((saving for saving in self.saved if saving.period == IN_ALL), None)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
+from itertools import chain
 from typing import Any
 
 from tuner.bounds import redacted
@@ -24,7 +25,7 @@ from tuner.core import (
     Written,
 )
 from tuner.service.budgets.fronts import SWEEP
-from tuner.service.declared.file import BudgetTable
+from tuner.service.declared.file import BudgetTable, StudyTable
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
 from tuner.typed_toml import to_toml
@@ -32,17 +33,18 @@ from tuner.wire import StudyDraft
 
 IN_HEAD = frozenset({"name", "terms"})
 """Fields that a table writes by itself; the name of a group is that of its studies."""
+OF_A_STUDY = tuple(f.name for f in fields(StudyTable) if f.name != "device")
+"""Keys in which one study of a group may differ."""
 HEAD = "# The active studies, by their devices' ids; `select` may also go by board, workload and labels."
 
 
 def exported(loop: Loop) -> str:
-    """Return the active studies and the budgets as a fleet file; equal studies of a group share a table.
+    """Return the active studies and the budgets as a fleet file; studies of a group share a table.
 
     Each that cannot be read is a comment with the reason.
     """
     devices = {device.id: device for device in loop.store.devices.list()}
-    alike: dict[str, list[Study]] = {}
-    tables: dict[str, dict[str, Any]] = {}
+    alike: dict[str, list[tuple[Study, dict[str, Any]]]] = {}
     stored, budgets = loop.store.studies.stored(active=True), loop.store.budgets.groups()
     lost = dict(budgets.unread)
     for study in stored:
@@ -50,12 +52,12 @@ def exported(loop: Loop) -> str:
             lost[study.id] = study.error
         elif study.policy != SWEEP:  # it ends by itself
             table = _table(study, [devices[n] for n in study.devices if n in devices])
-            key = f"{study.group or study.name} {_toml(table)}"
+            shared = {n: v for n, v in table.items() if not study.group or n not in OF_A_STUDY}
+            key = f"{study.group or study.name} {_toml(shared)}"
             key = study.id if len(study.devices) > 1 else key
-            tables[key] = table
-            alike.setdefault(key, []).append(study)
+            alike.setdefault(key, []).append((study, table))
     names: set[str] = set()
-    groups = [_group(studies, tables[key], names) for key, studies in alike.items()]
+    groups = [_group(studies, names) for studies in alike.values()]
     groups += [_budget(group) for group in budgets]
     groups += [
         f"# {name} is left out: {' '.join(redacted(why).split())}" for name, why in lost.items()
@@ -63,23 +65,40 @@ def exported(loop: Loop) -> str:
     return "\n\n".join([HEAD, *groups]) + "\n"
 
 
-def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str:
-    """Return the table of studies that differ only in their devices."""
-    first = studies[0]
+def _group(studies: Sequence[tuple[Study, Mapping[str, Any]]], names: set[str]) -> str:
+    """Return the table of a group, with a table of each study whose own keys differ from the first's."""
+    first, own = studies[0]
     called = first.group or first.name
     name = called if called and called not in names else first.id
     names.add(name)
-    ids = [device for study in studies for device in study.devices]
+    ids = [device for study, _ in studies for device in study.devices]
     together = {"together": True} if len(first.devices) > 1 else {}
     table = {"name": name, "select": {"id": ids}, **together, **own}
     lost = [
-        f"# {s.id}: the name {s.name!r} is not exported"
-        for s in studies
-        if s.name not in ("", name)
+        f"# {study.id}: the {what} {text!r} is not exported"
+        for study, _ in studies
+        for what, text in (("name", study.name), ("group", study.group))
+        if text not in ("", name)
     ]
-    return "\n".join(
-        [*lost, "[[group]]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
-    )
+    others = [
+        ["[[group.study]]", *_lines({"device": study.devices[0], **differing})]
+        for study, table in studies
+        if (differing := _differing(study, table, own))
+    ]
+    return "\n".join([*lost, "[[group]]", *_lines(table), *chain.from_iterable(others)])
+
+
+def _differing(
+    study: Study, table: Mapping[str, Any], usual: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return a study's own keys that differ from those of its group, whole: they replace these."""
+    whole = {"terms": {}, "choices": {}, **table, "exploration": asdict(study.exploration)}
+    return {n: whole[n] for n in OF_A_STUDY if table.get(n) != usual.get(n)}
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a table."""
+    return [f"{key} = {_toml(value)}" for key, value in table.items()]
 
 
 def _budget(group: BudgetGroup) -> str:
@@ -98,7 +117,7 @@ def _budget(group: BudgetGroup) -> str:
     }
     chosen = {n: v for n, v in values.items() if v not in (None, []) and v != getattr(usual, n)}
     table = {"name": group.name, "select": group.select, **chosen}
-    return "\n".join(["[[budget]]", *(f"{key} = {_toml(value)}" for key, value in table.items())])
+    return "\n".join(["[[budget]]", *_lines(table)])
 
 
 def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:

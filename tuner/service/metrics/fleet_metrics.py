@@ -255,12 +255,16 @@ def _studies(
             for (state, verdict), n in summary.trials.items()
         ),
     )
-    bills = [(s.origin, s.saved_j, s.explored_j) for s in by_study.values()]
+    bills = [(s.origin, s.whole, s.explored_j) for s in by_study.values()]
     yield _gauge(
         "jouletune_saved_joules",
         "Energy saved by holding, from the studies' bills.",
         ("origin",),
-        _summed(((origin,), saved) for origin, saved, _ in bills if saved is not None),
+        _summed(
+            ((origin,), whole.saved_j)
+            for origin, whole, _ in bills
+            if whole is not None and whole.saved_j is not None
+        ),
     )
     yield _gauge(
         "jouletune_explored_joules",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.builders import START, metric_sample, setting, study, trial, window
+from tests.builders import START, metric_sample, saved, setting, study, trial, window
 from tuner.core import (
     FIRST,
     FRESH,
@@ -138,28 +138,24 @@ def revision(of: Study) -> Revision:
 
 def test_without_control_windows_the_bill_says_since_when_it_extrapolates() -> None:
     bill = billed([], 1, 2)
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60))
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60))
     assert (bill.controls, bill.measured_again_at) == (0, None)
     assert bill.extrapolated_since == START
 
 
 def test_the_first_baselines_own_error_is_in_all_that_rests_on_it() -> None:
     bill, longer = billed([], *range(1, 60)), billed([], *range(1, 600))
-    assert bill.saved_j is not None
-    assert bill.saved_stderr_j is not None
-    assert longer.saved_j is not None
-    assert longer.saved_stderr_j is not None
-    share = bill.saved_stderr_j / bill.saved_j
+    share, same = ((s.stderr_j or 0.0) / (s.saved_j or 0.0) for s in (saved(bill), saved(longer)))
     # About 0.7 % of 10 J, for 4 J saved: more windows of the hold do not reduce this error.
     assert share == pytest.approx(0.07 / 4.0, rel=0.3)
-    assert longer.saved_stderr_j / longer.saved_j == pytest.approx(share, rel=0.05)
+    assert same == pytest.approx(share, rel=0.05)
 
 
 def test_the_baseline_near_a_held_window_is_the_one_it_is_compared_with() -> None:
     bill = billed([baseline(3, 2.0, 9.0), baseline(4, 4.0, 8.0)], 1, 5)
     # 9.5 J when the first window began and 8 J when the second did, which counts for four minutes less
     # the two control windows.
-    assert bill.saved_j == pytest.approx(50.0 * (3.5 * 10 + 2.0 * (240 - 20)))
+    assert saved(bill).saved_j == pytest.approx(50.0 * (3.5 * 10 + 2.0 * (240 - 20)))
     assert (bill.controls, bill.measured_again_at) == (2, after(4.0))
     assert bill.extrapolated_since is None
 
@@ -167,8 +163,7 @@ def test_the_baseline_near_a_held_window_is_the_one_it_is_compared_with() -> Non
 def test_a_step_between_two_control_windows_is_in_doubt_by_when_it_was() -> None:
     def error_j(second_j: float) -> float:
         bill = billed([baseline(3, 0.5, 10.0), baseline(4, 60.0, second_j)], *range(1, 60))
-        assert bill.saved_stderr_j is not None
-        return bill.saved_stderr_j
+        return saved(bill).stderr_j or 0.0
 
     items = 50.0 * (10 + 58 * 60)
     assert math.sqrt(error_j(8.0) ** 2 - error_j(10.0) ** 2) == pytest.approx(
@@ -189,11 +184,9 @@ def test_holds_before_a_new_baseline_are_not_extrapolated() -> None:
 
 
 def test_a_control_window_explores_nothing_and_is_counted_as_none_of_the_trials() -> None:
-    assert replace(billed([], 1), saved_j=None, whole=None) == replace(
+    assert replace(billed([], 1), whole=None) == replace(
         billed([baseline(3, 2.0, 10.0)], 1),
-        saved_j=None,
         whole=None,
-        saved_stderr_j=billed([], 1).saved_stderr_j,
         controls=0,
         measured_again_at=None,
         extrapolated_since=START,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import START, metric_sample, setting, study, trial, window
+from tests.builders import START, metric_sample, saved, setting, study, trial, window
 from tuner.core import (
     ANYWHERE,
     BaselineCourse,
@@ -164,7 +164,7 @@ def test_the_bill_adds_up() -> None:
     assert bill.overhead_j == pytest.approx(-2000.0)
     assert bill.saving_w == pytest.approx(4.0 * 50.0)
     assert bill.break_even_s == pytest.approx(8000.0 / 200.0)
-    assert (bill.saved_j, bill.saved_since) == (None, None)
+    assert bill.whole is None
 
 
 def test_of_a_shared_device_the_bill_has_the_part_that_is_ascribed() -> None:
@@ -174,8 +174,10 @@ def test_of_a_shared_device_the_bill_has_the_part_that_is_ascribed() -> None:
     assert best is not None
     whole = draw_up(trials, evidence.baseline, best.estimates, held_at(1.0, 2.0))
     part = whole.ascribed(0.25)
-    for name in ("explored_j", "overhead_j", "saving_w", "saved_j", "saved_stderr_j"):
+    for name in ("explored_j", "overhead_j", "saving_w"):
         assert getattr(part, name) == pytest.approx(0.25 * getattr(whole, name))
+    for name in ("saved_j", "stderr_j", "baseline_j"):
+        assert getattr(saved(part), name) == pytest.approx(0.25 * getattr(saved(whole), name))
     assert (part.break_even_s, part.share, whole.share) == (whole.break_even_s, 0.25, 1.0)
 
 
@@ -210,19 +212,19 @@ def billed_for(held: list[MetricSample], revisions: list[Revision]) -> Bill:
 def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
     bill = billed_for(held_at(1, 2, 3, 600), history((0, Phase.TUNING), (1, HELD), (2.5, HELD)))
     # 4 J saved per item at 50 items per second: for 10 s, two whole minutes, and at most five.
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
-    assert bill.saved_since == START + timedelta(minutes=1)
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
+    assert saved(bill).since == START + timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("away", [Phase.PAUSED, Phase.BASELINE])
 def test_time_off_the_hold_saves_nothing(away: Phase) -> None:
     bill = billed_for(held_at(1, 2, 4, 5), history((0, HELD), (2.5, away), (3, HELD)))
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 10 + 60))
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 10 + 60))
 
 
 def test_windows_outside_every_hold_stand_for_themselves() -> None:
     bill = billed_for(held_at(-2, -1, 1, 2), history((0, Phase.BASELINE)))
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * 40)
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * 40)
 
 
 def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
@@ -243,7 +245,7 @@ def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
         course=BaselineCourse(lambda load: baselines.get(load.get("requests_in_system", 4.0), {})),
     )
     # Each took 6 J per item; the baseline's energy at sixteen requests is unknown.
-    assert bill.saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)
+    assert saved(bill).saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)
 
 
 def test_no_joules_are_invented_where_a_window_has_none() -> None:
@@ -391,7 +393,11 @@ def test_no_agent_can_claim_more_than_the_baseline_draws_in_the_time_that_passed
 ) -> None:
     """The baseline of 10 J at 50 items per second draws 500 W; a window may show three times the rate."""
     bill = billed_for(held, history((0, HELD)))
-    assert -3.0 * 3.0 * 500.0 * (3660 + 300) <= (bill.saved_j or 0.0) <= 3.0 * 500.0 * (3660 + 300)
+    assert (
+        -3.0 * 3.0 * 500.0 * (3660 + 300)
+        <= ((bill.whole and bill.whole.saved_j) or 0.0)
+        <= 3.0 * 500.0 * (3660 + 300)
+    )
 
 
 def test_windows_that_overlap_are_billed_once() -> None:
@@ -401,19 +407,19 @@ def test_windows_that_overlap_are_billed_once() -> None:
         for w in held_at(*(1.0 + n / 12_000 for n in range(200)))
     ]
     bill = billed_for(within, history((0, HELD)))
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * 61, rel=0.01)
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * 61, rel=0.01)
 
 
 def test_a_window_of_a_quadrillion_items_is_not_billed() -> None:
     absurd = replace(metric_sample(1.0, 6.0), completed=10**15)
-    assert billed_for([absurd], history((0, HELD))).saved_j == 0.0
+    assert saved(billed_for([absurd], history((0, HELD)))).saved_j is None
 
 
 def test_windows_told_all_at_once_do_not_stretch_the_time_that_passed() -> None:
     reported_at = START + timedelta(minutes=2)
     held = [replace(w, at=reported_at) for w in held_at(*range(1, 200))]
     bill = billed_for(held, history((0, HELD)))
-    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (120 + 10))
+    assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (120 + 10))
 
 
 @pytest.mark.parametrize("shown", [9.0, 10.0, 11.0])
@@ -427,7 +433,7 @@ def test_at_the_baseline_nothing_is_saved(shown: float) -> None:
         history((0, HELD)),
         rests=setting_key(setting()),
     )
-    assert (bill.saved_j, bill.saved_stderr_j) == (0.0, 0.0)
+    assert (saved(bill).saved_j, saved(bill).stderr_j) == (0.0, 0.0)
 
 
 def test_a_stored_window_that_lasted_for_ever_leaves_the_bill_as_it_was() -> None:
@@ -435,7 +441,7 @@ def test_a_stored_window_that_lasted_for_ever_leaves_the_bill_as_it_was() -> Non
     for_ever = trial(2, setting(600), replace(window(6.0, 110.0), overhead_s=1e308))
     twice = [BASE, for_ever, replace(for_ever, number=3)]
     bill = draw_up(twice, {"energy_j": Estimate(10.0)}, {}, held_at(1, 2), history((0, HELD)))
-    assert (bill.explored_j, bill.saved_j) == (whole.explored_j, whole.saved_j)
+    assert (bill.explored_j, bill.whole) == (whole.explored_j, whole.whole)
 
 
 def test_a_period_saves_what_its_own_windows_show_and_nothing_is_invented_for_one_without() -> None:
@@ -451,7 +457,7 @@ def test_a_period_saves_what_its_own_windows_show_and_nothing_is_invented_for_on
         periods=after,
     )
     whole, last, new = bill.periods
-    assert (whole.saved_j, whole.windows) == (bill.saved_j, 4)
+    assert (whole.saved_j, whole.windows) == (saved(bill).saved_j, 4)
     assert last.saved_j == pytest.approx(4.0 * 50.0 * (60 + 60))
     assert last.windows == 2 and last.seconds == pytest.approx(120.0)
     assert (new.saved_j, new.stderr_j, new.windows) == (None, None, 0)

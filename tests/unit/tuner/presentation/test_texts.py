@@ -34,7 +34,7 @@ def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> 
     assert saved_by_period(report) == [("this hold", "unknown", "no window of it was measured yet")]
     week = PeriodSaving("last 7 d", START, 90, 7200.0, 12_300.0, 400.0)
     today = PeriodSaving("last 24 h", START)
-    bill = replace(report.bill, saved_j=12_300.0, periods=(today, week))
+    bill = replace(report.bill, whole=week, periods=(today, week))
     held = report.model_copy(update={"bill": bill})
     assert saved_by_period(held) == [
         ("last 24 h", "unknown", "no window of a hold was measured"),

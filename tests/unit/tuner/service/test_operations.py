@@ -10,7 +10,7 @@ import pytest
 
 from db.sql.log import Observations
 from db.sql.trials import Trials
-from tests.builders import START, applied, completed, device, setting, study, window
+from tests.builders import START, applied, completed, device, saved, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tuner.core import (
@@ -140,10 +140,10 @@ def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> 
 def test_holds_under_another_baseline_are_not_counted_as_saving() -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
-    assert (verbs.report(name).bill.saved_j or 0.0) > 0.0
+    assert (saved(verbs.report(name).bill).saved_j or 0.0) > 0.0
     observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
     assert verbs.study(name).phase is Phase.BASELINE
-    assert verbs.report(name).bill.saved_j is None
+    assert verbs.report(name).bill.whole is None
 
 
 def test_a_saving_shows_the_start_of_its_windows() -> None:
@@ -162,19 +162,19 @@ def test_a_saving_shows_the_start_of_its_windows() -> None:
             ]
         )
     before = verbs.report(name).bill
-    assert before.saved_since == START
-    assert before.saved_j == pytest.approx(200.0 * (10 + 180))
+    assert saved(before).since == START
+    assert saved(before).saved_j == pytest.approx(200.0 * (10 + 180))
     verbs.loop.store.observations.prune(START + timedelta(minutes=2))
     after = verbs.report(name).bill
-    assert after.saved_since == START + timedelta(minutes=2)
-    assert after.saved_j == pytest.approx(200.0 * (10 + 60))
+    assert saved(after).since == START + timedelta(minutes=2)
+    assert saved(after).saved_j == pytest.approx(200.0 * (10 + 60))
 
 
 def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
     monkeypatch.delattr(Observations, "list")
-    assert verbs.report(name).bill.saved_j is not None
+    assert verbs.report(name).bill.whole is not None
 
 
 @pytest.mark.parametrize("names", [("sim",), ("sim", "sam")])
@@ -191,8 +191,7 @@ def test_a_window_of_one_of_several_devices_is_not_set_against_all_of_them(
         run = verbs.loop.store.trials.begin(held.id, at, phase, "", verbs.loop.now())
         verbs.loop.store.trials.end(held.id, run.number, worlds.slope(at), verbs.loop.now())
     observed(verbs, held.id, 6.0)
-    saved = verbs.report(held.id).bill.saved_j
-    assert (saved is None) == (len(names) > 1)
+    assert (verbs.report(held.id).bill.whole is None) == (len(names) > 1)
 
 
 def test_trials_that_no_longer_count_are_judged_nowhere() -> None:

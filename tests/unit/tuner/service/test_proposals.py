@@ -172,4 +172,4 @@ def test_a_proposal_is_reported_with_its_setting_saving_doubt_and_limits(
     assert report.saving.mean == pytest.approx(0.4)
     assert report.saving.stderr > 0.0
     assert [str(limit.value) for limit in report.study.limits] == ["120.0"]
-    assert (report.study.plan, report.study.unmet, report.bill.saved_j) == (WINNER, None, None)
+    assert (report.study.plan, report.study.unmet, report.bill.whole) == (WINNER, None, None)

@@ -92,7 +92,7 @@ def test_the_fleet_s_savings_are_apart_by_origin_and_period(verbs: Operations) -
             PeriodSaving("last 7 d", START, 1, 60.0, joules, 3.0, 100.0),
             PeriodSaving("in all", START, 2, 120.0, 2.0 * joules, 4.0, 200.0, 0.5),
         )
-        return StudySummary(saved_j=2.0 * joules, saved=parts, origin=origin)
+        return StudySummary(saved=parts, origin=origin)
 
     summaries = [saving(5.0), saving(7.0), saving(1e6, "simulated")]
     totals = FleetOverview(verbs, Summaries(verbs)).savings(summaries)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, completed, device, past, setting, study, trial, window
+from tests.builders import START, completed, device, past, saved, setting, study, trial, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Bill,
@@ -322,9 +322,9 @@ class Drifting:
 
 def off_by(bill: Bill, truly_j: float) -> tuple[float, float]:
     """Return the error of a bill's saving and its standard error, both as shares of the true saving."""
-    assert bill.saved_j is not None
-    assert bill.saved_stderr_j is not None
-    return bill.saved_j / truly_j - 1.0, bill.saved_stderr_j / truly_j
+    whole = saved(bill)
+    assert whole.saved_j is not None and whole.stderr_j is not None
+    return whole.saved_j / truly_j - 1.0, whole.stderr_j / truly_j
 
 
 @pytest.mark.promise(

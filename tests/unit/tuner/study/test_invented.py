@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, window
+from tests.builders import START, saved, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Estimate, Load, Measurement
 from tuner.service.operations import Operations
@@ -43,7 +43,7 @@ def held(minute: float, **changed: object) -> Measurement:
 
 
 def saved_j(world: World) -> float:
-    return Operations(world.loop).report("s1").bill.saved_j or 0.0
+    return saved(Operations(world.loop).report("s1").bill).saved_j or 0.0
 
 
 def test_a_window_of_a_quadrillion_items_saves_nothing_and_is_noted_once(world: World) -> None:

@@ -18,7 +18,7 @@ from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.declared.wrong import WEB, WRONG
 from tuner.config import TunerConfig
-from tuner.core import ConfigError, Conflict, DeviceBusy, Phase, Space
+from tuner.core import ConfigError, Conflict, DeviceBusy, Exploration, Phase, Space, Terms
 from tuner.series import SeriesTable
 from tuner.service.declared import apply as applying
 from tuner.service.energy_price import EnergyPrice
@@ -185,16 +185,19 @@ def test_an_exported_file_declares_the_present_fleet() -> None:
     assert again.same + len(again.changes) == 2
 
 
-def test_an_export_keeps_a_group_of_studies_with_other_names() -> None:
+def test_an_export_keeps_a_group_of_studies_that_differ() -> None:
     verbs = fleet()
-    for device_id, name in (("d0", "day"), ("d1", "night")):
+    own = {"d0": Terms(trials=9), "d1": Terms()}
+    for (device_id, terms), name in zip(own.items(), ("day", "night"), strict=True):
         verbs.create(
             StudyDraft(
-                devices=(device_id,), name=name, group="web", constraints=(), policy="scripted"
+                devices=(device_id,), name=name, group="web", constraints=(), policy="scripted",
+                terms=terms, exploration=Exploration(min_saving=0.01 if terms.trials == 9 else 0.0),
             )
-        )
+        )  # fmt: skip
     text = verbs.export_fleet().text
     assert text.count("[[group]]") == 1 and "the name 'night' is not exported" in text
+    assert text.count("[[group.study]]") == 1
     again = verbs.diff_fleet(draft(text))
     assert (again.same, again.changes) == (2, ())
 
