@@ -22,7 +22,6 @@ from tests.bench.federated.intervals import IntervalComparison
 from tests.bench.federated.judge import Verdict
 from tests.bench.fleet.fleet import SimulationFigures
 from tests.bench.load.cells import CellRow
-from tests.bench.load.timing import SuggestionTime
 
 FROZEN: dict[str, Any] = json.loads(Path(__file__).with_name("frozen.json").read_text())
 
@@ -59,7 +58,7 @@ WRITTEN: dict[str, object] = {
         "judged": keys(Verdict),
     },
     "fleet": keys(SimulationFigures),
-    "load": {"cells": [keys(CellRow)], "suggestions": [keys(SuggestionTime)]},
+    "load": {"cells": [keys(CellRow)]},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from db import Store
 from policies.polythrottle.policy import Polythrottle
-from tests.builders import Time, applied, device, study
+from tests.builders import Time, applied, device, saved, study
 from tests.stores import memory_store
 from tests.unit.tuner.bo.served import BY, LIMIT_MS, SPACE, shown, truth
 from tuner.core import (
@@ -17,22 +18,28 @@ from tuner.core import (
     Outcome,
     Phase,
     Plan,
+    Row,
+    Safety,
     Setting,
     Signal,
     Terms,
     TrialState,
+    peak_name,
 )
 from tuner.presentation.facts import facts
+from tuner.service.operations import Operations
 from tuner.service.reports import look
 from tuner.service.views import study_view
+from tuner.study.follow import REACH
 from tuner.study.loop import Loop
-from tuner.wire import Assignment, HoldOrder, HoldReport, Poll, Release, TrialReport
+from tuner.wire import Assignment, Decision, HoldOrder, HoldReport, Poll, Release, TrialReport
 
 
 @dataclass
 class Served:
     """A server whose load moves, an agent that does as it is told, and the tuner."""
 
+    safety: Safety = Safety.BALANCED
     store: Store = field(default_factory=memory_store)
     time: Time = field(default_factory=Time)
     hold: HoldOrder | None = None
@@ -49,7 +56,7 @@ class Served:
             space=SPACE,
             signals=signals,
             policy="polythrottle",
-            terms=Terms(trials=30, plan_by=BY),
+            terms=Terms(trials=30, plan_by=BY, safety=self.safety),
         )
         self.store.studies.add(fresh, "test", "created")
 
@@ -151,7 +158,7 @@ def test_a_report_says_what_the_setting_rests_on() -> None:
     assert low.metrics["latency_p99_ms"].mean <= LIMIT_MS
     lines = "\n".join(text for name, text in facts(report) if name == "plan")
     assert lines.count("saves") == 1 and "limit 60" in lines
-    assert report.bill.saved_j is not None and report.bill.saved_j > 0.0
+    assert (saved(report.bill).saved_j or 0.0) > 0.0
 
 
 @pytest.mark.slow
@@ -163,3 +170,18 @@ def test_a_tuner_that_is_started_again_at_any_moment_comes_to_the_same_plan() ->
         killed.turn(load)
     assert steady.plan == killed.plan
     assert len(steady.store.trials.list("s1")) == len(killed.store.trials.list("s1"))
+
+
+@pytest.mark.slow
+def test_another_trial_is_approved_up_to_the_load_that_it_met() -> None:
+    served = Served(Safety.ADVISE)
+    served.run([15.0, 17.0, 20.0] * 20)
+    stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
+    assert stored.proposed is not None and served.hold is None, stored.reason
+    others = [t for t in trials if not t.tries(stored.baseline) and t.phase is Phase.TUNING]
+    other = next(t for t in others if stored.proposed.row_of(t.setting) is None)
+    Operations(served.loop).approve("s1", Decision(who="ann", trial=other.number))
+    top = max(t.ran_at[peak_name(BY)] for t in others if t.tries(other.setting))
+    held = served.store.studies.get("s1").plan
+    below = Row(REACH * top, other.setting), Row(math.inf, stored.baseline)
+    assert held == Plan(below, BY, eager=True)

@@ -15,7 +15,7 @@ from statistics import fmean
 from tuner.core.knobs import SettingKey, setting_key
 from tuner.core.measurements import PRIOR_WINDOWS, Estimate
 from tuner.core.quantities import Quantities, quantity_of
-from tuner.core.trials import Trial
+from tuner.core.trials import Trial, TrialState
 
 __all__ = ["PEAK", "LoadTrend", "at_equal_load", "load_trend", "peak_name"]
 
@@ -33,12 +33,21 @@ def at_equal_load(trials: Sequence[Trial], by: str, quantities: Quantities) -> t
     """Return the trials as if each had met the mean load of all; `by` is the signal of the load.
 
     The change of a metric with the load is fitted to the windows of all settings, with one exponent.
-    Tails and peaks stay: they are evidence for the load that arrived.
+    Tails and peaks stay: they are evidence for the load that arrived. A window that met no load compares
+    with none that did, so it counts as contaminated.
     """
     loads = {t.number: load for t in trials if (load := t.ran_at.get(by, 0.0)) > 0.0}
     solid = [t for t in trials if t.solid and t.number in loads]
     met = loads.values()
-    if not solid or max(met) < min(met) * SAME_LOAD:
+    if not solid:
+        return tuple(trials)
+    trials = [
+        replace(t, state=TrialState.CONTAMINATED, reason=f"it met no {by}")
+        if t.state.evidence and t.number not in loads
+        else t
+        for t in trials
+    ]
+    if max(met) < min(met) * SAME_LOAD:
         return tuple(trials)  # they are at one load: a second move would only shrink the errors
     at = fmean(math.log(loads[t.number]) for t in solid)
     names = dict.fromkeys(n for t in solid for n in t.shown if not quantity_of(n, quantities).tail)

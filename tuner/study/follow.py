@@ -7,11 +7,10 @@ confirmed again at a higher load that lasts, so that a growing service is not le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from tuner.core import Context, Past, Phase, Plan, Row, Study, Trial, peak_name
+from tuner.core import Context, Past, Phase, Plan, Row, Safety, Study, peak_name
 from tuner.study.moves import Assign, Move
 
 REACH = 1.1
@@ -19,7 +18,7 @@ REACH = 1.1
 LASTS_S = 300.0
 """A higher load counts once it has lasted for this many seconds."""
 AGAIN = timedelta(hours=1)
-"""The time from one confirmation at a higher load to the next."""
+"""The time from the start of a hold to its confirmation at a higher load."""
 
 
 def unsupported(study: Study) -> str:
@@ -88,33 +87,19 @@ class Growth:
     """Decide whether a held setting is to be confirmed at a higher load."""
 
     _since: dict[str, float] = field(default_factory=dict)
-    _tried: dict[str, float] = field(default_factory=dict)
 
-    def why(
-        self,
-        study: Study,
-        load: Context,
-        seconds: float,
-        now: datetime,
-        trials: Callable[[], Sequence[Trial]],
-    ) -> str:
+    def why(self, study: Study, load: Context, seconds: float, held: timedelta) -> str:
         """Return the reason to confirm it at the present load, empty without one.
 
-        `seconds` is a monotonic time, `now` the time that trials are stamped with.
+        `seconds` is a monotonic time, `held` the time since the revision with which the hold began. A study
+        that only advises keeps what was approved.
         """
         plan, by = study.plan, study.terms.plan_by
         here = load.get(by, 0.0) if by else 0.0
         if plan is None or len(plan.rows) < 2 or here < plan.rows[0].below:
             self._since.pop(study.id, None)
             return ""
-        if seconds - self._since.setdefault(study.id, seconds) < LASTS_S:
-            return ""
-        tried = [t.started_at for t in trials() if t.phase is Phase.CONFIRMING]
-        before = self._tried.get(study.id, -math.inf)
-        if (tried and now - max(tried) < AGAIN) or seconds - before < AGAIN.total_seconds():
+        lasted = seconds - self._since.setdefault(study.id, seconds) >= LASTS_S
+        if not lasted or study.terms.safety is Safety.ADVISE or held < AGAIN:
             return ""
         return f"confirming the held setting at a higher load: {by} = {here:.4g}"
-
-    def begin(self, study: Study, seconds: float) -> None:
-        """Note that a setting is being confirmed at a higher load, also if that ends without a window."""
-        self._tried[study.id] = seconds

@@ -302,7 +302,9 @@ class Loop:
             if poll.unable:
                 return Idle(why=poll.unable)
             trials = functools.cache(lambda: self.store.trials.list(study.id))
-            if self._control_due(study, situation, trials, poll) or self._grows(study, poll):
+            if self._control_due(study, situation, trials, poll):
+                return None
+            if self._grows(study, situation.since, poll):
                 return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
             return self._hold_orders.get(
@@ -326,8 +328,7 @@ class Loop:
         if standing is not None:
             return standing
         if study.phase in HELD and study.plan is not None:
-            if why := self._grows(study, poll):
-                self._growth.begin(study, self.monotonic())
+            if why := self._grows(study, situation.since, poll):
                 self.changes.move(study, Phase.CONFIRMING, why, study.plan)
                 return None
             window = control.control(study, study.plan, poll.applied.setting)
@@ -418,17 +419,15 @@ class Loop:
         )
         return last.is_due(now) and self.hours(now) and not self._waits(study)
 
-    def _grows(self, study: Study, poll: Poll) -> str:
-        """Return why a held setting is to be confirmed at a higher load; empty if it is not."""
+    def _grows(self, study: Study, since: datetime | None, poll: Poll) -> str:
+        """Return why a setting held since a time is to be confirmed higher; empty if it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
-        if not study.terms.plan_by or not in_force or not self.hours(now):
+        if not study.terms.plan_by or not in_force or since is None or not self.hours(now):
             return ""
         if self._waits(study):  # a study that waits in TUNING loses its hold
             return ""
-        why = self._growth.why(
-            study, poll.context, self.monotonic(), now, lambda: self.changes.trials(study.id)
-        )
+        why = self._growth.why(study, poll.context, self.monotonic(), now - since)
         tuning = replace(study, phase=Phase.TUNING)
         spent = why and over_budget(tuning, self.changes.trials(study.id), now)
         return "" if spent else why

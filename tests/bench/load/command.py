@@ -60,7 +60,6 @@ def load(
     from jouletune_bench.llm import read_trace
     from tests.bench.load.judge import of_trace
     from tests.bench.load.servers import builtin
-    from tests.bench.load.timing import suggestion_times
     from tests.bench.result import header
     from tuner.cli.output import echo_json
     from tuner.main import limit_threads
@@ -78,14 +77,13 @@ def load(
 
         tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
     cells: list[CellRow] = []
-    took = suggestion_times()
     runs = None if output is None else output.with_suffix(".runs.sqlite")
     for rows in _judged(tasks, jobs, runs):
         cells += rows
         if output is not None:
-            _write(output, {**header(), "suggestions": took, "cells": cells})
+            _write(output, {**header(), "cells": cells})
     if as_json:
-        echo_json({**header(), "suggestions": took, "cells": cells})
+        echo_json({**header(), "cells": cells})
     else:
         _show(cells)
 

@@ -170,7 +170,8 @@ def tune_on(
         past = Past(study=study, trials=tuple(trials), context=loads.context)
         step = next_step(past, policy)
         if isinstance(step, Rest) and study.phase is Phase.HOLDING and by:
-            why = growth.why(study, loads.context, began_s, now, lambda: trials)
+            held_for = timedelta(seconds=began_s - changed_s)
+            why = growth.why(study, loads.context, began_s, held_for)
             step = Move(Phase.CONFIRMING, why, study.plan) if why else step
         if isinstance(step, Move):
             moved = study.moved(step.phase, step.plan)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from jouletune_bench.llm import CLOCK, Request, ServedRequest, ServesRequests
 from jouletune_bench.llm.requests import poisson, typical
-from tests.bench.load import command, judge, timing
+from tests.bench.load import command, judge
 from tests.bench.load.day import day, rate_per_s, spikes
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
 from tests.bench.load.kept import KeptRuns
@@ -32,7 +32,7 @@ from tests.bench.load.servers import (
     windows,
 )
 from tests.errors import raised
-from tuner.core import InvalidInput, Plan, Row, Space
+from tuner.core import InvalidInput, Plan, Row
 
 SERVER = "simulated:h100-llm"
 SLOW = {CLOCK: 720}
@@ -232,13 +232,6 @@ def test_the_command_judges_every_arm(tmp_path: Path, monkeypatch: pytest.Monkey
     assert arms["per-load oracle"]["watts"] <= arms["best single"]["watts"] * 1.01
     assert [row["clock_mhz"] for row in cell["plan"]] == [600.0]
     assert {p["rival"] for p in cell["pairs"]} == set(arms) - {"plan by load"}
-
-
-def test_the_time_of_a_suggestion_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "REPEATS", 1)
-    monkeypatch.setattr(timing, "SPACE", Space(timing.SPACE.knobs[:1] + timing.SPACE.knobs[3:]))
-    (one,) = timing.suggestion_times()
-    assert one.settings == 150 and one.trials == 40 and one.median_s > 0.0
 
 
 def test_quantiles_are_of_what_is_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from statistics import NormalDist
 
@@ -410,3 +411,5 @@ def test_the_baseline_is_measured_again_where_its_error_hides_a_saving() -> None
     absolute = seen(ladder(constraints=("latency_p99_ms <= 109.5",)), trials)
     less, more = (float(Rules(s).window_gain[s.baseline]) for s in (absolute, search))
     assert less < 0.5 * more
+    pair = seen(replace(at, devices=("sim", "other")), trials)
+    assert float(Rules(pair).window_gain[pair.baseline]) == 0.0, "one measures it, scaled by itself"

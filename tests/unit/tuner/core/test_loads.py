@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from tuner.core import (
     LoadTrend,
     Phase,
     SettingKey,
+    TrialState,
     at_equal_load,
     load_trend,
     peak_name,
@@ -66,6 +68,15 @@ def test_windows_at_several_loads_compare_as_at_their_mean() -> None:
         [t.shown["energy_j"].mean for t in moved if t.tries({"gpu.clock_mhz": c})] for c in clocks
     ]
     assert all(max(each) < 1.03 * min(each) for each in energy), "within 3 %, not 30 %"
+
+
+def test_a_window_that_met_no_load_is_no_evidence_beside_others() -> None:
+    """It is spent all the same: a night without requests must not try settings for ever."""
+    met = trial(1, SPACE.default, shown(SPACE.default, 20.0))
+    night = trial(2, SPACE.default, replace(shown(SPACE.default, 20.0), context={BY: 0.0}))
+    failed = trial(3, SPACE.default, state=TrialState.FAILED)
+    states = [t.state for t in at_equal_load([met, night, failed], BY, {})]
+    assert states == [TrialState.COMPLETED, TrialState.CONTAMINATED, TrialState.FAILED]
 
 
 @given(st.lists(st.floats(1.0, 50.0), min_size=1, max_size=8))

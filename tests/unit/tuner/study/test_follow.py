@@ -11,7 +11,7 @@ import pytest
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, Time, applied, device, setting, study, trial
 from tests.stores import memory_store
-from tests.unit.tuner.bo.served import BY, PEAK, SPACE, asked, at_baseline, shown
+from tests.unit.tuner.bo.served import BY, LIMIT_MS, PEAK, SPACE, asked, at_baseline, shown
 from tuner.core import (
     Exploration,
     Level,
@@ -19,13 +19,12 @@ from tuner.core import (
     Phase,
     Plan,
     Row,
+    Safety,
     Setting,
     Signal,
     Terms,
-    Trial,
-    TrialState,
 )
-from tuner.study.confirm import LOAD_WINDOWS, confirming
+from tuner.study.confirm import CONFIRM_MOST, LOAD_WINDOWS, confirming
 from tuner.study.follow import AGAIN, LASTS_S, REACH, Growth, unsupported, up_to_confirmed
 from tuner.study.loop import Loop
 from tuner.study.moves import Assign, Move
@@ -96,28 +95,48 @@ def test_so_many_windows_of_both_are_measured() -> None:
     assert isinstance(confirmed(*[30.0] * (2 * LOAD_WINDOWS - 1)), Assign)
 
 
-def growth(load: float, lasted_s: float, since: timedelta | None = None) -> str:
-    grows, trials = Growth(), list[Trial]()
-    if since is not None:
-        tried = trial(1, setting(600), phase=Phase.CONFIRMING, state=TrialState.COMPLETED)
-        trials = [replace(tried, started_at=START - since)]
-    assert not grows.why(HELD, {BY: load}, 0.0, START, lambda: trials)
-    return grows.why(HELD, {BY: load}, lasted_s, START, lambda: trials)
+def test_each_contender_has_its_windows() -> None:
+    """Two that do not prove the limits take 13 windows each; the third is not cut off by their number."""
+    clocks = (900, 1000, 1100)
+    tuned = [
+        trial(n, {"gpu.clock_mhz": c}, shown({"gpu.clock_mhz": c}, 20.0))
+        for n, c in enumerate(clocks, 3)
+    ]
+    trials = [*at_baseline(20.0), *tuned]
+    at = replace(
+        asked(),
+        phase=Phase.CONFIRMING,
+        phase_since=len(trials) + 1,
+        plan=Plan.single(tuned[0].setting),
+    )
+    while isinstance(
+        step := confirming(past := Past(study=at, trials=tuple(trials)), past.trials), Assign
+    ):
+        seen = shown(step.setting, 20.0)
+        if step.setting["gpu.clock_mhz"] in clocks[:2]:
+            wait = replace(seen.estimates["latency_p99_ms"], high=1.1 * LIMIT_MS)
+            seen = replace(seen, estimates={**seen.estimates, "latency_p99_ms": wait})
+        trials.append(trial(len(trials) + 1, step.setting, seen, phase=Phase.CONFIRMING))
+    assert step.plan == Plan.single(tuned[2].setting), step.why
+    assert len(trials) - at.phase_since >= CONFIRM_MOST
+
+
+def growth(
+    load: float, lasted_s: float, held: timedelta = AGAIN, safety: Safety = Safety.BALANCED
+) -> str:
+    grows, at = Growth(), replace(HELD, terms=Terms(plan_by=BY, safety=safety))
+    assert not grows.why(at, {BY: load}, 0.0, held)
+    return grows.why(at, {BY: load}, lasted_s, held)
 
 
 def test_a_higher_load_that_lasts_is_confirmed_and_no_other() -> None:
     assert "at a higher load: arrival_rate_per_s = 12" in growth(12.0, LASTS_S)
     assert not growth(12.0, LASTS_S - 1.0) and not growth(9.0, LASTS_S)
-    assert not growth(12.0, LASTS_S, AGAIN / 2) and growth(12.0, LASTS_S, AGAIN)
+    assert not growth(12.0, LASTS_S, AGAIN / 2), "also not after one that ended without a window"
 
 
-def test_a_confirmation_without_a_window_is_not_repeated_at_once() -> None:
-    grows, again_s = Growth(), AGAIN.total_seconds()
-    assert not grows.why(HELD, {BY: 12.0}, 0.0, START, list)
-    assert grows.why(HELD, {BY: 12.0}, LASTS_S, START, list)
-    grows.begin(HELD, LASTS_S)
-    assert not grows.why(HELD, {BY: 12.0}, LASTS_S + again_s / 2.0, START, list)
-    assert grows.why(HELD, {BY: 12.0}, LASTS_S + again_s, START, list)
+def test_an_approved_plan_is_not_withdrawn_by_a_higher_load() -> None:
+    assert not growth(12.0, LASTS_S, safety=Safety.ADVISE)
 
 
 def test_an_unconfirmed_plan_is_not_held_as_before() -> None:
@@ -140,8 +159,8 @@ def test_without_a_load_in_its_windows_the_baseline_is_held() -> None:
 def test_a_load_that_fell_in_between_begins_anew() -> None:
     grows = Growth()
     for load, seconds in ((12.0, 0.0), (8.0, LASTS_S / 2), (12.0, LASTS_S)):
-        assert not grows.why(HELD, {BY: load}, seconds, START, list)
-    assert grows.why(HELD, {BY: 12.0}, 2 * LASTS_S, START, list)
+        assert not grows.why(HELD, {BY: load}, seconds, AGAIN)
+    assert grows.why(HELD, {BY: 12.0}, 2 * LASTS_S, AGAIN)
 
 
 @pytest.mark.parametrize("by", ["hour", "rate,waiting", BY])
@@ -175,7 +194,7 @@ def test_nothing_is_confirmed_while_nothing_may_be_tried(
         context={BY: 12.0},
     )
     assert isinstance(loop.order("sim", poll), HoldOrder)
-    time.sleep(2 * LASTS_S)
+    time.sleep(AGAIN.total_seconds())
     order = loop.order("sim", poll)
     assert isinstance(order, HoldOrder) is stays
     assert (store.studies.get(held.id).phase is Phase.HOLDING) is stays
