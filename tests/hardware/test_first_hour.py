@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.boards.fixtures import Mount, boards, mount
+from tests.hardware.agreement import contradictions
 from tests.hardware.first_hour import calls, settings
 from tests.hardware.first_hour.build import HOST_SCRIPT, MOST_MIB, PYTHONS, SCRIPT, build
 from tests.hardware.first_hour.kernels import PTX
@@ -220,6 +221,31 @@ def test_the_kernels_assemble_for_every_gpu_of_today(tmp_path: Path) -> None:
     for generation in ("70", "75", "80", "86", "89", "90", "100"):
         command = [str(ptxas), f"-arch=sm_{generation}", str(text), "-o", str(tmp_path / "out")]
         subprocess.run(command, check=True, capture_output=True)
+
+
+REPORTS = sorted((Path(__file__).parent / "reports").glob("*.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REPORTS, reason="no report of a real GPU was sent yet")
+@pytest.mark.parametrize("file", REPORTS, ids=lambda file: file.stem)
+def test_a_report_of_a_real_gpu_agrees_with_the_stand_in(ran: Ran, file: Path) -> None:
+    assert contradictions(json.loads(file.read_text()), ran.report) == []
+
+
+@pytest.mark.slow
+def test_a_report_that_contradicts_the_stand_in_is_named(ran: Ran) -> None:
+    assert contradictions(ran.report, ran.report) == []
+    real = json.loads(json.dumps(ran.report))
+    real["parts"]["calls_unprivileged"]["nvmlDeviceGetPowerUsage"]["codes"] = {"0": 19, "999": 1}
+    real["parts"]["energy_steady"]["counter_mj"] |= {"backwards": 1, "quantum": 1000}
+    real["parts"]["who_works_here"]["load_listed"] = False
+    assert contradictions(real, ran.report) == [
+        "calls_unprivileged nvmlDeviceGetPowerUsage: code 999; stand-in: 0",
+        "quantum of the energy counter, mJ: 1000; stand-in: 1",
+        "backward steps of the energy counter: 1; stand-in: 0",
+        "the load's process is listed: False; stand-in: True",
+    ]
 
 
 @pytest.mark.slow

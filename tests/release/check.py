@@ -115,7 +115,7 @@ def whole(results: Results, release: str, again: bool) -> None:
     root = f"Debian {NUMBERS[release]}"
     packages: dict[str, Packages] = {}
     base: list[Path] = []
-    later = ("make root", *STEPS, "install wheel", "run from wheel", "lintian")
+    later = ("make root", *STEPS, "install wheel", "run from wheel", "first hour", "lintian")
 
     def build_both() -> dict[str, Any]:
         made = last_built if again else built
@@ -133,6 +133,7 @@ def whole(results: Results, release: str, again: bool) -> None:
         if results.take("make root", root, lambda: {"mb": prepared(release, base)}):
             tried_in_a_machine(results, root, base[0], packages["old"], packages["new"])
             wheel_steps(results, release, root, base[0])
+            results.take("first hour", root, lambda: first_hour(release))
         else:
             for name in later[1:-1]:
                 results.not_run(name, root, "there is no root to install into")
@@ -222,6 +223,21 @@ def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
     else:
         results.not_run("run from wheel", root, "it is not installed")
     run("rm", "-rf", "--one-file-system", str(copy))
+
+
+def first_hour(release: str) -> dict[str, Any]:
+    """Start the hardware kit in a bare root from its folder alone; without a GPU its exit status is 3."""
+    copy = copied(bare(release, KEPT), KEPT / "tried" / f"kit-{release}")
+    try:
+        made = run(sys.executable, "-m", "tests.hardware.first_hour.build", str(copy / "kit"))
+        command = "cd / && python3 /kit/first_hour.pyz --quick --output /report; test $? = 3"
+        inside(copy, command)
+        return {
+            "kit": made.split(": ")[-1].strip(),
+            "report": (copy / "report/first-hour.md").exists(),
+        }
+    finally:
+        run("rm", "-rf", "--one-file-system", str(copy))
 
 
 def wheels(release: str) -> list[str]:
