@@ -42,6 +42,10 @@ def main(name: str, result: Path, page: Path | None = None) -> None:
     if "measured" not in told:
         sys.exit(f"{result} does not say where and when it was measured; run the bench again")
     about = told.pop("measured")
+    if str(about["commit"]).endswith("-dirty"):
+        sys.exit(
+            f"{result} is of a changed tree ({about['commit']}); commit, then run the bench again"
+        )
     told = told["runs"] if list(told) == ["runs"] else told
     of = f"commit {about['commit']}" if about["commit"] else f"release {about['version']}"
     end = ["", f"Measured on {about['machine']}, {about['at'][:10]}, {of}."]

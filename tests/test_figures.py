@@ -14,7 +14,7 @@ import pytest
 from tests.bench.contest.contest import ContestTerms, jobs_of, standings
 from tests.bench.contest.test_score import look, outcome
 from tests.bench.made_up.kinds import made_up
-from tests.bench.result import header, machine
+from tests.bench.result import changed, header, machine
 from tuner.cli.output import json_text
 
 TOP = Path(__file__).parents[1]
@@ -46,7 +46,12 @@ def standing() -> Any:  # noqa: ANN401
         )
         for job in jobs
     ]
-    return {**header(), **json.loads(json_text(standings(jobs, results, terms)))}
+    return {**of_a_commit(), **json.loads(json_text(standings(jobs, results, terms)))}
+
+
+def of_a_commit(name: str = "0123456789ab") -> dict[str, Any]:
+    """Return a header as of a clean checkout, whatever this one has changed."""
+    return {"measured": {**header()["measured"], "commit": name}}
 
 
 STANDING = standing()
@@ -72,6 +77,28 @@ def test_a_bench_replaces_its_own_section_and_nothing_else(tmp_path: Path, name:
     assert f"Measured on {machine()}, {STANDING['measured']['at'][:10]}, commit " in text
     assert written(page, name, STANDING).returncode == 0
     assert page.read_text() == text
+
+
+def test_figures_of_a_changed_tree_are_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: surfaces -->\nold\n<!-- end: surfaces -->\n")
+    refused = written(page, "surfaces", {**STANDING, **of_a_commit("0123456789ab-dirty")})
+    assert refused.returncode == 1 and "commit, then run the bench again" in refused.stderr
+    assert "old" in page.read_text()
+
+
+def test_a_bench_that_wrote_its_figures_leaves_the_next_one_clean(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for path in ("docs/figures.md", "code.py"):
+        (tmp_path / path).write_text("before\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "First"]):
+        subprocess.run([*git, *command], check=True)
+    assert not changed(tmp_path)
+    (tmp_path / "docs/figures.md").write_text("after\n")
+    assert not changed(tmp_path)
+    (tmp_path / "code.py").write_text("after\n")
+    assert changed(tmp_path)
 
 
 def test_the_optimisers_tables_tell_pairs_sources_and_what_was_left_out(tmp_path: Path) -> None:
@@ -100,7 +127,7 @@ def test_the_packages_table_tells_sizes_seconds_and_why_a_step_was_not_run(tmp_p
         {"step": "install", "root": "D 12", "result": "ok", "seconds": 61.4, "dpkg_s": 60.1},
         {"step": "lintian", "root": "D 12", "result": "ok", "seconds": 276.2, "lintian": judged},
     ]
-    done = written(page, "release", {**header(), "steps": steps})
+    done = written(page, "release", {**of_a_commit(), "steps": steps})
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     for row in (

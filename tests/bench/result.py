@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +20,28 @@ def header(seed: int | None = None) -> dict[str, Any]:
     """Return the header, under `measured`: `seconds` since the bench's start, and its seed if any."""
     about = {
         "version": release.version(),
-        "commit": release.commit(),
+        "commit": commit(),
         "machine": machine(),
         "seed": seed,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.time() - psutil.Process().create_time(), 3),
     }
     return {"measured": about}
+
+
+def commit() -> str:
+    """Return the commit that runs, with `-dirty` only if files outside docs/ differ from it.
+
+    A bench writes its figures into docs/, and the next one of the same queue measures the same code.
+    """
+    name = release.commit()
+    return name if changed(Path(__file__).parents[2]) else name.removesuffix("-dirty")
+
+
+def changed(top: Path) -> bool:
+    """Return whether tracked files outside docs/ differ from the commit of a checkout."""
+    command = ["git", "-C", str(top), "diff", "--quiet", "HEAD", "--", ".", ":!docs"]
+    return subprocess.run(command, check=False, timeout=60).returncode != 0
 
 
 def machine(root: Path = Path("/")) -> str:
