@@ -35,7 +35,7 @@ MOST_LINGERING = 4
 """No child is started while this many linger: it would most likely hang, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
-TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched")
+TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched", "resets")
 """The description of a device; a trait that its driver lacks is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value survives a reboot. `ceilings`: knobs that
@@ -43,7 +43,8 @@ show the limit in force, which a cap of the kernel may lower, instead of the req
 driver's own values, if it knows them. `without`: the knobs left out, and the reason. `restarts`: a change
 restarts the service there. `files`: its entries are files. `moves`: knobs that also change entries of
 others, and those others; such a knob is written and restored before them. `watched`: files that change
-when an entry comes or goes.
+when an entry comes or goes. `resets`: entries with the texts that a reset of the device leaves, where no
+epoch shows it.
 """
 
 Absent = Mapping[str, str]

@@ -193,28 +193,42 @@ class Restorer:
         before, slept = self.record.epoch, str(round(self.suspended_s() / LEAST_SLEEP_S))
         self.record.epoch = f"{reading.epoch}{SLEPT}{slept}"
         own, _, slept_then = before.partition(SLEPT)
-        if before and (own != reading.epoch or slept_then not in ("", slept)):
+        stale = own != reading.epoch or slept_then not in ("", slept) or self._was_reset(reading)
+        if before and stale:
             self._lose(reading, own != reading.epoch)
         return reading
+
+    def _was_reset(self, reading: DeviceReading) -> bool:
+        """Return whether all that we changed and can read shows what a reset of the device leaves."""
+        after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
+        ours = [n for n, e in entries if e.state == SET and n in after and e.wrote != after[n]]
+        return bool(ours) and all(reading.shows(name, after[name]) for name in ours)
 
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
         """Drop the entries that a reload of the driver (`reset`) or a resume has changed.
 
-        Offline entries outlive a resume. A lock that cannot be read may, too: it is written or restored in
-        any case. A member's floor is written again. In a trial, raises Forgotten.
+        Offline entries outlive a resume. A lock that cannot be read may, too, or was just written: it is
+        written or restored in any case, with the entries that it moves. A member's floor is written again.
+        In a trial, raises Forgotten.
         """
         kept, entries = dict[str, JournalEntry](), self.record.entries.items()
         ours = {e.knob for n, e in entries if reading.shows(n, e.wrote)}
         moved = {k for knob in ours for k in self.moves.get(knob, ())}
+        blind = {
+            n
+            for n, e in entries
+            if n in reading.entries and None in (reading.entries[n][1], e.wrote)
+        }
+        kinds = {e.knob for n, e in entries if n in blind and (not reset or e.state == WRITING)}
+        kinds |= {k for knob in kinds for k in self.moves.get(knob, ())}
         for name, entry in entries:
-            away = name not in reading.entries
-            unsure = not away and None in (reading.entries[name][1], entry.wrote)
+            away, unsure = name not in reading.entries, name in blind
             # A write that a kill cut short, or a file that is back: it may show any value of before.
             cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
             other = away or unsure or reading.differs(name, entry.wrote)
             # A cap may hide a ceiling that the sleep has kept.
             hidden = not (away or reset) and entry.knob in self.ceilings and other
-            if (unsure and not reset) or hidden:
+            if (entry.knob in kinds and not away) or hidden:
                 kept[name] = replace(entry, state=WRITING)
             elif cut or (away and (not reset or entry.knob in moved)) or not other:
                 kept[name] = entry
