@@ -4,12 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson] [--unit]   install, or upgrade what is installed
+usage: install.sh [--dry-run] [--agent-only] [--cpu] [--drm] [--jetson] [--unit]   install, or upgrade what is installed
        install.sh [--dry-run] --uninstall [--yes]  restore the hardware, then remove the program; data stay
        install.sh [--dry-run] --purge [--yes]      the same, and delete configuration, tokens and database
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
 --cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
+--drm          the actuator may write power limits and clocks of AMD and Intel GPUs
 --jetson       the actuator may write a Jetson board's clocks
 --unit         the actuator may set granted flags of systemd services
 --dry-run      show what would be done, change nothing
@@ -36,7 +37,7 @@ main() {
       --yes) yes=yes ;;
       --wait=*) wait=${option#--wait=} ;;
       --leave) leave=yes ;;
-      --cpu | --jetson | --unit) boards+=("${option#--}") ;;
+      --cpu | --drm | --jetson | --unit) boards+=("${option#--}") ;;
       --agent-only) services=(agent actuator) extras='' ;;
       -h | --help) usage; exit 0 ;;
       *) usage >&2; exit 2 ;;

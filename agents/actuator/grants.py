@@ -11,7 +11,7 @@ from agents.actuator.driver import Value
 from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
-DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel", "unit")
+DRIVERS = ("cpu", "drm", "fake", "jetson", "nvidia", "nvpmodel", "unit")
 """Driver names in actuator.toml: packages of agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}

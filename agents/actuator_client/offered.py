@@ -18,6 +18,14 @@ def kind_of(knob: str) -> str:
     return knob.rstrip(".0123456789")
 
 
+def thinned(numbers: Sequence[float], most: int) -> set[float]:
+    """Return at most `most` of these numbers: both ends, and others at equal distances in the list."""
+    if len(numbers) <= most:
+        return set(numbers)
+    step = (len(numbers) - 1) / (most - 1)
+    return {numbers[round(k * step)] for k in range(most)}
+
+
 def granted_knobs(
     about: Mapping[str, Any],
     originals: Mapping[str, Any],

@@ -24,6 +24,7 @@ GROUP = "jouletune.devices"
 DEVICES = MappingProxyType(
     {
         "cpu": "agents.devices.cpu.device:open_cpu",
+        "drm": "agents.devices.drm.device:open_drm",
         "jetson": "agents.devices.jetson.device:open_jetson",
         "nvidia": "agents.devices.nvidia.device:open_nvidia",
         "simulated": "agents.devices.simulated:open_simulated",
@@ -43,6 +44,7 @@ DIAGNOSES_GROUP = "jouletune.diagnoses"
 DIAGNOSES = MappingProxyType(
     {
         "cpu": "agents.devices.cpu.diagnosis:examine",
+        "drm": "agents.devices.drm.diagnosis:examine",
         "jetson": "agents.devices.jetson.diagnosis:examine",
         "nvidia": "agents.devices.nvidia.diagnosis:examine_host",
     }
@@ -56,10 +58,10 @@ Truth = Callable[[Setting], Mapping[str, float]]
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open a device by its kind and the text after the colon.
 
-    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `unit:NAME.service`, in a
-    checkout `replay:FILE[#SURFACE]`. A package's entry point is called alike, with the text after its name
-    and the colon. `seed` fixes a simulated device's noise, `state_dir` stores its setting, and `root` is
-    the filesystem in which a real device is searched.
+    `cpu`, `drm:ADDRESS`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`,
+    `unit:NAME.service`, in a checkout `replay:FILE[#SURFACE]`. A package's entry point is called alike,
+    with the text after its name and the colon. `seed` fixes a simulated device's noise, `state_dir` stores
+    its setting, and `root` is the filesystem in which a real device is searched.
 
     Raises:
         InvalidInput: there is no such kind, GPU, preset, workload, file or surface, or the package

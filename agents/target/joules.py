@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, TuningError
@@ -40,6 +41,15 @@ class Joules(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EnergySource:
+    """The source of a device's energy, for messages, and how to open it; `why_not` if there is none."""
+
+    open: Callable[[], Joules] | None
+    source: str = ""
+    why_not: str = ""
+
+
 def drawn(joules: float, seconds: float, most_w: float, counter: object) -> float:
     """Return the joules counted in a time, if a device can have drawn them.
 
@@ -53,6 +63,74 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
         f"{counter} {how} in {seconds:.3g} s; the device draws at most {most_w:g} W",
         hint="it was reset by a suspend of the host or a reload of its driver; measure again",
     )
+
+
+class CountedJoules:
+    """Energy of one counter, which starts again at 0 after `span` steps of `step_j` joules.
+
+    `count` reads it; a step in a time is at most what `most_w` draws. Unread for `patience_s` it may
+    have wrapped unseen: then there is no figure.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[], int],
+        clock: Clock,
+        *,
+        step_j: float,
+        span: int,
+        most_w: float,
+        patience_s: float,
+        meter: str,
+    ) -> None:
+        self._count, self._clock, self._step_j, self._span = count, clock, step_j, span
+        self._most_w, self._patience_s, self._meter = most_w, patience_s, meter
+        self._joules = self._still_s = 0.0
+        self._wrong: MeasurementError | None = None
+        self._last, self._last_s = count(), clock.monotonic()
+        self._moved_s = self._last_s
+
+    def read(self) -> float:
+        """Return joules so far. Raises MeasurementError, then at every later call, too."""
+        try:
+            if self._wrong is None:
+                self._add()
+        except MeasurementError as error:
+            self._wrong = error
+        if self._wrong is not None:
+            raise self._wrong
+        return self._joules
+
+    def _add(self) -> None:
+        """Add the energy since the last reading. Raises MeasurementError."""
+        now, now_s = self._count(), self._clock.monotonic()
+        seconds = now_s - self._last_s
+        if seconds > self._patience_s:
+            raise MeasurementError(
+                f"{self._meter} was not read for {seconds:.3g} s and may have wrapped",
+                hint="the host is too busy, or was suspended; measure again",
+            )
+        counted = (now - self._last) % self._span
+        back = counted > self._span // 2
+        step_j = (counted - self._span * back) * self._step_j
+        self._joules += drawn(step_j, seconds, self._most_w, self._meter)
+        self._moved_s = now_s if counted else self._moved_s
+        self._still_s = max(self._still_s, now_s - self._moved_s)
+        self._last, self._last_s = now, now_s
+
+    def close(self) -> None:
+        """Do nothing: there is no background work."""
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Return the longest time that it stood still."""
+        return (
+            CounterAndPower(
+                meter=self._meter,
+                counted_j=self._joules,
+                still_s=self._still_s,
+                why="no power is beside it",
+            ),
+        )
 
 
 class IntegratedJoules:

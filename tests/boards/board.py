@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.boards.cpufreq import Cpus
+from tests.boards.cards import Gpu
+from tests.boards.cpufreq import CPUFREQ, Cpus
 from tests.boards.kernel import Counter, Limits, Node
 from tests.boards.machine import Machine
 
@@ -20,7 +21,7 @@ PLAIN = (int, float, str, frozenset)
 class Board:
     """A mounted machine. `reset` puts every file back to how it began; `faults` break files by path.
 
-    `links` are symbolic links, path to target.
+    `links` are symbolic links, path to target. What is below `moving` is new in each load of its driver.
 
     A fault is `refuse` (EIO), `readonly` (EROFS), `locked` (EACCES: what the BIOS has locked), `nodata`
     (ENODATA), `gone` (ENOENT), or `{"stuck": TEXT}`: what is written there has no effect and TEXT is told.
@@ -33,6 +34,7 @@ class Board:
     links: dict[str, str] = field(default_factory=dict)
     faults: dict[str, Any] = field(default_factory=dict)
     state: tuple[Any, ...] = ()
+    moving: str = CPUFREQ
 
     def __post_init__(self) -> None:
         self.begin = self.snapshot()
@@ -48,9 +50,14 @@ class Board:
                 limits.cap = most
 
     @property
+    def gpus(self) -> list[Gpu]:
+        """The cards of AMD and Intel."""
+        return [one for one in self.state if isinstance(one, Gpu)]
+
+    @property
     def loads(self) -> int:
         """How often the cpufreq driver was loaded."""
-        return sum(cpus.loads for cpus in self.state if isinstance(cpus, Cpus))
+        return sum(one.loads for one in self.state if isinstance(one, (Cpus, Gpu)))
 
     def reload(self) -> None:
         """Unload the cpufreq driver and load it again: every policy is a new one, at its defaults."""
@@ -58,12 +65,16 @@ class Board:
             if isinstance(cpus, Cpus):
                 cpus.load()
                 self._begin_anew(cpus.driven)
+        for gpu in self.gpus:
+            gpu.load()
 
     def resume(self) -> None:
         """Wake up: ceilings of CPU clocks are at their maximum, as users report; counters begin anew."""
         for cpus in self.state:
             if isinstance(cpus, Cpus):
                 self._begin_anew([one for one in cpus.driven if isinstance(one, Limits)])
+        for gpu in self.gpus:
+            gpu.lose()
         self.restart_counters()
 
     def restart_counters(self) -> None:
@@ -74,11 +85,11 @@ class Board:
 
     def reset(self) -> None:
         self.faults.clear()
-        loads = self.loads
+        loads = {id(one): one.loads for one in self.state if isinstance(one, (Cpus, Gpu))}
         self._begin_anew(self.state)
-        for cpus in self.state:
-            if isinstance(cpus, Cpus):
-                cpus.loads = loads
+        for one in self.state:
+            if id(one) in loads:
+                one.loads = loads[id(one)]
 
     def note(self, file: Path) -> None:
         """Keep the state of the files in a file."""

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from tests.boards.board import Board
-from tests.boards.cpufreq import CPU, CPUFREQ, Cpus
+from tests.boards.cpufreq import CPU, Cpus
 from tests.boards.trees import board
 
 Hook = Callable[[str, str], int]
@@ -30,8 +30,6 @@ class InlineBoard:
         self.board: Board = board(name)
         self._folders: dict[str, str] = {}
         self._there: set[str] = set()
-        for path, target in self.board.links.items():
-            self._place(path).symlink_to(target)
         self._fill()
 
     @property
@@ -68,18 +66,24 @@ class InlineBoard:
         self._fill()
 
     def reload(self) -> None:
-        """Load the cpufreq driver anew."""
+        """Load the clocks' driver anew."""
         self.board.reload()
-        old, folder = self.root / "old", self.root / CPUFREQ[1:]
+        moving = self.board.moving
+        old, folder = self.root / "old", self.root / moving[1:]
         folder.rename(old)
-        self._there -= {name for name in self._there if name.startswith(f"{CPUFREQ}/")}
+        self._there -= {name for name in self._there if name.startswith(f"{moving}/")}
+        self._folders.clear()
         self._fill()  # before the old one goes: its number is not to be had again
         shutil.rmtree(old)
 
     @contextmanager
     def at(self, hook: Hook = lambda kind, name: 0) -> Iterator[None]:
         """Answer this process's reads and writes below the root as the board does."""
-        read, write = Path.read_text, Path.write_text
+        read, write, raw = Path.read_text, Path.write_text, Path.read_bytes
+
+        def reading_bytes(path: Path) -> bytes:
+            name = self._name(path)
+            return self.board.nodes[name].read() if name else raw(path)
 
         def reading(path: Path, *how: Any, **more: Any) -> str:  # noqa: ANN401
             if not (name := self._name(path)):
@@ -98,6 +102,7 @@ class InlineBoard:
 
         with (
             mock.patch.object(Path, "read_text", reading),
+            mock.patch.object(Path, "read_bytes", reading_bytes),
             mock.patch.object(Path, "write_text", writing),
         ):
             yield
@@ -123,6 +128,9 @@ class InlineBoard:
         return place
 
     def _fill(self) -> None:
+        for path, target in self.board.links.items():
+            if not (place := self._place(path)).is_symlink():
+                place.symlink_to(target)
         for path, node in self.board.nodes.items():
             if path not in self._there and node.refusal() != ENOENT:
                 self._place(path).touch()

@@ -37,7 +37,8 @@ class Node:
 
     @property
     def kept(self) -> bytes:
-        return f"{self.tell()}\n".encode()
+        told = self.tell()
+        return told if isinstance(told, bytes) else f"{told}\n".encode()
 
     def read(self) -> bytes:
         self._answer()

@@ -34,7 +34,7 @@ class MountedBoard:
 
     def do(self, **what: object) -> None:
         """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`, `cap`,
-        `restart_counters`, `reload` of the cpufreq driver, `resume`.
+        `restart_counters`, `reload` of the clocks' driver, `resume`, `gpu_reset`, `gpu`: a card's state.
         """
         assert self.http.post(f"{self.url}/board", json=what).status_code == 200
         if what.get("reload"):

@@ -21,7 +21,6 @@ from typing import Any
 import mfusepy
 
 from tests.boards.board import Board
-from tests.boards.cpufreq import CPUFREQ
 from tests.boards.kernel import Node, Refused
 from tests.boards.machine import BATCHES
 from tests.boards.mounted import CACHED_S
@@ -99,7 +98,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
 
     def number(self, path: str) -> int:
         """Return a file's number: that of a policy is another one in every load of its driver."""
-        load = self.board.loads if path.startswith((CPUFREQ, MODULES)) else 0
+        load = self.board.loads if path.startswith((self.board.moving, MODULES)) else 0
         return zlib.crc32(path.encode()) + (load << 32) + 1
 
     def init_with_config(self, conn: object, config: Any) -> None:  # noqa: ANN401
@@ -211,6 +210,10 @@ class Handler(Spoken):
             for deed in ("note", "put"):
                 if deed in request:
                     getattr(board, deed)(Path(request[deed]))
+            for gpu in board.gpus:
+                vars(gpu).update(request.get("gpu", {}))
+                if request.get("gpu_reset"):
+                    gpu.lose()
             for deed in ("restart_counters", "reload", "resume"):
                 if request.get(deed):
                     getattr(board, deed)()

@@ -14,6 +14,7 @@ from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
 from tests.boards.board import Board
 from tests.boards.cpufreq import Cpus, policies
+from tests.boards.gpus import GPUS, grace
 from tests.boards.kernel import Limits, MemoryClock, Node, Words, fixed
 from tests.boards.machine import Machine, faster
 from tests.boards.servers import SERVERS, SMALL
@@ -297,7 +298,7 @@ def _odd() -> Board:
 
 def board(name: str) -> Board:
     """Return a fresh board of a name in `NAMES`."""
-    if made := {**SERVERS, **SMALL}.get(name):
+    if made := {**SERVERS, **SMALL, **GPUS, "grace": grace}.get(name):
         return made()
     if name == "odd":
         return _odd()
@@ -305,5 +306,5 @@ def board(name: str) -> Board:
     return jetson(name, LAYOUTS[name], preset.chip, faster(preset.work("resnet50"), SPEED))
 
 
-NAMES = (*SERVERS, *LAYOUTS, "odd")
+NAMES = (*SERVERS, *LAYOUTS, "odd", *GPUS, "grace")
 """Every tree, also what a fuzzer runs over."""

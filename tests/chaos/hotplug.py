@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agents.actuator.device import Peer
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES
 from agents.devices.cpu.knobs import discover as discover_cpu
+from agents.devices.drm.knobs import discover as discover_drm
 from agents.devices.jetson.knobs import discover as discover_jetson
 from tests.actuation import Direct, actuator_of
 from tests.boards.inline import InlineBoard
@@ -78,8 +79,10 @@ class Stage:
     happening: Happening = field(default_factory=Happening)
 
     def __post_init__(self) -> None:
-        self.discover = discover_jetson if "orin" in self.board.board.name else discover_cpu
-        (self.device,) = self.discover(str(self.board.root))
+        jetson = "orin" in self.board.board.name
+        cpus = discover_jetson if jetson else discover_cpu
+        self.discover: Callable[[str], Any] = discover_drm if self.board.board.gpus else cpus
+        (self.device,) = cast("list[Any]", self.discover(str(self.board.root)))
         everything = {
             k: v if isinstance(v[0], str) else (v[0], v[-1])
             for k, v in self.device.ranges().items()
@@ -135,6 +138,8 @@ class Stage:
 
     def settle(self, seconds: float = LATER_S, times: int = 3) -> None:
         """Let time pass, as the actuator's own tasks see it."""
+        for gpu in self.board.board.gpus:
+            gpu.busy = 0
         for _ in range(times):
             self.now += seconds
             self.search()
@@ -157,8 +162,19 @@ class Stage:
         self.board.board.resume()
 
     def reload(self) -> None:
-        """Load the cpufreq driver anew."""
+        """Load the clocks' driver anew."""
         self.board.reload()
+
+    def reset_gpu(self, error: int = 0) -> None:
+        """Reset a GPU, whose files answer an error until time passes."""
+        for gpu in self.board.board.gpus:
+            gpu.lose()
+            gpu.busy = error
+
+    def nap(self) -> None:
+        """Let a GPU sleep until it is read."""
+        for gpu in self.board.board.gpus:
+            gpu.sleep()
 
     @property
     def journalled(self) -> bool:
@@ -172,6 +188,10 @@ class Stage:
 
     def wrong(self) -> str:
         """Return what is not as it was, or is waited for in vain; empty where all is well."""
+        with suppress(
+            TuningError
+        ):  # a device that was absent when its driver was started is lost once more
+            self.ask("read")
         files = {p: v for p, v in self.board.board.altered.items() if not p.endswith("/online")}
         said = self.ask("read")
         if lost := files.keys() - self.waiting.keys():

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered
+from agents.actuator.driver import Absent, DriverProcess, KnobDriver, Value, _answered
 from agents.actuator.journal import RestoreJournal
+from tuner.errors import DeviceLost
 
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")
@@ -167,11 +168,11 @@ class InlineDriver(DriverProcess):
     """Asks the drivers here; a child that is ended forgets what it found, as a process does."""
 
     def __init__(
-        self, found: Callable[[], Sequence[KnobDriver]], called: Callable[[str], None]
+        self, found: Callable[[], Sequence[KnobDriver | Absent]], called: Callable[[str], None]
     ) -> None:
         super().__init__(lambda: (), 1.0)
         self._found, self._called = found, called
-        self._drivers: dict[str, KnobDriver] = {}
+        self._drivers: dict[str, KnobDriver | Absent] = {}
 
     async def close(self) -> None:
         self._drivers = {}
@@ -181,8 +182,13 @@ class InlineDriver(DriverProcess):
 
     async def ask(self, verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401
         self._called(f"driver {verb}")
-        self._drivers = self._drivers or {driver.uuid: driver for driver in self._found()}
-        return _answered(self._drivers, verb, uuid, *details)
+        found = self._drivers.values() or self._found()
+        self._drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in found}
+        try:
+            return _answered(self._drivers, verb, uuid, *details)
+        except DeviceLost:
+            self._drivers = {}
+            raise
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:

@@ -24,9 +24,12 @@ from agents.actuator.journal import RestoreJournal
 from agents.devices.catalogue import open_device
 from agents.devices.cpu import diagnosis as cpu_diagnosis
 from agents.devices.cpu.knobs import discover as discover_cpu
+from agents.devices.drm import diagnosis as drm_diagnosis
+from agents.devices.drm.knobs import discover as discover_drm
 from agents.devices.jetson import diagnosis as jetson_diagnosis
 from agents.devices.jetson.knobs import discover as discover_jetson
 from tests.actuation import Direct, actuator_of
+from tests.boards.gpus import ADDRESS, GPUS
 from tests.boards.servers import SERVERS
 from tests.boards.trees import NAMES, board
 from tests.fuzz.crashes import Crashes
@@ -74,6 +77,9 @@ class Tree:
         self.writable = [path.lstrip("/") for path, node in there.items() if node.take]
         for path in self.texts:
             self._put(path)
+        for path, target in board(name).links.items():
+            (self.root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path[1:]).symlink_to(target)
 
     def mutate(self, mutations: Sequence[Mutation]) -> None:
         for wrong in mutations:
@@ -145,14 +151,16 @@ class Hosts:
         with self._crashes.case(name):
             if not later:
                 change()
-            for discover in (discover_cpu, discover_jetson):
+            for discover in (discover_cpu, discover_jetson, discover_drm):
                 with self._crashes.contained(f"actuator: {name}"):
-                    for driver in discover(str(tree.root)):
+                    found: Sequence[Any] = discover(str(tree.root))
+                    for driver in (d for d in found if not isinstance(d, Mapping)):
                         self._act(f"actuator: {name}", driver, change if later else lambda: None)
-            for spec in ("cpu",) if tree.name in SERVERS else ("cpu", "jetson"):
+            other = f"drm:{ADDRESS}" if tree.name in GPUS else "jetson"
+            for spec in ("cpu",) if tree.name in SERVERS else ("cpu", other):
                 with self._crashes.contained(f"agent: {name}"):
                     measure(spec, tree.root)
-            for examine in (cpu_diagnosis.examine, jetson_diagnosis.examine):
+            for examine in (d.examine for d in (cpu_diagnosis, drm_diagnosis, jetson_diagnosis)):
                 with self._crashes.contained(f"doctor: {name}"):
                     list(examine(tree.root))
         tree.mend(wrong)

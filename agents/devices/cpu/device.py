@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks, numbers
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
-from agents.actuator_client.offered import Choose, kind_of
+from agents.actuator_client.offered import Choose, kind_of, thinned
 from agents.devices.cpu.energy import find_energy
 from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE, ZONES
 from agents.host.host import HostClock
@@ -157,14 +157,6 @@ def worth_trying(root: Path) -> Choose:
         return [value for value in values if float(value) in rungs]
 
     return choose
-
-
-def thinned(numbers: Sequence[float], most: int) -> set[float]:
-    """Return at most `most` of these numbers: both ends, and others at equal distances in the list."""
-    if len(numbers) <= most:
-        return set(numbers)
-    step = (len(numbers) - 1) / (most - 1)
-    return {numbers[round(k * step)] for k in range(most)}
 
 
 def _mhz(root: Path, file: str) -> list[float]:

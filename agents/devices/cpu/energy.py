@@ -1,22 +1,24 @@
 """A CPU's energy: from the kernel's counters, else from a monitor's power, else none.
 
-Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
-drivers/powercap/arm_scmi_powercap.c. Issues joular/powerjoular 87 and mlco2/codecarbon 1321 report counters
-that restart, stop, or stay at 0 in a VM. The choice of the zones to sum is ours: packages and their DRAM. A
-zone `core` or `uncore` is part of its package. `psys` covers the packages and is used only without them.
+Sources: the kernel's Documentation/power/powercap/powercap.rst, Documentation/hwmon/amd_energy.rst and
+acpi_power_meter.rst; drivers/powercap/arm_scmi_powercap.c; NVIDIA's Grace guide (a socket's meter `Module`
+contains `Grace`, and that `CPU` and `SysIO`). Issues joular/powerjoular 87 and mlco2/codecarbon 1321 report
+counters that restart, stop, or stay at 0 in a VM. The choice of the zones to sum is ours: packages and
+their DRAM. A zone `core` or `uncore` is part of its package. `psys` covers the packages and is used only
+without them.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.host.machine import masked
 from agents.host.processor import required_text, text_of
-from agents.target.joules import Every, IntegratedJoules, Joules, drawn
+from agents.target.joules import EnergySource, Every, IntegratedJoules, drawn
 from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads, mirrored
 
 POWERCAP = "sys/class/powercap"
@@ -25,6 +27,8 @@ MOST_W = 1000.0
 its range lasts at that power may have wrapped more than once."""
 WHOLE = ("package", "Esocket", "psys")
 """Prefixes of the names of zones that always draw power: their counters move every ms."""
+GRACE = ("Module", "Grace", "CPU", "SysIO")
+"""Scopes of Grace's meters: the first contains the second, and that the others. They are never added."""
 DIE = re.compile(r"(package-\d+)-die-\d+")
 MOST_DIGITS = 20
 """Digits of 2^64; a longer text is not a counter."""
@@ -48,15 +52,6 @@ class Zone:
         return _whole_number(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class EnergySource:
-    """The source of a CPU's energy, for messages, and how to open it; `why_not` if there is none."""
-
-    open: Callable[[], Joules] | None
-    source: str = ""
-    why_not: str = ""
-
-
 def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
     """Return the source of the energy of all packages together; a part is never taken for the whole."""
     try:
@@ -78,6 +73,8 @@ def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
             ),
             f"the platform's average power, integrated ({len(powers)} domains of arm-scmi)",
         )
+    if source := _grace(root, clock, every):
+        return source
     why = (
         "the container's runtime masks all of"
         if masked(root / POWERCAP)
@@ -213,6 +210,39 @@ def _amd_energy(root: Path) -> list[Zone]:
         if text_of(label.parent / "name").strip() == "amd_energy"
         and (name := text_of(label).strip()).startswith("Esocket")
     ]
+
+
+def grace_meters(root: Path) -> dict[str, list[Path]]:
+    """Return Grace's power meters by scope, widest first: one file for each socket."""
+    meters: dict[str, list[Path]] = {scope: [] for scope in GRACE}
+    for text in sorted(root.glob("sys/class/hwmon/hwmon*/device/power1_oem_info")):
+        scope = text_of(text).split(" Power Socket ")[0]
+        meters.get(scope, []).append(text.with_name("power1_average"))
+    return {scope: files for scope, files in meters.items() if files}
+
+
+def _grace(root: Path, clock: Clock, every: Every) -> EnergySource | None:
+    """Return the energy of Grace's sockets in one scope, None without their meters.
+
+    `Module` is left out: it contains the GPU, whose own meter counts the same joules.
+    """
+    meters = grace_meters(root)
+    scope = next((scope for scope in GRACE[1:3] if scope in meters), "")
+    if not meters:
+        return None
+    if not scope:
+        return EnergySource(None, why_not=f"Grace's meters cover only {', '.join(meters)}")
+    powers = meters[scope]
+    try:
+        _watts(powers)
+    except MeasurementError as error:  # ENODATA before the first sample
+        return EnergySource(None, why_not=error.message)
+    mean = text_of(powers[0].with_name("power1_average_interval")).strip() or "?"
+    most_w = MOST_W * len(powers)
+    return EnergySource(
+        lambda: IntegratedJoules(lambda: _watts(powers), clock, every, most_w=most_w),
+        f"the power of {len(powers)} sockets, integrated (scope {scope}, mean of {mean} ms)",
+    )
 
 
 def _shared(dies: Mapping[str, str], folder: Path, name: str) -> str:

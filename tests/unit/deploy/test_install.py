@@ -90,10 +90,11 @@ def test_removing_names_every_place_that_installing_fills() -> None:
 def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
     plain, both = (
         install("--dry-run").stdout,
-        install("--dry-run", "--cpu", "--jetson", "--unit").stdout,
+        install("--dry-run", "--cpu", "--drm", "--jetson", "--unit").stdout,
     )
     for file in (
         "actuator-cpu.conf",
+        "actuator-drm.conf",
         "actuator-jetson.conf",
         "actuator-unit.conf",
         "powercap.rules",

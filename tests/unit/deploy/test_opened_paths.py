@@ -12,11 +12,14 @@ import pytest
 from agents.actuator.grants import DRIVERS
 from agents.devices.cpu.knobs import BOOSTS
 from agents.devices.cpu.knobs import discover as cpu
+from agents.devices.drm.knobs import Card
+from agents.devices.drm.knobs import discover as drm
 from agents.devices.jetson.knobs import BPMP
 from agents.devices.jetson.knobs import discover as jetson
 from agents.devices.nvpmodel.knobs import discover as nvpmodel
 from agents.devices.unit.knobs import FOLDER
 from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.gpus import GPUS
 from tests.boards.servers import SERVERS
 from tests.boards.trees import LAYOUTS
 
@@ -73,6 +76,17 @@ def test_all_files_of_a_board_are_opened(mount: Mount, name: str) -> None:
     assert files and closed("jetson", [*files, *memory]) == []
 
 
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_all_files_of_a_gpu_are_opened(mount: Mount, name: str) -> None:
+    root = mount(name).root
+    (card,) = drm(str(root))
+    assert isinstance(card, Card)
+    opens = {(root / path[1:]).resolve() for path in opened("drm") if (root / path[1:]).exists()}
+    files = [file.resolve() for entry in card.entries()[0] for file in card.folder.glob(entry)]
+    assert files and all({file, *file.parents} & opens for file in files)
+    assert (card.folder / "device").resolve() not in opens
+
+
 def test_the_paths_of_a_power_mode_and_a_units_folder_are_opened(mount: Mount) -> None:
     root = mount("orin").root
     modes: Callable[[str], Any] = nvpmodel
@@ -82,4 +96,4 @@ def test_the_paths_of_a_power_mode_and_a_units_folder_are_opened(mount: Mount) -
 
 
 def test_a_new_driver_gets_a_test_of_what_it_writes() -> None:
-    assert {*DRIVERS} == {"cpu", "jetson", "nvpmodel", "unit"} | NO_FILES
+    assert {*DRIVERS} == {"cpu", "drm", "jetson", "nvpmodel", "unit"} | NO_FILES

@@ -74,7 +74,7 @@ def test_a_unit_is_hardened(name: str) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("board", ["cpu", "jetson"])
+@pytest.mark.parametrize("board", ["cpu", "drm", "jetson"])
 def test_the_actuator_stays_hardened_where_it_writes_files(board: str, tmp_path: Path) -> None:
     drop_in = (DEPLOY / f"actuator-{board}.conf").read_text()
     whole = tmp_path / "jouletune-actuator.service"

@@ -73,7 +73,7 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     )
     loaded = ast.literal_eval(done.stdout)
     assert {name.split(".")[2] for name in loaded} == {"catalogue", "cpu"}
-    assert set(DEVICES) == {"cpu", "jetson", "nvidia", "simulated", "unit"}
+    assert set(DEVICES) == {"cpu", "drm", "jetson", "nvidia", "simulated", "unit"}
 
 
 @pytest.mark.parametrize(

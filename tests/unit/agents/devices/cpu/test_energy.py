@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -9,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.devices.cpu.energy import EnergySource, counted_uj, find_energy
-from agents.target.joules import Joules, in_background
+from agents.actuator.sysfs import CPU_CLOCK
+from agents.devices.cpu.energy import counted_uj, find_energy
+from agents.devices.cpu.knobs import discover
+from agents.target.joules import EnergySource, Joules, in_background
 from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.inline import InlineBoard
 from tests.builders import Time
 from tests.errors import raised
 from tuner.core import MeasurementError, demand, in_words, judged
 
 __all__ = ["boards", "mount"]
+ACPI = "/sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D"
 RANGE_UJ = 262_143_328_850
 
 
@@ -262,3 +267,30 @@ def test_energy_is_the_integral_of_two_sockets_power_over_wraps_and_late_reading
         shown = joules.read()
     drawn = board.told["energy_j"] - before
     assert shown == pytest.approx(0.9 * drawn, rel=0.005)  # package and dram; `core` is a part
+
+
+def test_of_graces_four_meters_one_is_taken_for_each_socket(tmp_path: Path) -> None:
+    """Documentation/hwmon/acpi_power_meter.rst; NVIDIA's Grace guide: module ⊃ Grace ⊃ CPU + SysIO."""
+    board = InlineBoard("grace", tmp_path)
+    with board.at():
+        source = find_energy(tmp_path, Time(), lambda *_: lambda: None)
+        assert "2 sockets, integrated (scope Grace, mean of 50 ms)" in source.source
+        (cpus,) = discover(str(tmp_path))
+        assert cpus.ranges()[CPU_CLOCK][-1] == 3402
+        for n in range(8):
+            text = board.board.nodes[f"{ACPI}:{n:02}/power1_oem_info"]
+            if "Grace" in str(text.tell()):
+                text.tell = lambda: "unknown"
+        assert "scope CPU" in find_energy(tmp_path, Time(), in_background).source
+
+
+def test_a_grace_meter_without_a_sample_or_with_the_gpu_in_it_is_none(tmp_path: Path) -> None:
+    board = InlineBoard("grace", tmp_path)
+    nodes = board.board.nodes
+    with board.at():
+        nodes[f"{ACPI}:01/power1_average"].refusal = lambda: errno.ENODATA
+        assert "No data available" in find_energy(tmp_path, Time(), in_background).why_not
+        for n in range(8):
+            if "Module" not in str(nodes[f"{ACPI}:{n:02}/power1_oem_info"].tell()):
+                nodes[f"{ACPI}:{n:02}/power1_oem_info"].tell = lambda: "unknown"
+        assert "cover only Module" in find_energy(tmp_path, Time(), in_background).why_not

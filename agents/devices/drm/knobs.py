@@ -1,0 +1,213 @@
+"""The knobs that root writes on AMD and Intel GPUs: the power limit, and a ceiling of the core clock.
+
+Sources: the kernel's Documentation/gpu/amdgpu/thermal.rst and drivers/gpu/drm/amd/pm/amdgpu_pm.c (a cap is
+cut to whole watts; a mask counts only in the level `manual` and cannot be read back; EPERM during a reset
+or a suspend); Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon and -i915-hwmon (a limit of 0 is off);
+drivers/gpu/drm/xe/xe_gt_freq.c and i915/gt/intel_gt_sysfs_pm.c (clocks round to 50/3 MHz). A clock table
+of up to three rows has a lowest, a present and a highest clock: it is no list (Navi 10 and later, MI300).
+
+An entry is named by its path below the PCI device, with `*` in place of hwmon's and DRM's numbers, which
+change when a driver is loaded. Ours: limits go down to a quarter of the greatest one unless the driver
+has a minimum.
+"""
+
+import errno
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agents.actuator import sysfs
+from agents.actuator.driver import Absent, Value
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
+
+LIMIT, CLOCK, LEVEL = "gpu.power_limit_w", "gpu.clock_mhz", "gpu.performance_level"
+MASK, MODE = "pp_dpm_sclk", "power_dpm_force_performance_level"
+FILES: Mapping[str, tuple[str, str]] = {
+    "amdgpu": ("hwmon/hwmon*/power1_cap", MASK),
+    "xe": ("hwmon/hwmon*/power[12]_max", "tile*/gt*/freq0/max_freq"),
+    "i915": ("hwmon/hwmon*/power1_max", "drm/card*/gt/gt0/rps_max_freq_mhz"),
+}
+"""Kernel driver to the patterns of its power limit and of its clock ceilings."""
+VENDORS = {"amdgpu": "AMD GPU", "xe": "Intel GPU", "i915": "Intel GPU"}
+ENDS = {"max_freq": "rpn_freq rp0_freq min_freq"}
+ENDS["rps_max_freq_mhz"] = "rps_RPn_freq_mhz rps_RP0_freq_mhz rps_min_freq_mhz"
+"""Ceiling to the files of the least clock, the greatest clock and the lower limit in force."""
+NUMBERED = re.compile(r"\b(hwmon/hwmon|drm/card)\d+")
+UW, STEP_MHZ, LEAST_LEVELS = 1_000_000, 50, 4
+AWAY = {errno.EPERM, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.EBUSY}
+WAIT = "it is in a reset, asleep or removed: see `dmesg`"
+SINGLE = f"{MASK} lists only the lowest, present and highest clock"
+REFUSED = "a virtual function takes none; the allowed range may have changed: `jouletune doctor`"
+FOREIGN = f"{MODE} is manual, and its mask cannot be read back; set it to auto"
+
+
+@dataclass(eq=False)
+class Card:
+    """One GPU at the PCI device `folder`, with the kernel driver `kind`; a KnobDriver."""
+
+    folder: Path
+    kind: str
+    uuid: str
+    knobs = (LIMIT, CLOCK)
+    files = True
+    moves: ClassVar[Mapping[str, Sequence[str]]] = {CLOCK: (LEVEL,)}
+
+    def __post_init__(self) -> None:
+        self.foreign = sysfs.words(self.folder / MODE) == {"manual"}
+
+    @property
+    def board(self) -> str:
+        """Return the vendor and the product's PCI identifier."""
+        return " ".join([VENDORS[self.kind], *sysfs.words(self.folder / "device")])
+
+    @property
+    def epoch(self) -> str:
+        """Return the inode of the DRM node, new in each load, and the time slept at run time in ms."""
+        nodes = [node.stat().st_ino for node in self.folder.glob("drm/card*")]
+        return f"{nodes} {sysfs.numbers(self.folder / 'power/runtime_suspended_time')}"
+
+    @property
+    def resets(self) -> Mapping[str, str]:
+        """Return the texts that a GPU reset leaves without another trace, by entry."""
+        texts = {n: t for k in self.knobs for n, t in self.plan(k, None).items() if t}
+        return texts | ({MODE: "auto"} if self._names(CLOCK) == [MASK] else {})
+
+    @property
+    def defaults(self) -> Mapping[str, Value]:
+        """Return the default power limit in W."""
+        return {LIMIT: int(self._default(n)) // UW for n in self._names(LIMIT)}  # noqa: B035 - one
+
+    @property
+    def without(self) -> Mapping[str, str]:
+        """Return the knobs left out, each with the reason."""
+        absent = dict.fromkeys(self.knobs, "its driver shows none")
+        if self._names(CLOCK) == [MASK]:
+            absent[CLOCK] = FOREIGN if self.foreign else SINGLE
+        return {knob: why for knob, why in absent.items() if knob not in self.ranges()}
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the values that can be written now: the allowed range is read each time."""
+        limits, clocks = list[int](), list[int]()
+        for name in self._names(LIMIT):
+            high = self._default(name, f"{name}_max") // UW
+            low = -(-self._number(f"{name}_min") // UW) or high // 4
+            limits = sysfs.span([low, high], 1) if 0 < low < high else []
+        for name in self._names(CLOCK)[:1]:
+            if name != MASK:
+                low, high, floor = self._ends(name)
+                ladder = sysfs.span([0, high], STEP_MHZ) if high < UW else []
+                clocks = [mhz for mhz in ladder if mhz and mhz >= max(low, floor)]
+            elif len(self._levels()) >= LEAST_LEVELS and not self.foreign:
+                clocks = sorted({*self._levels()})
+        return {k: tuple(v) for k, v in ((LIMIT, limits), (CLOCK, clocks)) if v}
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return the knobs' values; None for a limit that is off, and for a mask, which is not shown."""
+        shown: dict[str, Value | None] = {k: None for k in self.knobs if self._names(k)}
+        for knob, text, _ in self.entries()[0].values():
+            if knob in shown and str(text).isdecimal():
+                shown[knob] = sysfs.scaled(int(text), UW if knob == LIMIT else 1) or None
+        return shown
+
+    def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return each file's knob and text, and the reason of each failed read. Raises DeviceLost."""
+        ours = {n: k for k in self.knobs for n in self._names(k)}
+        ours |= {MODE: LEVEL} if MASK in ours else {}
+        answers, silent = dict[str, Any](), dict[str, str]()
+        for name in {*ours, *names}:
+            try:
+                answers[name] = ours.get(name), None if name == MASK else self._text(name), None
+            except DeviceLost:
+                raise
+            except ActuationError as error:
+                silent[name] = str(error)
+        return answers, silent
+
+    def plan(self, knob: str, value: Value | None) -> dict[str, Any]:
+        """Return the text for each file of a knob; None is the driver's default."""
+        names, unit = self._names(knob), UW if knob == LIMIT else 1
+        if names == [MASK]:
+            rows = [n for n, mhz in enumerate(self._levels()) if value and mhz <= float(value)]
+            return {MASK: " ".join(map(str, rows)) or None}
+        tops = {n: self._default(n) if knob == LIMIT else self._ends(n)[1] for n in names}
+        return {n: f"{float(value) * unit if value else tops[n]:.0f}" for n in names}
+
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a knob, or one file; None sets the driver's default. Raises ActuationError, DeviceLost.
+
+        The whole mask is back before the level is no longer `manual`: it would stay, and not be seen.
+        """
+        texts = self.plan(knob, value) if knob in self.knobs else {knob: value}
+        for name, text in texts.items():
+            after = str(self.resets.get(name, "") if text is None else text)
+            if name == MASK and text is not None:
+                self._put(MODE, "manual")
+            elif name in (MASK, MODE) and self._text(MODE) == "manual":
+                self._put(MASK, " ".join(map(str, range(len(self._levels())))))
+            if name != MASK or text is not None:
+                self._put(name, after)
+
+    def _names(self, knob: str) -> list[str]:
+        """Return the entries of a knob: one limit, or the ceiling of the first clock of each tile."""
+        listed = sorted(self.folder.glob(FILES[self.kind][knob == CLOCK]), reverse=True)
+        names = [str(file.relative_to(self.folder)) for file in listed]
+        first = {name.split("/")[0] if knob == CLOCK else "": name for name in names}
+        return sorted(NUMBERED.sub(r"\1*", name) for name in first.values())
+
+    def _levels(self) -> list[int]:
+        """Return the clocks of the table in MHz, by row."""
+        return [int(mhz) for mhz in re.findall(r"^\d+: (\d{1,6})M[Hh]z", self._text(MASK), re.M)]
+
+    def _ends(self, name: str) -> list[int]:
+        """Return the least clock, the greatest one and the lower limit in force; zeros if unknown."""
+        folder, _, file = name.rpartition("/")
+        return [self._number(f"{folder}/{end}") for end in ENDS[file].split()]
+
+    def _default(self, name: str, *files: str) -> int:
+        """Return the default limit in µW, or that of `files`. Old kernels of AMD show the greatest."""
+        rated = name.replace("_max", "_rated_max")
+        return self._number(*(files or [f"{name}_default"]), f"{name}_max", rated, name)
+
+    def _number(self, *names: str) -> int:
+        """Return the first number above 0 in files, 0 without one."""
+        files = [file for name in names for file in self.folder.glob(name)]
+        return next((n for file in files for n in sysfs.numbers(file) if n), 0)
+
+    def _text(self, name: str) -> str:
+        """Return a file's text. Raises ActuationError, DeviceLost."""
+        return str(self._done(name, "cannot be read", lambda file: file.read_text().strip()))
+
+    def _put(self, name: str, text: str) -> None:
+        """Write a file. Raises ActuationError, DeviceLost; KnobRefused if the device takes no value."""
+        self._done(name, f"rejects {text}", lambda file: file.write_text(text))
+
+    def _done(self, name: str, what: str, job: Callable[[Path], object]) -> object:
+        """Return the result of a read or a write; a file that is away means a lost device."""
+        try:
+            return job(next(iter(sorted(self.folder.glob(name))), self.folder / name))
+        except (OSError, ValueError) as error:
+            number = getattr(error, "errno", 0)
+            why = f"{self.uuid}: {name} {what}: {getattr(error, 'strerror', None) or error}"
+            if number in AWAY:
+                raise DeviceLost(why, hint=WAIT) from error
+            if number in (errno.EINVAL, errno.EOPNOTSUPP) and name in (MASK, *self._names(LIMIT)):
+                knob = CLOCK if name == MASK else LIMIT
+                raise KnobRefused(why, hint=REFUSED, knob=knob) from error
+            raise ActuationError(why, hint=sysfs.REFUSED) from error
+
+
+def discover(path: str = "/") -> list[Card | Absent]:
+    """Return the GPUs of the kernel drivers above at `path`; one in a reset is absent, with the reason."""
+    listed: list[Card | Absent] = []
+    for kind in FILES:
+        for folder in sorted(Path(path).glob(f"sys/bus/pci/drivers/{kind}/*:*")):
+            uuid = f"drm:{folder.name}"
+            try:
+                card = Card(folder, kind, uuid)
+                card.read()
+                listed.append(card)
+            except DeviceLost as error:
+                listed.append({"uuid": uuid, "absent": str(error)})
+    return listed

@@ -1,0 +1,149 @@
+"""The rules of the kernel drivers amdgpu, xe and i915: what their files take, show, lose and hide.
+
+Sources: drivers/gpu/drm/amd/pm/amdgpu_pm.c (a cap is cut to whole watts; EPERM during a reset or a
+suspend; reads wake a sleeping GPU; EINVAL on a virtual function) and Documentation/gpu/amdgpu/thermal.rst;
+radeon-profile 129 and LACT 41 (caps and clocks are lost by a resume or a reset);
+drivers/gpu/drm/xe/xe_hwmon.c and the ABI of xe's and i915's hwmon (a register of 32 bits that is widened
+only when read; a clamped and rounded limit; 0 is off); xe_gt_freq.c (50/3 MHz). Never compared with real
+hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.boards.kernel import Node, Refused, whole
+
+UW, REGISTER = 1_000_000, 1 << 32
+LEVELS = ("auto", "low", "high", "manual", "profile_standard", "profile_peak", "perf_determinism")
+FINE = (500, 2_500)
+"""The ends of a clock without discrete levels."""
+
+
+@dataclass
+class Gpu:
+    """A card's settings. `cap` is in µW, `mask` the allowed rows of `table`, `top` a ceiling in MHz.
+
+    `loads` counts the loads of its driver, which move hwmon's number; `busy` is the error that all its
+    files answer; `asleep` is ended by any read; `slept_ms` counts what it slept.
+    """
+
+    kind: str
+    default: int
+    least: int
+    most: int
+    table: Sequence[int] = ()
+    cap: int = 0
+    level: str = "auto"
+    mask: frozenset[int] = frozenset()
+    top: int = 0
+    floor: int = 0
+    loads: int = 1
+    busy: int = 0
+    slept_ms: int = 0
+    asleep: bool = False
+    guest: bool = False
+
+    def __post_init__(self) -> None:
+        self.cap, self.top = self.cap or self.default, self.top or self.table[-1]
+        self.floor, self.mask = self.floor or self.table[0], frozenset(range(len(self.table)))
+
+    def lose(self) -> None:
+        """Have the driver's defaults, as after a resume or a reset of the GPU, without a trace."""
+        self.cap, self.level, self.mask = self.default, "auto", frozenset(range(len(self.table)))
+        self.top, self.floor = self.table[-1], self.table[0]
+
+    def load(self) -> None:
+        """Load its driver anew."""
+        self.loads += 1
+        self.lose()
+
+    def sleep(self) -> None:
+        """Sleep at run time, which loses caps and clocks; the next read wakes it."""
+        self.asleep, self.slept_ms = True, self.slept_ms + 7_000
+        self.lose()
+
+    def refusal(self) -> int:
+        self.asleep = False
+        return self.busy
+
+    @property
+    def mhz(self) -> float:
+        """The ceiling in force."""
+        if self.kind != "amdgpu":
+            return self.top
+        rows = self.mask if self.level == "manual" else range(len(self.table))
+        return self.table[max(rows)]
+
+    def take_cap(self, text: str) -> None:
+        """Take a limit: AMD cuts it to whole watts and knows a range; Intel rounds it, 0 is off."""
+        uw = whole(text)
+        if self.guest or uw < 0:
+            raise Refused
+        if self.kind != "amdgpu":
+            self.cap = uw // 125_000 * 125_000
+            return
+        if not self.least <= uw // UW * UW <= self.most:
+            raise Refused
+        self.cap = uw // UW * UW
+
+    def told_cap(self) -> int:
+        """Return the limit as it is shown: Intel clamps it to its range, unless it is off."""
+        clamps = self.kind != "amdgpu" and self.cap
+        return min(max(self.cap, self.least), self.most) if clamps else self.cap
+
+    def take_level(self, text: str) -> None:
+        """Take a level; `manual` begins with the mask of before, and the others do not end it."""
+        if text not in LEVELS:
+            raise Refused
+        self.level = text
+
+    def take_mask(self, text: str) -> None:
+        rows = frozenset(map(whole, text.split()))
+        if self.level != "manual" or not rows or not rows <= {*range(len(self.table))}:
+            raise Refused
+        self.mask = rows
+
+    def take_top(self, text: str) -> None:
+        mhz = whole(text)
+        if not max(self.table[0], self.floor) <= mhz <= self.table[-1]:
+            raise Refused
+        self.top = round(round(mhz * 3 / 50) * 50 / 3)
+
+    def rows(self, now_mhz: float, *, fine: bool) -> str:
+        """Return the clock table. A fine one has its ends, and between them what runs."""
+        table = [FINE[0], round(now_mhz), FINE[1]] if fine else [*self.table]
+        now = 1 if fine else min(range(len(table)), key=lambda n: abs(table[n] - now_mhz))
+        return "\n".join(f"{n}: {mhz}Mhz{' *' * (n == now)}" for n, mhz in enumerate(table))
+
+
+@dataclass
+class Mask(Node):
+    """The clock table: it does not show which rows are allowed, and the board knows."""
+
+    gpu: Gpu | None = None
+
+    def read(self) -> bytes:
+        self._answer()
+        return f"{self.tell()}\n".encode()
+
+    @property
+    def kept(self) -> bytes:
+        return f"{sorted(self.gpu.mask) if self.gpu else ''}\n".encode()
+
+
+@dataclass
+class Widened:
+    """A register of 32 bits that its driver widens only when it is read: whole wraps go by unseen."""
+
+    joules: Callable[[], float]
+    unit_j: float = 2.0**-14
+    last: int = 0
+    total: int = 0
+
+    def tell(self) -> int:
+        now = int(self.joules() / self.unit_j) % REGISTER
+        self.total += (now - self.last) % REGISTER
+        self.last = now
+        return int(self.total * self.unit_j * UW)

@@ -1,0 +1,249 @@
+"""Root's writes to AMD and Intel GPUs, whose files round, clamp, hide and lose them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.actuator.device import Peer
+from agents.actuator.driver import KnobDriver
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import RestoreJournal
+from agents.devices.drm.knobs import CLOCK, LIMIT, MASK, MODE, Card, discover
+from tests.actuation import Direct, actuator_of
+from tests.boards.cards import UW
+from tests.boards.gpus import GPUS, PCI
+from tests.boards.inline import InlineBoard
+from tests.chaos.points import InlineDriver
+from tests.contracts.drivers import DriverContract
+from tests.contracts.members import MemberContract
+from tests.unit.agents.devices.drm.conftest import Host
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
+
+SETTABLE = [name for name in GPUS if name not in ("amdgpu-apu", "amdgpu-guest")]
+ME, UUID = Peer(1, 1, 7), "drm:0000:03:00.0"
+
+
+def card_of(board: InlineBoard) -> Card:
+    (card,) = discover(str(board.root))
+    assert isinstance(card, Card)
+    return card
+
+
+@pytest.mark.parametrize("name", SETTABLE)
+class TestGpus(DriverContract, MemberContract):
+    cap_knobs = (LIMIT, CLOCK)
+
+    @pytest.fixture
+    def driver(self, host: Host, name: str) -> KnobDriver:
+        return card_of(host(name))
+
+
+@dataclass
+class Stand:
+    """A host, an actuator over it that grants everything, and a clock to turn."""
+
+    board: InlineBoard
+    folder: Path
+    now: list[float] = field(default_factory=lambda: [0.0])
+
+    def __post_init__(self) -> None:
+        spans = card_of(self.board).ranges().items()
+        grant = {knob: (values[0], values[-1]) for knob, values in spans}
+        config = ActuatorConfig(devices=(Granted(match="drm:*", grant=grant),))
+        made = actuator_of(
+            config,
+            lambda: InlineDriver(lambda: discover(str(self.board.root)), lambda _: None),
+            RestoreJournal(self.folder),
+            "boot",
+            lambda: self.now[0],
+        )
+        self.actuator = Direct(asyncio.run(made))
+        self.actuator.replay()
+
+    @property
+    def gpu(self) -> Any:  # noqa: ANN401 - a card's state
+        return self.board.board.gpus[0]
+
+    def hold(self, **setting: Any) -> None:  # noqa: ANN401
+        knobs = {"watts": LIMIT, "mhz": CLOCK}
+        self.actuator.hold(ME, UUID, {knobs[k]: v for k, v in setting.items()}, 1000.0)
+
+    def told(self) -> dict[str, Any]:
+        return self.actuator.read(ME, UUID)
+
+    def is_back(self) -> bool:
+        self.actuator.release(ME, UUID)
+        return self.board.altered == {} and self.told()["paused"] == ""
+
+
+Stands = Callable[[str], Stand]
+
+
+@pytest.fixture
+def stand(host: Host, tmp_path: Path) -> Stands:
+    (tmp_path / "journal").mkdir()
+    return lambda name: Stand(host(name), tmp_path / "journal")
+
+
+def test_a_clock_ceiling_is_a_level_and_a_mask_and_the_mask_goes_back_first(stand: Stands) -> None:
+    """Documentation/gpu/amdgpu/thermal.rst: masks count in `manual` only; no file shows them."""
+    amd = stand("amdgpu")
+    amd.hold(mhz=900)
+    assert (amd.gpu.level, amd.gpu.mask, amd.gpu.mhz) == ("manual", {0, 1, 2}, 900)
+    assert amd.told()["values"][CLOCK] == 900
+    amd.hold(mhz=1500, watts=200)
+    assert amd.gpu.mhz == 1500 and amd.is_back() and amd.gpu.level == "auto"
+
+
+def test_a_mask_that_does_not_go_back_keeps_the_level_and_is_tried_again(
+    stand: Stands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amd = stand("amdgpu")
+    amd.hold(mhz=900)
+    broken = amd.board.board.nodes[f"{PCI}/{MASK}"]
+    monkeypatch.setattr(broken, "refusal", lambda: errno.EIO)
+    with pytest.raises(ActuationError, match="not restored"):
+        amd.actuator.release(ME, UUID)
+    assert amd.gpu.level == "manual"
+    monkeypatch.setattr(broken, "refusal", lambda: 0)
+    amd.now[0] += 120.0
+    amd.actuator.tick()
+    assert amd.board.altered == {} and amd.told()["trouble"] == ""
+
+
+@pytest.mark.parametrize("level", ["high", "profile_peak"])
+def test_a_level_that_an_operator_chose_comes_back(stand: Stands, level: str) -> None:
+    amd = stand("amdgpu")
+    amd.gpu.level = level
+    amd.hold(mhz=900)
+    amd.actuator.release(ME, UUID)
+    assert (amd.gpu.level, len(amd.gpu.mask)) == (level, 7)
+
+
+def test_clocks_are_left_out_by_name_where_no_ceiling_can_be_set_or_restored(host: Host) -> None:
+    """Navi 10 and later and MI300 show a lowest, a present and a highest clock."""
+    for name in ("amdgpu-fine", "amdgpu-mi300", "amdgpu-apu"):
+        card = card_of(host(name))
+        assert CLOCK not in card.ranges() and "only the lowest" in card.without[CLOCK]
+    board = host("amdgpu")
+    board.board.gpus[0].level = "manual"
+    assert "cannot be read back" in card_of(board).without[CLOCK]
+    assert card_of(host("amdgpu-apu")).ranges() == {}
+
+
+def test_a_limit_is_in_whole_watts_and_in_the_range_that_the_kernel_has_now(host: Host) -> None:
+    """set_power_cap divides by 10^6; a newer kernel's least limit is another one."""
+    board = host("amdgpu")
+    card, gpu = card_of(board), board.board.gpus[0]
+    assert card.ranges()[LIMIT][:2] == (90, 91)
+    gpu.least = 250 * UW
+    assert card.ranges()[LIMIT][0] == 250
+    with pytest.raises(KnobRefused, match=r"Invalid argument.*range may have changed"):
+        card.write(LIMIT, 100)
+    gpu.least = 0
+    assert card.ranges()[LIMIT][0] == 75
+
+
+def test_only_with_overdrive_the_limit_goes_above_the_default(host: Host) -> None:
+    """resources 270: `power1_cap_max` above `power1_cap_default`."""
+    tops = {
+        n: (c.ranges()[LIMIT][-1], c.defaults[LIMIT])
+        for n in SETTABLE[:3]
+        if (c := card_of(host(n)))
+    }
+    assert tops == {"amdgpu": (300, 300), "amdgpu-fine": (345, 300), "amdgpu-mi300": (300, 300)}
+
+
+def test_a_virtual_functions_refusal_leaves_nothing_to_restore(stand: Stands) -> None:
+    """amdgpu_pm.c: a virtual function answers EINVAL to every limit."""
+    guest = stand("amdgpu-guest")
+    with pytest.raises(KnobRefused, match="virtual function"):
+        guest.hold(watts=200)
+    assert guest.told()["trouble"] == guest.told()["paused"] == "" and guest.is_back()
+
+
+def test_a_gpu_in_a_reset_is_lost_for_the_moment_and_held_again_afterwards(stand: Stands) -> None:
+    """amdgpu_pm.c, amdgpu_pm_get_access: EPERM for reads, too."""
+    amd = stand("amdgpu")
+    amd.hold(watts=200)
+    amd.gpu.lose()
+    amd.gpu.busy = errno.EPERM
+    with pytest.raises(DeviceLost, match="not permitted; it is in a reset"):
+        amd.told()
+    amd.gpu.busy = 0
+    amd.actuator.renew(ME, UUID, 5.0)
+    assert amd.gpu.cap == 200 * UW and amd.told()["level"] == "hold" and amd.is_back()
+
+
+@pytest.mark.parametrize("name", ["amdgpu", "xe", "i915"])
+@pytest.mark.parametrize("how", ["lose", "load", "sleep"])
+def test_a_limit_that_a_reset_reload_or_sleep_has_lost_is_held_again(
+    stand: Stands, name: str, how: str
+) -> None:
+    """radeon-profile 129 and LACT 41: the files show the default then; nobody is blamed."""
+    host_ = stand(name)
+    host_.hold(watts=120, mhz=900)
+    getattr(host_.gpu, how)()
+    if how == "load":
+        host_.gpu.loads -= 1
+        host_.board.reload()
+    host_.actuator.renew(ME, UUID, 5.0)
+    assert (host_.gpu.cap, host_.gpu.mhz) == (120 * UW, 900)
+    assert host_.told()["level"] == "hold" and host_.is_back()
+
+
+def test_another_programs_limit_is_respected_and_named(stand: Stands) -> None:
+    amd = stand("amdgpu")
+    amd.hold(watts=200)
+    amd.gpu.cap = 250 * UW
+    with pytest.raises(ActuationError, match=r"another program set gpu\.power_limit_w"):
+        amd.actuator.renew(ME, UUID, 5.0)
+    assert amd.gpu.cap == 250 * UW
+
+
+def test_a_limit_that_is_off_is_off_again_afterwards(stand: Stands) -> None:
+    """ABI of xe's hwmon: 0 is off; only channel 2 is there before Linux 6.8."""
+    xe = stand("xe-package")
+    assert xe.told()["values"][LIMIT] is None
+    xe.hold(watts=120)
+    assert xe.gpu.cap == 120 * UW and xe.is_back() and xe.gpu.cap == 0
+
+
+def test_a_limit_that_the_card_clamps_is_refused_with_what_it_shows(stand: Stands) -> None:
+    """xe_hwmon.c: a limit below the product's least is shown as that. `power1_crit` is another limit."""
+    xe = stand("xe")
+    xe.gpu.least = 90 * UW
+    with pytest.raises(ActuationError, match="is 90000000, not 60000000"):
+        xe.hold(watts=60)
+    assert xe.is_back()
+
+
+def test_a_clock_below_the_lower_limit_in_force_is_not_offered(host: Host) -> None:
+    for name in ("xe", "i915"):
+        board = host(name)
+        board.board.gpus[0].floor = 820
+        assert card_of(board).ranges()[CLOCK][0] == 850
+
+
+def test_every_offered_clock_reads_back_as_it_was_written(host: Host) -> None:
+    """xe_gt_freq.c and intel_rps.c round to 50/3 MHz."""
+    card = card_of(host("xe"))
+    for mhz in card.ranges()[CLOCK]:
+        card.write(CLOCK, mhz)
+        assert card.read()[CLOCK] == mhz
+
+
+def test_a_card_keeps_its_name_when_hwmon_is_numbered_anew(host: Host) -> None:
+    board = host("amdgpu")
+    card, epoch = card_of(board), card_of(board).epoch
+    board.reload()
+    card.write(LIMIT, 150)
+    assert card.epoch != epoch and board.board.gpus[0].cap == 150 * UW
+    assert card_of(board).uuid == card.uuid == UUID and MODE in card.entries()[0]
