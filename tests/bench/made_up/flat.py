@@ -22,6 +22,7 @@ SOURCES = (
     "fine_ladder",
     "one_knob",
     "switches",
+    "hartmann",
 )
 
 

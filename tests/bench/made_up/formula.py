@@ -25,6 +25,7 @@ class SurfaceFormula:
     default: Setting
     truth: Truth
     objective: str = "energy_j"
+    limited: str = "latency_ms"
     least_accuracy: float | None = None
     breaks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 

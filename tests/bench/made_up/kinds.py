@@ -13,6 +13,7 @@ from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
 from tests.bench.made_up.formula import SurfaceFormula
 from tests.bench.made_up.hosts import queue, sockets, switches
+from tests.bench.made_up.neutral import FUNCTIONS
 from tests.bench.made_up.serving import runtime, serving
 from tests.bench.made_up.single import one_clock, power_cap
 from tuner.core import Constraint, Knob, Part, Role, Space, TuningError, setting_key
@@ -77,6 +78,7 @@ KINDS: Mapping[str, SurfaceKind] = {
     "misnamed": SurfaceKind(NUMERIC, misnamed),
     "told_too_sure": SurfaceKind(NUMERIC, told=0.3),
     "told_too_unsure": SurfaceKind(NUMERIC, told=2.0),
+    **{draw.__name__: SurfaceKind((draw,)) for draw in FUNCTIONS},
 }
 """The kinds by name; each is reported as a separate source."""
 
@@ -166,7 +168,7 @@ def _tabled(
         space=space,
         metrics=tuple(values[setting_key(space.default)]),
         objective=formula.objective,
-        constrained="latency_ms",
+        constrained=formula.limited,
         values=values,
         digest=hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:12],
     )

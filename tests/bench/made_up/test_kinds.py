@@ -13,8 +13,10 @@ from tests.bench.contest.contest import ContestTerms, jobs_of, narrowed, standin
 from tests.bench.contest.replay import Task, TaskResult, replay
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.kinds import ACCURACY, KINDS, made_up, misnamed
-from tuner.core import Limit, Role, Setting, setting_key
+from tests.bench.made_up.neutral import FUNCTIONS
+from tuner.core import Kind, Limit, Role, Setting, quantity_of, setting_key
 
+NEUTRAL = [function.__name__ for function in FUNCTIONS]
 EVERY = made_up(3, 2 * len(KINDS))
 
 
@@ -50,7 +52,7 @@ def test_every_surface_can_be_tuned(seed: int) -> None:
         assert problem.captured(default, 1.1) == 0.0
         for row in problem.surface.values.values():
             assert all(0.0 < value < 1e9 for value in row.values())
-            assert row["power_w"] > 0.5
+            assert row.get("power_w", 1.0) > 0.5
 
 
 def test_a_queue_collapses_where_a_worker_more_would_do() -> None:
@@ -102,8 +104,11 @@ def test_a_runtime_has_an_accuracy_that_some_settings_break() -> None:
 
 
 def test_names_tell_nothing_or_the_wrong_thing() -> None:
-    for problem in of("nameless"):
+    for problem in (p for kind in ("nameless", *NEUTRAL) for p in of(kind)):
         assert {k.role for k in problem.surface.space.knobs} == {Role.UNKNOWN}
+    for problem in (p for kind in NEUTRAL for p in of(kind)):
+        assert {quantity_of(m).kind for m in problem.surface.metrics} == {Kind.OTHER}
+        assert 2_000 <= problem.surface.space.size <= 8_000
     for problem in of("misnamed"):
         assert Role.UNKNOWN not in {k.role for k in problem.surface.space.knobs}
     true = ("threads", "cpu_clock_mhz")
