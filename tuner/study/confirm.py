@@ -7,9 +7,10 @@ the load that arrives. A table of speculation lengths is then confirmed as a who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from tuner import guard
 from tuner.core import (
@@ -55,18 +56,27 @@ CONFIRM_WINDOWS = 2
 LOAD_WINDOWS = 5
 """Windows of a study that follows a load: few windows meet only a part of a load that rises and falls."""
 MORE_TRIES = 3
-"""Further windows, if some are not completed or do not prove the limits yet."""
+"""Further windows of a setting, and of the baseline beside them, if some are not completed or the limits
+are not proven yet."""
+MOST_COMPARED = 5
+"""Windows of a setting up to which a positive gain that is not proven yet is measured further."""
 CONFIRM_CANDIDATES = 3
 LEAST_VALUE = 1e-9
 """A limit of 0 is compared as this."""
 PROVEN = NormalDist().inv_cdf(0.975)
-"""Standard errors that prove a gain.
+"""Standard errors, as the windows report them, that prove a gain together with `PROVEN_T`.
 
 After one contender without a proven gain no other is compared, because each would have its own
 chance to win by luck.
 """
-CONFIRM_MOST, MOST_OF_ROW = 30, 6
-"""Number of windows that end the phase, and a row; a comparison still open then counts as lost."""
+PROVEN_T = {2: 11.11, 4: 4.37, 6: 3.23, 8: 2.75}
+"""The least t of a gain by the scatter of the windows, by its degrees of freedom.
+
+Each look, with two windows each up to five, is a chance to win by luck: these one-sided levels of 0.4, 0.6,
+0.9 and 1.25 % are together an error below 2.5 %, whatever errors the windows report (our choice).
+"""
+CONFIRM_MOST = 2 * (CONFIRM_WINDOWS + MORE_TRIES) * CONFIRM_CANDIDATES
+"""Number of windows that end the phase; a comparison still open then counts as lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
@@ -125,7 +135,7 @@ def duel(
     if not own:
         return None
     baseline = _alternating_with(study, own, there)
-    return (_pools(study, baseline), _shown(study, own, baseline)) if baseline else None
+    return (_pools(study, baseline), _pools(study, own)) if baseline else None
 
 
 def row_duel(past: Past, plan: Plan, row: Row) -> Duel | None:
@@ -255,8 +265,8 @@ def _result(past: Past, plan: Plan, row: Row, phase: Sequence[Trial]) -> Confirm
     result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
-    each = CONFIRM_CANDIDATES * (2 * least_windows(study) + MORE_TRIES)
-    most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows), each if study.terms.plan_by else 0)
+    contenders = max(CONFIRM_CANDIDATES, len(plan.rows))
+    most = 2 * (least_windows(study) + MORE_TRIES) * contenders
     if result == PENDING and sum(CYCLE not in t.context for t in phase) >= most:
         return lost(f"{len(phase)} confirming windows gave no clear result")
     return result
@@ -299,8 +309,13 @@ def judged(
         if len(own) < least + MORE_TRIES and may_be:
             return PENDING
         return lost("its confirming windows do not prove that it meets the limits")
-    baseline = _alternating_with(study, good, there)
-    return compared(study, evidence, _pools(study, baseline), _shown(study, good, baseline))
+    return compared(
+        study,
+        evidence,
+        [t.shown for t in _alternating_with(study, good, there)],
+        [t.shown for t in good],
+        last=len(own) >= MOST_COMPARED,
+    )
 
 
 def _unmeasurable(study: Study, there: Sequence[Trial], at: Context) -> ConfirmResult:
@@ -319,14 +334,18 @@ def _unmeasurable(study: Study, there: Sequence[Trial], at: Context) -> ConfirmR
 def compared(
     study: Study,
     evidence: Evidence,
-    reference: Mapping[str, Estimate],
-    shown: Mapping[str, Estimate],
+    baseline: Sequence[Mapping[str, Estimate]],
+    own: Sequence[Mapping[str, Estimate]],
+    *,
+    last: bool,
 ) -> ConfirmResult:
-    """Judge a setting's gain over the baseline, and report its cost.
+    """Judge a setting's gain over the baseline in the windows of both, and report its cost.
 
-    If the baseline breaks a limit, a setting that is proven to keep all limits wins at any cost.
+    A positive gain that is not proven stays open until the `last` look. If the baseline breaks a
+    limit, a setting that is proven to keep all limits wins at any cost.
     """
     metric, score = study.objective.metric, study.objective.score
+    reference, shown = (pool_windows(each, study.quantities) for each in (baseline, own))
     before, after = score(reference), score(shown)
     if before is None or after is None:
         return lost(f"{metric} was not measured")
@@ -338,13 +357,25 @@ def compared(
     if evidence.broken is not None:
         kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
-    if gain.amount.mean <= PROVEN * gain.amount.stderr:
+    scores = ([e.mean for w in each if (e := score(w))] for each in (baseline, own))
+    if gain.amount.mean <= PROVEN * gain.amount.stderr or not beyond_scatter(*scores):
+        if gain.amount.mean > 0.0 and not last:
+            return PENDING
         return lost(f"its gain over the baseline is not proven ({size})", no_gain=True)
     least = study.exploration.min_saving
     if gain.relative and gain.amount.mean < least:
         return lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")
     why = f"confirmed: {metric} {size} than the baseline{cost}"
     return ConfirmResult(True, False, why)
+
+
+def beyond_scatter(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether two groups of values differ by more than their scatter, by Student's t."""
+    freedom = len(before) + len(after) - 2
+    least = min((t for at_least, t in PROVEN_T.items() if freedom >= at_least), default=math.inf)
+    squares = sum((value - fmean(each)) ** 2 for each in (before, after) for value in each)
+    error = math.sqrt(squares / freedom * (1.0 / len(before) + 1.0 / len(after)))
+    return abs(fmean(before) - fmean(after)) > least * error
 
 
 def _alternating_with(study: Study, own: Sequence[Trial], there: Sequence[Trial]) -> list[Trial]:
@@ -356,31 +387,14 @@ def _alternating_with(study: Study, own: Sequence[Trial], there: Sequence[Trial]
     return [t for t in baseline if since < t.number < last]
 
 
-def _shown(study: Study, own: Sequence[Trial], baseline: Sequence[Trial]) -> dict[str, Estimate]:
-    """Return a setting's metrics: limited ones from all its windows, others from those that alternate.
-
-    Windows that only prove a limit come after the baseline's: a drift in them is no gain.
-    """
-    last = max((t.number for t in baseline), default=0)
-    later = [t for t in own if t.number > last]
-    in_turn = _pools(study, [*(t for t in own if t.number < last), *later[:1]])
-    limited = {c.metric for c in study.constraints} - {study.objective.metric}
-    proven = {name: e for name, e in _pools(study, own).items() if name in limited}
-    return {**in_turn, **proven}
-
-
 def _pools(study: Study, own: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in own], study.quantities)
 
 
 def alternate(study: Study, setting: Setting, at: Context, phase: Sequence[Trial]) -> Assign:
-    """Return the next of the alternating windows: baseline, contender, baseline, contender.
-
-    Further windows are to prove that the contender keeps its limits: they are all of the contender.
-    """
+    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
     done = windows(phase, requested=at, least=Worth.COMPLETED)
-    proving = len(windows(done, setting)) >= least_windows(study)
-    turn = proving or (bool(done) and done[-1].tries(study.baseline))
+    turn = bool(done) and done[-1].tries(study.baseline)
     what = "the proposed setting" if turn else "the baseline"
     load = f", at {in_words(at)}" if at else ""
     return Assign(setting if turn else study.baseline, f"confirming: measuring {what}{load}", at)

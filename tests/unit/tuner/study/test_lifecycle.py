@@ -29,7 +29,7 @@ from tuner.core import (
     Wait,
     setting_key,
 )
-from tuner.study.confirm import CONFIRM_MOST
+from tuner.study.confirm import CONFIRM_MOST, MOST_COMPARED
 from tuner.study.lifecycle import FAILED_IN_A_ROW, next_step
 from tuner.study.moves import Assign, Move, Rest
 
@@ -215,24 +215,10 @@ def tails(*bounds_ms: float) -> Surface:
 
 def test_a_tail_that_one_window_leaves_unsure_is_bounded_by_more_of_them() -> None:
     asked, end = confirm(PROPOSED, TUNED, tails(115.0, 130.0, 116.0))
-    assert asked.count(setting(600)) == 3
-    assert asked.count(setting()) == 2, "its own windows narrow the bound, the baseline's do not"
+    assert asked == [setting(), setting(600)] * 3, (
+        "a drift in further windows is in the baseline's, too"
+    )
     assert end.plan == Plan.single(setting(600))
-
-
-def test_windows_that_only_prove_a_limit_do_not_add_to_the_gain() -> None:
-    energy_j, surface = iter([6.0, 6.0, 2.0]), tails(115.0, 130.0, 116.0)
-
-    def cooling(at: Setting) -> Measurement:
-        found = surface(at)
-        if at != setting(600):
-            return found
-        cooled = Estimate(next(energy_j), 0.1, 10)
-        return replace(found, estimates={**found.estimates, "energy_j": cooled})
-
-    asked, end = confirm(PROPOSED, TUNED, cooling)
-    assert asked.count(setting(600)) == 3
-    assert "40.0" in end.why
 
 
 @pytest.mark.parametrize(("bound_ms", "windows"), [(130.0, 5), (math.inf, 2)])
@@ -439,13 +425,15 @@ def test_a_row_at_the_baseline_has_nothing_to_win() -> None:
 def test_after_a_gain_that_is_not_proven_no_other_setting_has_a_chance_to_win_by_luck() -> None:
     truth = table({1000: (10, 100), 600: (9.9, 105), 800: (8, 105)})
     asked, end = confirm(PROPOSED, TUNED, truth)
-    assert asked == [setting(), setting(600)] * 2
+    assert asked == [setting(), setting(600)] * MOST_COMPARED
     assert end.plan == Plan.single(setting())
     assert "its gain over the baseline is not proven" in end.why
 
 
-@pytest.mark.parametrize(("relative", "proven"), [(0.019, True), (0.022, False)])
-def test_a_gain_is_proven_from_two_standard_errors(relative: float, proven: bool) -> None:
+@pytest.mark.parametrize(("relative", "proven"), [(0.03, True), (0.035, False)])
+def test_a_gain_is_proven_from_two_standard_errors_of_at_most_five_windows(
+    relative: float, proven: bool
+) -> None:
     def truth(at: Setting) -> Measurement:
         return window(10.0 if at == setting() else 9.6, 100.0, relative=relative)
 
