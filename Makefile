@@ -151,6 +151,10 @@ test-llama: $(VENV)/.installed-llama
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v -m "" --durations=5 tests/slurm
 
+# The delay of a job by its Prolog, as a median and beside a bare interpreter: at most 200 ms. As root.
+bench-job: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.slurm.prolog_time
+
 # Servers of language models. Stand-ins follow the engines' sources; a real llama-server is used if it is built.
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)

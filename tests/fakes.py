@@ -60,7 +60,10 @@ Shows = Callable[[float, float], Mapping[str, float | Estimate]]
 
 @dataclass
 class FakeActuator:
-    """Applies a setting unless `refuse` returns an error; `lies` are false values that it reads back."""
+    """Applies a setting unless `refuse` returns an error; `lies` are false values that it reads back.
+
+    `job` is the batch job that the device is leased to.
+    """
 
     label: str
     space: Space
@@ -68,6 +71,7 @@ class FakeActuator:
     now: dict[str, Value] = field(default_factory=dict)
     refuse: Callable[[Setting], TuningError | None] = lambda _: None
     half_done: bool = False
+    job: str = ""
     lies: dict[str, Value] = field(default_factory=dict)
     unreadable: TuningError | None = None
     closed: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""One device in the root process: trial above hold above original; each ending falls back one level."""
+"""One device in the root process: job above trial above hold above original; each end falls one level."""
 
 import asyncio
 import logging
@@ -13,6 +13,9 @@ from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
 log = logging.getLogger(__name__)
+
+ROOTS = ("restore", "lease_job", "end_job")
+"""The verbs that only root may run, on a device of any owner."""
 
 
 class Peer(NamedTuple):
@@ -31,13 +34,23 @@ class Peer(NamedTuple):
         return self.uid in (0, os.geteuid())
 
 
+@dataclass(slots=True)
+class JobLease:
+    """A batch job's setting by its key; it ends unless renewed within `agent_grace_s` of `heard_at`."""
+
+    job: str
+    setting: KnobValues
+    heard_at: float
+
+
 @dataclass(eq=False)
 class ManagedDevice:
     """One device: its grants, the level in force and the peer that owns it.
 
     `ask` runs the verbs, whose fields `requests` has checked. `heard_at` is the time of the owner's last
     request, or of its disconnection. A lease or a hold ends at most `tick_s` seconds late, plus the
-    driver's time. An error here ends the trial and the hold of this device only.
+    driver's time. An error here ends the trial and the hold of this device only. A job's setting is put
+    over the hold, which stays valid; no trial begins meanwhile.
     """
 
     restorer: Restorer
@@ -48,6 +61,7 @@ class ManagedDevice:
     trial_until: float | None = None
     held: KnobValues | None = None
     held_until: float = 0.0
+    job: JobLease | None = None
     tick_s: float = 0.2
 
     def __post_init__(self) -> None:
@@ -56,9 +70,9 @@ class ManagedDevice:
 
     @property
     def level(self) -> str:
-        """Return the level in force: "trial", "hold" or "original"."""
+        """Return the level in force: "job", "trial", "hold" or "original"."""
         below = "original" if self.held is None else "hold"
-        return below if self.trial_until is None else "trial"
+        return "job" if self.job else below if self.trial_until is None else "trial"
 
     def describe(self) -> dict[str, Any]:
         """Return the device's description, its granted values, and its configured original and floor."""
@@ -76,9 +90,11 @@ class ManagedDevice:
         """
         async with self._alone():
             await self._end_expired()
-            if verb == "restore" and not peer.root:
-                raise errors.Unauthorised(f"only root restores {self.uuid}")
-            admin = peer.root and verb in ("restore", "leave_budget")
+            if verb in ROOTS and not peer.root:
+                raise errors.Unauthorised(
+                    f"only root may {verb} {self.uuid}", hint="run it as root"
+                )
+            admin = peer.root and verb in (*ROOTS, "leave_budget")
             if self.owner and self.owner != peer and verb != "read" and not admin:
                 raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
             if self.owner == peer:
@@ -167,12 +183,12 @@ class ManagedDevice:
         reading = await self.restorer.shown()
         originals = self.restorer.original_values(reading)
         granted, budget, now = self.restorer.granted, self.restorer.record.budget, self.now()
-        how = {"level": self.level, "holder": str(self.owner or ""), "paused": self.restorer.paused}
+        how = {"holder": str(self.owner or ""), "paused": self.restorer.paused}
         wrong = {"trouble": self.restorer.trouble or self.restorer.unknown}
         return {
             "values": {k: self.restorer.in_force(k, reading) for k in granted},
             "found": {k: originals.get(k) for k in granted},
-            **how | wrong,
+            **self._in_force() | how | wrong,
             "throttled": self.restorer.throttled,
             "waiting": self.restorer.waiting,
             "unknown": self.restorer.unknown,
@@ -183,6 +199,7 @@ class ManagedDevice:
         """Lease the device to this connection for a trial, and log the agent's name of the trial."""
         if not 0.0 < lease_s <= self.config.lease_s:
             raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
+        self._refuse_beside_a_job()
         self._take(peer)
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
@@ -201,14 +218,14 @@ class ManagedDevice:
 
         Returns the level, and the ceilings that the kernel caps lower (`throttled`).
         """
-        if self.owner != peer or self.level == "original":
+        if self.owner != peer or (self.trial_until is None and self.held is None):
             why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
         async with self._or(self._end, "another program changed the device, or it was lost"):
             await self._put_in_force()
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
-        return {"level": self.level, "throttled": self.restorer.throttled}
+        return {**self._in_force(), "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: KnobValues, valid_for_s: float) -> None:
         """Put a confirmed setting in force for `valid_for_s` seconds, or until its agent has ended."""
@@ -218,11 +235,36 @@ class ManagedDevice:
         self._take(peer)
         self.trial_until = None
         self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
-        async with self._or(self._end, "it could not be applied"):
-            await self.restorer.change(self.restorer.whole(granted), held=True)
+        async with self._or(self._end_hold, "it could not be applied"):
+            await self._settle(again=True)
+
+    async def lease_job(self, peer: Peer, job: str, setting: KnobValues) -> dict[str, Any]:
+        """Put a job's setting above a hold, and end a trial; renew the lease if the job has it already.
+
+        Returns whether it was renewed. Raises DeviceBusy if another job has the device.
+        """
+        before = self.job
+        if before is None or before.job != job:
+            self._refuse_beside_a_job()
+            setting = await self._granted(setting)
+            self._require_ours()
+            log.info("event=job device=%s job=%s setting=%r", self.uuid, job, setting)
+        self.trial_until = None
+        self.job = JobLease(job, before.setting if before else setting, self.now())
+        async with self._or(self._end_job, "it could not be applied"):
+            await self._settle()
+        return {"renewed": before is not None}
+
+    async def end_job(self, peer: Peer, job: str) -> None:
+        """End a job's lease: the hold below it is in force again. Raises ActuationError if that fails."""
+        if self.job and self.job.job == job:
+            await self._end_job("its epilog has run")
+        if self.level == "original":
+            self._require_restored()
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
         """Pause the device because another program sets a knob: leave that knob, restore the others."""
+        self._refuse_beside_a_job()
         if self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
         try:
@@ -231,9 +273,10 @@ class ManagedDevice:
             await self._end(why)
 
     async def release(self, peer: Peer) -> None:
-        """Restore the device to its original. Raises ActuationError if that fails."""
-        await self._end("released by its agent")
-        self._require_restored()
+        """Restore the device to its original, or leave it to a job. Raises ActuationError if that fails."""
+        await self._end_hold("released by its agent")
+        if self.level == "original":
+            self._require_restored()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
         """Restore the device of any owner and end a pause; the values it shows then are its original."""
@@ -284,11 +327,21 @@ class ManagedDevice:
 
     def _take(self, peer: Peer) -> None:
         """Make a peer the owner. Raises Conflict during a pause, ActuationError if not yet restored."""
+        self._require_ours()
+        self.owner, self.heard_at = peer, self.now()
+
+    def _refuse_beside_a_job(self) -> None:
+        """Raise DeviceBusy if a job has the device."""
+        if self.job:
+            why = f"{self.uuid} is leased to job {self.job.job}"
+            raise errors.DeviceBusy(why, hint="wait for the end of the job")
+
+    def _require_ours(self) -> None:
+        """Raise Conflict during a pause, ActuationError if the device is not yet restored."""
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
             self._require_restored()
-        self.owner, self.heard_at = peer, self.now()
 
     def _require_restored(self) -> None:
         """Raise ActuationError if the device shows neither its original nor another program's setting."""
@@ -341,35 +394,56 @@ class ManagedDevice:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()
         if self.held is not None and now >= self.held_until:
-            await self._end("its valid_for_s has passed")
+            await self._end_hold("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
-            await self._end("its agent has ended")
+            await self._end_hold("its agent has ended")
+        if self.job and now >= self.job.heard_at + self.config.agent_grace_s:
+            await self._end_job("its job has ended without an epilog")
         if self.level == "original" and self.restorer.due:
             await self.restorer.restore()
 
     async def _put_in_force(self) -> None:
-        """Write again the values that a trial or a hold has lost, and lower those above a cap."""
+        """Write again the values that a trial, a hold or a job has lost, and lower those above a cap."""
         if self.level != "original":
             setting = self.restorer.clipped(self.restorer.record.setting)
             await self.restorer.change(setting, self.restorer.record.held, again=False)
 
-    async def _fall(self) -> None:
-        """End the trial: fall back to a valid hold, else to the original.
+    async def _settle(self, again: bool = False) -> None:
+        """Put the hold in force, with a job's setting over it, within the cap."""
+        setting = {**(self.held or {}), **(self.job.setting if self.job else {})}
+        within = self.restorer.whole(self.restorer.clipped(setting))
+        await self.restorer.change(within, held=True, again=again)
+
+    def _in_force(self) -> dict[str, Any]:
+        """Return the level in force, and the job that has the device."""
+        return {"level": self.level, "job": self.job.job if self.job else ""}
+
+    async def _fall(self, why: str = "the trial has ended") -> None:
+        """End the trial: fall back to a job or a valid hold, else to the original.
 
         A write that hung forces the original: if it takes effect late, a hold would not notice.
         """
-        self.trial_until, why = None, "the trial has ended"
-        if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
+        self.trial_until, held = None, self.held is not None and self.now() < self.held_until
+        if (held or self.job) and not self.driver.lingering:
             try:
-                held = self.restorer.whole(self.restorer.clipped(self.held))
-                return await self.restorer.change(held, held=True, again=False)
+                return await self._settle()
             except errors.TuningError as error:
-                why = f"the hold could not be applied: {error}"
+                why = f"the setting below could not be applied: {error}"
         await self._end(why)
 
+    async def _end_hold(self, why: str) -> None:
+        """End the trial and the hold; a job's setting stays."""
+        self.held = self.owner = None
+        await self._fall(why)
+
+    async def _end_job(self, why: str) -> None:
+        """End a job's lease."""
+        self.job = None
+        await self._fall(why)
+
     async def _end(self, why: str) -> None:
-        """End the trial and the hold, and restore the original."""
+        """End the trial, the hold and a job's lease, and restore the original."""
         if self.level != "original" or self.restorer.record.entries:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
-        self.trial_until = self.held = self.owner = None
+        self.trial_until = self.held = self.owner = self.job = None
         await self.restorer.restore()

@@ -7,7 +7,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from agents.actuator.driver import Value
 from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
@@ -35,16 +34,16 @@ class Granted:
 
     match: str
     grant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    original: Mapping[str, Value] = field(default_factory=dict)
-    failsafe: Mapping[str, Value] = field(default_factory=dict)
+    original: Mapping[str, int | float | str] = field(default_factory=dict)
+    failsafe: Mapping[str, int | float | str] = field(default_factory=dict)
     floor: Mapping[str, int | float] = field(default_factory=dict)
 
-    def values(self, about: Mapping[str, Any]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    def values(self, about: Mapping[str, Any]) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
         """Return the values that may be written to a device, by knob, and the errors in its grants.
 
         `about` is the driver's description of the device. An error in one knob denies only that knob.
         """
-        permitted: dict[str, tuple[Value, ...]] = {}
+        permitted: dict[str, tuple[Any, ...]] = {}
         errors: list[str] = []
         for knob in {**self.grant, **self.original, **self.failsafe}:
             why, offered = self._wrong(knob, about), about["ranges"].get(knob, ())

@@ -201,7 +201,7 @@ class ActuatorService:
             return {**times, **about, "devices": [d.describe() for d in self.devices.values()]}
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
-        if self.stay and verb in ("acquire", "apply", "renew", "hold"):
+        if self.stay and verb in ("acquire", "apply", "renew", "hold", "lease_job"):
             raise errors.Conflict(f"{self.stay} keeps all devices at original settings", hint=LIFT)
         device = fields.pop("device")
         if device not in self.devices:

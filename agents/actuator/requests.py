@@ -28,6 +28,8 @@ VERBS: Mapping[str, Mapping[str, Any]] = {
     "apply": {**ONE, "setting": dict},
     "leave": {**ONE, "knob": str, "why": str},
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
+    "lease_job": {**ONE, "job": str, "setting": dict},
+    "end_job": {**ONE, "job": str},
     "cap": {**ONE, "group": str, "revision": int, "steps": list},
 }
 """The fields of each verb and their types. All are required except `trial`."""

@@ -71,7 +71,8 @@ class RemoteKnobs:
 
     - `cannot` is the reason that it has no knobs, empty if the device answered; - `without` has the
     driver's reason for each knob that it leaves out; - `throttled` has the kernel's caps below our values
-    at the last renewal; - `applied` is our last setting in force, empty if none is.
+    at the last renewal; - `applied` is our last setting in force, empty if none is; - `job` is the batch
+    job that root leased the device to, by the last answer, empty if none is: our hold waits below it.
 
     Some knobs cannot be read, or had different values in their clock domains. For those the space's
     default represents the original: it is sent as null, and the actuator restores the original.
@@ -90,11 +91,12 @@ class RemoteKnobs:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
         self.without: Mapping[str, str] = dict(about.get("without") or ())
-        self.cannot = self.throttled = ""
+        self.cannot = self.throttled = self.job = ""
         self.applied: Setting = {}
         now: Mapping[str, Any] = {"found": {}}
         try:
             now = line.ask("read", device=self.uuid)
+            self.job = str(now.get("job", ""))
         except TuningError as error:
             self.cannot = str(error)
         originals = now["found"]
@@ -120,7 +122,8 @@ class RemoteKnobs:
 
     def read(self) -> Setting:
         """Return the setting in force. Raises ActuationError."""
-        values = self._line.ask("read", device=self.uuid)["values"]
+        answer = self._line.ask("read", device=self.uuid)
+        values, self.job = answer["values"], str(answer.get("job", ""))
         default = self.space.default
         unoffered = {None, *self._unoffered.values()}
         return {k: default[k] if values.get(k) in unoffered else values[k] for k in default}
@@ -246,6 +249,7 @@ class RemoteKnobs:
             try:
                 reply = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
                 self._wrong, self.throttled = "", str(reply.get("throttled", ""))
+                self.job = str(reply.get("job", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:

@@ -84,6 +84,7 @@ class DeviceAgent:
         self._registered = False
         self._reached = False
         self._begun = False
+        self._mended = True
         self._wrong = ""
         self.standing = LoopStatus()
         self._polled_at = around.clock.monotonic()
@@ -238,6 +239,7 @@ class DeviceAgent:
         try:
             self._holder.enforce()
         except TuningError as error:
+            self._target.refuse_beside_a_job()  # the hold waits below the job's setting
             self._watch.end(f"it could not be applied again: {error}")
             return
         log.info(
@@ -251,20 +253,27 @@ class DeviceAgent:
         """Return the error that prevents the device's restore; None if it is restored."""
         try:
             self._mend()
+            self._mended = True
         except TuningError as error:
+            self._mended = False
             return error
         return None
 
     def _mend(self) -> None:
-        """Retry a failed write to disk or a failed restore. Raises TuningError."""
+        """Retry a failed write to disk or a failed restore.
+
+        Raises TuningError, also while a batch job has a device: a poll then reports that.
+        """
         if not self._begun:
             self._begin()
         self._holder.persist()
         # The journal is read during a hold, too: it writes a deleted file again.
         entry = self._around.journal.get(self.device.id)
         held = self._holder.current is not None
-        if (entry is not None and not held) or (held and self._around.journal.stays):
+        again = self._around.journal.stays or not self._mended
+        if (entry is not None and not held) or (held and again):
             self.restore()
+        self._target.refuse_beside_a_job()
 
     # The tuner's orders
 
@@ -380,6 +389,7 @@ class DeviceAgent:
             raise Conflict("the agent was stopped")
         if self._around.journal.stays:
             raise Conflict("an operator keeps every device at its original setting", hint=LIFT)
+        self._target.refuse_beside_a_job()
 
     def _pace(self) -> None:
         """Wait for the rest of PACE_S since the last poll, because the answer changed nothing."""

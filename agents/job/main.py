@@ -1,4 +1,4 @@
-"""`agents.job.main begin|end [FILE [FOLDER]]`: from Slurm's Prolog and Epilog. Always exits with 0.
+"""`agents.job.main begin|end [FILE [FOLDER [HOLDS]]]`: from a Prolog and an Epilog. Always exits with 0.
 
 Any other exit status of a Prolog or Epilog drains the node. A request that is refused or fails is logged
 and noted in the job's record; the job then starts at the original settings.
@@ -7,14 +7,13 @@ and noted in the job's record; the job then starts at the original settings.
 import logging
 import os
 import select
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.actuator.grants import ActuatorConfig, load_config
 from agents.job.record import JobRecords, utc_now
-from agents.job.slurm import SlurmJob, job_of, require_alloc, uuids_of
+from agents.job.slurm import SlurmJob, job_of, require_alloc
 from agents.job.wish import require_granted, wish_of
 from tuner.errors import ActuationError, TuningError
 
@@ -22,11 +21,13 @@ log = logging.getLogger("jouletune-job")
 
 BEGIN_S = 5.0
 """The Prolog's wait for the actuator, in seconds: Slurm's BatchStartTimeout is 10 s by default."""
-DEFAULTS = ("end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs")
+DEFAULTS = (
+    "end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs", "/var/lib/jouletune-agent/holds"
+)  # fmt: skip
 
 
-def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: Path) -> None:
-    """Put the job's requested setting in force on its GPUs, and record the result.
+def begin(environ: Mapping[str, str], config: Path, records: JobRecords, holds: Path) -> None:
+    """Put the job's requested setting in force on its devices, and record the result.
 
     A lease that an earlier job left on these GPUs ends first: its epilog did not run.
 
@@ -35,58 +36,46 @@ def begin(environ: Mapping[str, str], config: Path, records: JobRecords, root: P
     """
     job = job_of(environ)
     for key in {job.key, *records.leases_on(job.gpus)}:
-        if records.end(key, signal.SIGUSR1):
+        if records.end(key, "the next job on its GPU"):
             log.warning("event=lease_left job=%s by=%s", key, job.key)
     try:
-        wish = wish_of(job.comment)
+        wish = wish_of(job.comment, holds)
         if not wish:
             return
         records.prune()
         about = {"job": job.id, "restart": job.restart, "uid": job.uid, "began_at": utc_now()}
-        records.note(job.key, **about, wish=wish)
+        records.note(job.key, **about, wish=wish, gres=job.gpus)
         granted = load_config(config)
         require_granted(wish, granted.jobs)
-        require_alloc(job.config)
-        _lease(job, wish, granted, records, root)
+        require_alloc(job)
+        _lease(job, wish, granted, records)
     except TuningError as error:
         log.warning("event=wish_refused job=%s why=%r", job.key, str(error))
         records.note(job.key, job=job.id, uid=job.uid, state="refused", reason=str(error))
 
 
-def end(environ: Mapping[str, str], records: JobRecords) -> None:
-    """End the job's lease; return once its GPUs are restored. Raises InvalidInput without a job."""
-    records.end(job_of(environ).key, signal.SIGTERM)
-
-
 def _lease(
-    job: SlurmJob,
-    wish: Mapping[str, float],
-    config: ActuatorConfig,
-    records: JobRecords,
-    root: Path,
+    job: SlurmJob, wish: Mapping[str, object], config: ActuatorConfig, records: JobRecords
 ) -> None:
     """Start the process that keeps the lease, and wait for its answer. Raises TuningError if refused."""
-    uuids = uuids_of(job, root)
     heard, answer = os.pipe()
     child = os.fork()
     if child == 0:
         _apart(heard)
         try:
-            from agents.job.keeper import JobLease, keep  # not needed by jobs without a wish
+            from agents.job.keeper import JobKeeper  # not needed by jobs without a wish
 
-            keep(JobLease(job, wish, uuids, config, root), records, answer)
+            JobKeeper(job, wish, config, records).keep(answer)
         finally:
             os._exit(0)
     os.close(answer)
     os.waitpid(child, 0)
     ready, _, _ = select.select([heard], [], [], BEGIN_S)
     text = os.read(heard, 4096).decode(errors="replace") if ready else ""
-    os.close(heard)
+    os.close(heard)  # a lease that comes later ends for that
     if text != "leased":
-        if not text:
-            records.end(job.key, signal.SIGUSR1, wait_s=0.0)
-        hint = "see `jouletune actuator status`"
-        raise ActuationError(text or f"no lease within {BEGIN_S:g} s", hint="" if text else hint)
+        hint = "" if text else "see `jouletune actuator status`"
+        raise ActuationError(text or f"no lease within {BEGIN_S:g} s", hint=hint)
 
 
 def _apart(heard: int) -> None:
@@ -106,12 +95,12 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="jouletune: %(levelname)s %(message)s")
     os.umask(0o022)
     try:
-        verb, config, folder = (*arguments, *DEFAULTS[len(arguments) :])
+        verb, config, folder, holds = (*arguments, *DEFAULTS[len(arguments) :])
         records = JobRecords(Path(folder))
         if verb == "begin":
-            begin(os.environ, Path(config), records, Path(os.environ.get("JOULETUNE_ROOT", "/")))
+            begin(os.environ, Path(config), records, Path(holds))
         else:
-            end(os.environ, records)
+            records.end(job_of(os.environ).key, "the epilog")
     except TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
     except Exception:

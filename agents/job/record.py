@@ -1,12 +1,9 @@
-"""A job's record on its node's disk: a JSON file to read, and a lock during its lease."""
+"""A job's record on its node's disk: a JSON file to read, and a socket to end its lease."""
 
-import fcntl
 import json
-import os
-import signal
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import socket
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,10 +25,8 @@ class JobRecords:
 
     def note(self, key: str, **fields: object) -> None:
         """Add fields to a job's record. Raises StoreError."""
-        path, record = self.folder / f"{key}.json", dict[str, Any]()
-        with suppress(OSError, ValueError):
-            record = json.loads(path.read_text())
-        files.write(path, json.dumps(record | fields, indent=1) + "\n", 0o644)
+        record = json.dumps(self._read(key) | fields, indent=1)
+        files.write(self.folder / f"{key}.json", record + "\n", 0o644)
 
     def prune(self) -> None:
         """Remove the oldest records above the limit."""
@@ -39,56 +34,43 @@ class JobRecords:
         for path in dated[:-MOST_RECORDS]:
             path.unlink(missing_ok=True)
 
-    def lock(self, key: str, gpus: tuple[int, ...]) -> int:
-        """Return this process's lock on a job's lease. Raises OSError if another process has it."""
-        held = os.open(self._lock(key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(held, 0)
-        os.write(held, json.dumps({"pid": os.getpid(), "gpus": gpus}).encode())
-        return held
+    def listen(self, key: str) -> socket.socket:
+        """Return the socket that ends a job's lease, for its process. Raises OSError."""
+        path, line = self.folder / f"{key}.sock", socket.socket(socket.AF_UNIX)
+        path.unlink(missing_ok=True)
+        line.bind(str(path))
+        path.chmod(0o600)
+        line.listen()
+        return line
 
-    def unlock(self, key: str, held: int) -> None:
-        """Remove a lock."""
-        self._lock(key).unlink(missing_ok=True)
-        os.close(held)
+    def forget(self, key: str, line: socket.socket) -> None:
+        """Remove the socket of an ended lease."""
+        (self.folder / f"{key}.sock").unlink(missing_ok=True)
+        line.close()
 
-    def end(self, key: str, by: signal.Signals, wait_s: float = ENDING_S) -> bool:
-        """End a job's lease and wait until its GPUs are restored; return whether it had one."""
-        path, until = self._lock(key), time.monotonic() + wait_s
-        lease = _leased(path)
-        if lease is not None:
-            os.kill(int(lease["pid"]), by)
-        while _leased(path) is not None and time.monotonic() < until:
-            time.sleep(0.02)
-        return lease is not None
+    def end(self, key: str, cause: str) -> bool:
+        """End a job's lease and wait until it is restored; return whether it had one."""
+        with closing(socket.socket(socket.AF_UNIX)) as line, suppress(OSError):
+            line.settimeout(ENDING_S)
+            line.connect(str(self.folder / f"{key}.sock"))
+            line.sendall(cause.encode())
+            line.recv(1)  # it closes the connection, or ends
+            return True
+        return False
 
     def leases_on(self, gpus: tuple[int, ...]) -> Iterator[str]:
-        """Yield the keys of live leases on any of these GPUs, given by gres id."""
-        for path in self.folder.glob("*.lock"):
-            lease = _leased(path)
-            if lease is not None and {*lease["gpus"]} & {*gpus}:
+        """Yield the keys of leases of whole nodes, and of those on any of these GPUs, given by gres id."""
+        for path in self.folder.glob("*.sock"):
+            record = self._read(path.stem)
+            if record.get("exclusive") or {*record.get("gres", ())} & {*gpus}:
                 yield path.stem
 
-    def _lock(self, key: str) -> Path:
-        """Return the path of a job's lock."""
-        return self.folder / f"{key}.lock"
-
-
-def _leased(path: Path) -> Mapping[str, Any] | None:
-    """Return the content of a live lease's lock; None if no process holds it."""
-    try:
-        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        with suppress(ValueError):
-            lease: Mapping[str, Any] = json.loads(os.read(held, 1 << 14))
-            return lease
-    finally:
-        os.close(held)
-    return None
+    def _read(self, key: str) -> dict[str, Any]:
+        """Return a job's record; empty without an intact one."""
+        with suppress(OSError, ValueError):
+            record: dict[str, Any] = json.loads((self.folder / f"{key}.json").read_text())
+            return record
+        return {}
 
 
 def utc_now() -> str:

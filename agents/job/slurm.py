@@ -16,14 +16,19 @@ from tuner.errors import ConfigError, InvalidInput, NotFound
 ALLOC = {"alloc", "contain", "x11"}
 """With any of these PrologFlags the Prolog runs at the job's allocation; the last two imply the first."""
 SPANS = r"\d{1,4}(?:-\d{1,4})?"
-LISTED = re.compile(rf"([^\[]*)\[({SPANS}(?:,{SPANS})*)\]([^\[]*)", re.ASCII)
+FILES = re.compile(rf"(?i)\bFile=[^\s,\[]*?(\d+|\[{SPANS}(?:,{SPANS})*\])(?=\s|$)", re.ASCII)
+FOREIGN = re.compile(r"(?i)\b(MultipleFiles|NodeName)=")
 PROC = "proc/driver/nvidia/gpus"
 MOST_GPUS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One job, or one component of a heterogeneous job, on this node; `key` identifies one start of it."""
+    """One job, or one component of a heterogeneous job, on this node; `key` identifies one start of it.
+
+    `gpus` are gres ids. `uuids` has its GPUs where another batch system's script gives them. `exclusive`
+    is Slurm's own word that no other job may use the node.
+    """
 
     id: int
     restart: int
@@ -32,7 +37,11 @@ class SlurmJob:
     gpus: tuple[int, ...]
     mps: bool
     config: Path
-    node: str = ""
+    node: str
+    partition: str
+    exclusive: bool
+    uuids: tuple[str, ...]
+    root: Path
 
     @property
     def key(self) -> str:
@@ -45,7 +54,7 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
 
     def number(name: str, default: str = "") -> int:
         text = environ.get(name, default)
-        if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+        if not re.fullmatch(r"\d{1,20}", text, re.ASCII):
             hint = "run it from Slurm's Prolog= and Epilog="
             raise InvalidInput(f"{name} is {text[:20]!a}, not a number", hint=hint)
         return int(text)
@@ -63,12 +72,16 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ,
         Path(environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")),
         re.sub(r"[^\w.-]", "", environ.get("SLURMD_NODENAME", "")),
+        environ.get("SLURM_JOB_PARTITION", ""),
+        environ.get("SLURM_JOB_OVERSUBSCRIBE", "") == "NO",
+        tuple(filter(None, environ.get("JOULETUNE_JOB_GPUS", "").split(","))),
+        Path(environ.get("JOULETUNE_ROOT", "/")),
     )
 
 
-def seen(job: SlurmJob, root: Path) -> bool:
+def seen(job: SlurmJob) -> bool:
     """Return whether the job is visible on this node: a cgroup of version 2 or 1, or a step's socket."""
-    cgroups, spool = root / "sys/fs/cgroup", root / _spool(job).lstrip("/")
+    cgroups, spool = job.root / "sys/fs/cgroup", job.root / _spool(job).lstrip("/")
     v2, v1 = f"system.slice/*slurmstepd.scope/job_{job.id}", f"*/slurm*/uid_{job.uid}/job_{job.id}"
     shown = ((cgroups, v2), (cgroups, v1), (spool, f"*_{job.id}.*"))
     return any(True for top, pattern in shown for _ in top.glob(pattern))
@@ -82,28 +95,36 @@ def _spool(job: SlurmJob) -> str:
     return "/var/spool/slurmd"
 
 
-def require_alloc(config: Path) -> None:
+def require_alloc(job: SlurmJob) -> None:
     """Raise ConfigError unless slurm.conf itself makes the Prolog run at the job's allocation."""
-    flags = {f.lower() for v in _values(config, "PrologFlags") for f in v.split(",")}
-    if not flags & ALLOC:
+    flags = [] if job.uuids else [v.split(",") for v in _values(job.config, "PrologFlags")]
+    if not job.uuids and not {f.lower() for names in flags for f in names} & ALLOC:
         hint = "set PrologFlags=Alloc in that file itself, not in one that it includes"
-        raise ConfigError(f"{config} has no PrologFlags=Alloc", hint=hint)
+        raise ConfigError(f"{job.config} has no PrologFlags=Alloc", hint=hint)
 
 
-def uuids_of(job: SlurmJob, root: Path) -> list[str]:
+def has_node(job: SlurmJob) -> bool:
+    """Return whether no other job may use the node, by the job or by its partition in slurm.conf."""
+    lines = [] if job.uuids else _lines(job.config)
+    exclusive = re.compile(
+        rf"(?i)PartitionName={re.escape(job.partition)}\s(.*\s)?OverSubscribe=EXCLUSIVE(\s.*)?"
+    )
+    return job.exclusive or any(map(exclusive.fullmatch, lines))
+
+
+def uuids_of(job: SlurmJob) -> list[str]:
     """Return the UUIDs of the job's own GPUs.
 
     Raises:
-        InvalidInput: the job has no GPU, or shares one by MPS or in shards.
+        InvalidInput: the job shares a GPU by MPS.
         ConfigError: gres.conf does not determine the file of an id.
         NotFound: the host has no such GPU.
     """
     if job.mps:
         raise InvalidInput("the job shares a GPU by MPS", hint="ask for whole GPUs: --gres=gpu:1")
-    if not job.gpus:
-        why = "the job has no GPU of its own; shards are none"
-        raise InvalidInput(why, hint="ask for whole GPUs: --gres=gpu:1")
-    minors, uuids = _minors(job.config.with_name("gres.conf"), root), dict(_by_minor(root))
+    if job.uuids or not job.gpus:
+        return [*job.uuids]
+    minors, uuids = _minors(job), dict(_by_minor(job.root))
     try:
         return [uuids[minors[gpu]] for gpu in job.gpus]
     except (IndexError, KeyError):
@@ -112,7 +133,7 @@ def uuids_of(job: SlurmJob, root: Path) -> list[str]:
         raise NotFound(f"no GPU for the gres ids {job.gpus} of {minors}", hint=hint) from None
 
 
-def _minors(gres: Path, root: Path) -> list[int]:
+def _minors(job: SlurmJob) -> list[int]:
     """Return the device minor of each gres id of a GPU.
 
     Ids number the files of gres.conf, or the GPUs that AutoDetect lists.
@@ -121,33 +142,21 @@ def _minors(gres: Path, root: Path) -> list[int]:
         ConfigError: the file has MultipleFiles= or NodeName=, or its order may not be that of the minors,
             because of a sort or of the bus.
     """
-    every = _lines(gres)
+    gres = job.config.with_name("gres.conf")
+    every, minors = _lines(gres), list[int]()
     lines = [line for line in every if re.search(r"(?i)(^|\s)Name=gpu\b", line)]
-    if any(re.search(r"(?i)\b(MultipleFiles|NodeName)=", line) for line in lines):
-        hint = "one line for this node with File=/dev/nvidia[0-N]; MIG devices are not supported"
-        raise ConfigError(f"{gres}: GPUs with MultipleFiles= or NodeName=", hint=hint)
-    files = [one for line in lines for one in re.findall(r"(?i)\bFile=(\S+)", line)]
-    names = [name for text in files for name in _expanded(text)]
-    minors = [int(m[0]) if (m := re.search(r"\d+$", name, re.ASCII)) else -1 for name in names]
+    files = [None if FOREIGN.search(line) else FILES.search(line) for line in lines]
+    for text in (match[1].strip("[]") for match in files if match):
+        for first, _, last in (span.partition("-") for span in text.split(",")):
+            minors += range(int(first), min(int(last or first), int(first) + MOST_GPUS) + 1)
     if not lines and any(re.search(r"(?i)\bAutoDetect=(nvml|nvidia)\b", line) for line in every):
-        minors = [minor for minor, _ in _by_minor(root)]
-    if not minors or minors != sorted({*minors}) or minors[0] < 0 or len(files) != len(lines):
-        why = f"{gres} does not name the GPUs' files in order"
-        raise ConfigError(why, hint="list them by number: Name=gpu File=/dev/nvidia[0-N]")
+        minors = [minor for minor, _ in _by_minor(job.root)]
+    if not minors or minors != sorted({*minors}) or None in files:
+        hint = (
+            "one line for this node: Name=gpu File=/dev/nvidia[0-N]; MIG devices are not supported"
+        )
+        raise ConfigError(f"{gres} does not name the GPUs' files in order", hint=hint)
     return minors
-
-
-def _expanded(text: str) -> Iterator[str]:
-    """Yield the files of `/dev/nvidia[0-2,5]`."""
-    for one in re.split(r",(?![^\[]*\])", text):
-        match = LISTED.fullmatch(one)
-        if match is None:
-            yield one
-            continue
-        for span in match[2].split(","):
-            first, _, last = span.partition("-")
-            for number in range(int(first), min(int(last or first), int(first) + MOST_GPUS) + 1):
-                yield f"{match[1]}{number}{match[3]}"
 
 
 def _by_minor(root: Path) -> Iterator[tuple[int, str]]:

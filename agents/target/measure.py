@@ -87,6 +87,7 @@ class Measurer(Observer):
             gone = not self.target.follows(plan)
             return ("another process ended the table that is followed" if gone else ""), ""
         now = self.target.read()
+        self.target.refuse_beside_a_job()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
             return "", ""

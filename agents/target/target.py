@@ -21,6 +21,7 @@ from agents.target.spaces import speed_change, together
 from tuner.core import (
     ActuationError,
     ConfigError,
+    Conflict,
     Context,
     Device,
     DeviceLost,
@@ -96,6 +97,13 @@ class Target(MeasuredTarget[Side]):
         offered = {name for name, live in self.signals.items() if live.signal.askable}
         return {name: value for name, value in context.items() if name in offered}
 
+    def refuse_beside_a_job(self) -> None:
+        """Raise Conflict if a batch job has a device, by the last answers of their guards."""
+        for key, side in self.sides.items():
+            if job := getattr(side.actuator, "job", ""):
+                hint = "it is set again after the job"
+                raise Conflict(f"{key} is leased to job {job}", hint=hint)
+
     @property
     def restartable(self) -> Restartable | None:
         """The running workload or device, if it reports restarts."""
@@ -138,6 +146,7 @@ class Target(MeasuredTarget[Side]):
 
         Raises:
             InvalidInput: the setting is not in the space; nothing was changed.
+            Conflict: a batch job has a device; nothing was changed.
             ActuationError: a side is not as set; the message lists the sides that could not be restored.
         """
         self.space.check(setting)
@@ -151,6 +160,7 @@ class Target(MeasuredTarget[Side]):
 
     def _apply(self, setting: Setting, plan: Plan | None) -> bool:
         before = self.read_sides()
+        self.refuse_beside_a_job()
         requested = {key: _of(side, setting) for key, side in self.sides.items()}
         touched: list[str] = []
         handed = False

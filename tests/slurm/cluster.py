@@ -56,9 +56,22 @@ Prolog={folder}/prolog
 Epilog={folder}/epilog
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000 Gres=gpu:2
 PartitionName=all Nodes={host} Default=YES State=UP MaxTime=INFINITE
+PartitionName=whole Nodes={host} State=UP MaxTime=INFINITE OverSubscribe=EXCLUSIVE
 """
+CEILING = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
+CPU = {
+    CEILING: "2500000",
+    CEILING.replace("scaling_max", "cpuinfo_max"): "2500000",
+    CEILING.replace("scaling_max", "cpuinfo_min"): "1500000",
+    CEILING.replace("scaling_max", "scaling_min"): "1500000",
+    CEILING.replace("scaling_max_freq", "affected_cpus"): "0",
+    CEILING.replace("scaling_max_freq", "related_cpus"): "0",
+    "sys/class/powercap/intel-rapl:0/energy_uj": "1000000",
+}
+"""The files of a CPU with one policy."""
 GRANTS = """socket = "{folder}/actuator.sock"
 state_dir = "{folder}/actuator"
+drivers = ["nvidia", "cpu:{folder}/root"]
 agent_grace_s = 4
 job_absent_s = 8
 [[device]]
@@ -66,9 +79,28 @@ match = "GPU-*"
 [device.grant]
 "gpu.power_limit_w" = {{ min = 100, max = 300 }}
 "gpu.clock_mhz" = {{ min = 210, max = 1410 }}
+[[device]]
+match = "cpu"
+[device.grant]
+"cpu.max_mhz" = {{ min = 1500, max = 2500 }}
 [job.grant]
 "gpu.power_limit_w" = {{ min = 150, max = 300 }}
+"cpu.max_mhz" = {{ min = 2000, max = 2500 }}
 """
+
+
+HELD = {"gpu.power_limit_w": 280, "gpu.clock_mhz": 1200}
+AGENT = f"""
+import sys, time
+from pathlib import Path
+from agents.actuator_client.client import open_remote
+from tests.nvml.fake import A100
+from agents.host.host import HostClock
+remote = open_remote(Path(sys.argv[1]), A100, HostClock())
+remote.hold({HELD}, "s1", 1, 9e5)
+time.sleep(9e5)
+"""
+"""An agent that holds a setting on the first GPU, and renews it."""
 
 
 def missing() -> str:
@@ -101,6 +133,10 @@ class SlurmNode:
         """Write the configuration, the two scripts and the driver's tree."""
         for name in ("state", "spool", "root", "dev"):
             (self.folder / name).mkdir()
+        for file, text in CPU.items():
+            path = self.folder / "root" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
         below_root = self.folder / "root" / str(self.folder).lstrip("/")
         below_root.parent.mkdir(parents=True)
         below_root.symlink_to(self.folder)  # where steps show
@@ -121,9 +157,13 @@ class SlurmNode:
             if k in self.nvml.environment() or k == "JOULETUNE_ROOT"
         }
         exports = "".join(f"export {name}='{value}'\n" for name, value in environ.items())
-        options = f"{self.folder}/actuator.toml {self.folder}/jobs"
-        scripts = re.findall(r"```sh\n#!/bin/sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        for name, text in zip(("prolog", "epilog"), scripts, strict=True):
+        options = f"{self.folder}/actuator.toml {self.folder}/jobs {self.folder}/holds"
+        for name in ("prolog", "epilog"):
+            (text,) = re.findall(
+                rf"`/etc/slurm/{name}.d/jouletune`.*?```sh\n#!/bin/sh\n(.*?)```",
+                PAGE.read_text(),
+                re.DOTALL,
+            )
             ours = text.replace("/opt/jouletune/current/bin/python", sys.executable)
             ours = re.sub(r"(agents.job.main \w+)", rf"\1 {options}", ours)
             script = self.folder / name
@@ -138,6 +178,7 @@ class SlurmNode:
             "actuator": [
                 sys.executable, "-I", "-m", "agents.actuator.main", "serve", f"{self.folder}/actuator.toml"
             ],
+            "agent": [sys.executable, "-c", AGENT, f"{self.folder}/actuator.sock"],
         }[name]  # fmt: skip
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -148,6 +189,14 @@ class SlurmNode:
         """End one as kill -9 does."""
         self.processes[name].kill()
         self.processes.pop(name).wait()
+
+    def script(self, name: str, comment: str, job: int, **environ: str) -> float:
+        """Run the page's prolog or epilog as slurmd does, with one GPU; return its seconds."""
+        ours = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": "1000", "SLURM_JOB_COMMENT": comment}
+        shown = {**ours, "SLURM_CONF": f"{self.folder}/slurm.conf", "SLURM_JOB_GPUS": "0"}
+        began = time.monotonic()
+        subprocess.run([self.folder / name], env={"PATH": PATH, **shown, **environ}, check=True)
+        return time.monotonic() - began
 
     def ask(self, *command: str) -> str:
         """Return the output of a Slurm command."""
@@ -175,13 +224,18 @@ class SlurmNode:
 
     def node_state(self) -> str:
         """Return the node's state."""
-        return self.ask("sinfo", "-h", "-o", "%T")
+        return "".join({*self.ask("sinfo", "-h", "-o", "%T").split()})
 
     def record(self, job: int, restart: int = 0) -> Mapping[str, Any]:
         """Return a job's record; empty if there is none."""
         path = self.folder / f"jobs/{job}-{restart}.json"
         found: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
+
+    @property
+    def cpu_mhz(self) -> float:
+        """The CPU's ceiling in its file."""
+        return int((self.folder / "root" / CEILING).read_text()) / 1000.0
 
     def limits(self) -> tuple[float, float]:
         """Return the power limits of both GPUs in watts."""
@@ -199,12 +253,17 @@ class SlurmNode:
 
 
 @contextmanager
-def slurm_node(folder: Path, nvml: FakeNvml, flags: str = "Alloc") -> Iterator[SlurmNode]:
-    """Start a node with idle GPUs at their original settings; end all processes afterwards."""
+def slurm_node(
+    folder: Path, nvml: FakeNvml, flags: str = "Alloc", *, slurm: bool = True
+) -> Iterator[SlurmNode]:
+    """Start a node with idle GPUs at their original settings; end all processes afterwards.
+
+    Without `slurm` only the actuator runs, for `SlurmNode.script`.
+    """
     node = SlurmNode(folder, nvml, flags)
     node.write()
     try:
-        for name in ("actuator", "slurmctld", "slurmd"):
+        for name in ("actuator", "slurmctld", "slurmd") if slurm else ("actuator",):
             node.start(name)
         node.until(lambda: answers(folder / "actuator.sock"), "the actuator")
 
@@ -216,9 +275,10 @@ def slurm_node(folder: Path, nvml: FakeNvml, flags: str = "Alloc") -> Iterator[S
                 text=True,
                 check=False,
             )
-            return done.stdout.strip() == "idle"
+            return {*done.stdout.split()} == {"idle"}
 
-        node.until(idle, "the node")
+        if slurm:
+            node.until(idle, "the node")
         yield node
     finally:
         for process in reversed(node.processes.values()):

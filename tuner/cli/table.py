@@ -63,7 +63,7 @@ VERBS = (
     ("actuator status", "host.actuator", "Show grants, applied settings, and what set them."),
     ("actuator metrics", "host.actuator", "Write applied settings for Prometheus' node exporter."),
     ("job begin", "host.job", "In Slurm's Prolog: lease what the job's comment asks for."),
-    ("job end", "host.job", "In Slurm's Epilog: end the lease and restore the GPUs."),
+    ("job end", "host.job", "In Slurm's Epilog: end the lease and restore the devices."),
     ("study create", "study.create", "Create a study; the tuner starts it."),
     ("study list", "study.look", "List studies, active and newest first."),
     ("study compare", "study.look", "Show two to four studies side by side."),

@@ -119,7 +119,9 @@ def reached(looks: list[Look]) -> int | None:
 
 
 class Knobs(Actuator, HoldGuard, Capped, Closing, Protocol):
-    """A device behind the actuator."""
+    """A device behind the actuator; `job` is the batch job that it is leased to, empty if none is."""
+
+    job: str
 
     def again(self) -> None:
         """Write the setting in force again. Raises ActuationError."""
@@ -210,6 +212,11 @@ class FollowedKnobs:
         """Return the actuator's objection to the setting in force; empty if it has none."""
         return self._knobs.conflict()
 
+    @property
+    def job(self) -> str:
+        """The batch job that the device is leased to, empty if none is."""
+        return self._knobs.job
+
     def close(self) -> None:
         """End the connection to the actuator."""
         self._knobs.close()
@@ -236,6 +243,8 @@ class FollowedKnobs:
 
     def _contradicted(self, why: str) -> MeasurementError:
         """Return the error of a window above the lock, which is re-applied once, then left alone."""
+        if self.job:  # its setting is above ours
+            return MeasurementError(f"{self._gpu.uuid} is leased to job {self.job}")
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now
         if before is None or now - before > CONTEST_S:

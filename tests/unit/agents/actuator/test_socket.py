@@ -364,6 +364,7 @@ FIELDS = {
     "knob": st.sampled_from([CLOCK, LIMIT, "gpu.mem_clock_mhz", ""]),
     "why": st.text(max_size=5),
     "group": st.text(max_size=5),
+    "job": st.text(max_size=5),
     "steps": st.lists(
         st.fixed_dictionaries({"in_s": NUMBERS, "cap_w": NUMBERS, "at_most": SETTINGS}) | JSON,
         max_size=2,

@@ -371,6 +371,38 @@ def test_a_foreign_change_ends_a_hold(rig: Rig) -> None:
     assert "gpu.clock_mhz became 1000" in ends(rig)[0]
 
 
+def test_a_batch_jobs_setting_is_no_foreign_change(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.device.job, rig.device.now["gpu.clock_mhz"] = "12-0", 1000
+    rig.tuner.orders = [trial(revision=2), hold(revision=2)]
+    for _ in range(4):
+        agent.step()
+        assert "job 12-0" in rig.tuner.told("/next")[-1]["unable"]
+    assert (ends(rig), rig.tuner.told("/trials/report")) == ([], [])
+    assert rig.setting["gpu.clock_mhz"] == 1000
+    rig.device.job = ""
+    agent.step()
+    assert (ends(rig), rig.setting) == ([], HELD)
+    assert rig.tuner.told("/next")[-1]["unable"] == ""
+
+
+def test_a_batch_job_aborts_a_trial_and_the_setting_of_before_waits_for_its_end(rig: Rig) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        rig.device.job = "12-0"
+        return steady()(began, now)
+
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    rig.shows = shows
+    agent.step()
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["state"] == "aborted" and "12-0" in report["outcome"]["reason"]
+    assert rig.setting == ORIGINAL
+
+
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_workload_started_again_in_a_window_is_nobodys_change(rig: Rig, knows: bool) -> None:
     """The workload reports its start: the hold continues, and is in force again after the window."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from agents.devices.nvidia.nvml import Gpu
-from agents.job.keeper import CountedEnergy
+from agents.job.keeper import CountedEnergy, counter_of
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library, nvml
 
@@ -13,7 +14,7 @@ __all__ = ["library", "nvml"]
 
 
 def counted(nvml: FakeNvml) -> CountedEnergy:
-    energy = CountedEnergy(Gpu(A100))
+    energy = counter_of(A100, Path("/"))
     energy.look()
     return energy
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.job.slurm import job_of, require_alloc, seen, uuids_of
+from agents.job.slurm import has_node, job_of, require_alloc, seen, uuids_of
 from tests.errors import raised
 from tuner.errors import ConfigError, InvalidInput, NotFound, TuningError
 
@@ -35,8 +35,8 @@ def tree(root: Path, minors: Mapping[int, str]) -> None:
 
 def uuids(folder: Path, gres: str, **environ: str) -> list[str]:
     (folder / "gres.conf").write_text(gres)
-    job = job_of({**PROLOG, "SLURM_CONF": str(folder / "slurm.conf"), **environ})
-    return uuids_of(job, folder)
+    ours = {"SLURM_CONF": str(folder / "slurm.conf"), "JOULETUNE_ROOT": str(folder)}
+    return uuids_of(job_of({**PROLOG, **ours, **environ}))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_environment_of_no_prolog_is_refused(changed: dict[str, str]) -> None
         ("name=gpu file=/dev/nvidia0\n\nName=gpu \\\n File=/dev/nvidia2\nName=gpu File=/dev/nvidia10",
          ["GPU-a0", "GPU-aa"]),
         ("AutoDetect=nvml\n", ["GPU-a0", "GPU-a2"]),
-        ("Name=mps Count=100\nName=gpu File=/dev/nvidia1,/dev/nvidia[2-3]\n", ["GPU-a1", "GPU-a3"]),
+        ("Name=mps Count=100\nName=gpu File=/dev/nvidia[1,2-3]\n", ["GPU-a1", "GPU-a3"]),
     ],
 )  # fmt: skip
 def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list[str]) -> None:
@@ -87,6 +87,8 @@ def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list
         ("Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21\n", ConfigError),
         ("NodeName=n1 Name=gpu File=/dev/nvidia[0-3]\n", ConfigError),
         ("Name=gpu File=/dev/gpu-a,/dev/gpu-b\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia1,/dev/nvidia2\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia1-3\n", NotFound),
         ("Name=gpu File=/dev/nvidia[-1]\n", ConfigError),
         ("Name=gpu File=/dev/nvidia[1,,2]\n", ConfigError),
         ("Name=gpu Count=4\n", ConfigError),
@@ -123,8 +125,7 @@ def test_any_gres_conf_gives_a_job_gpus_of_this_host_or_none(text: str) -> None:
 
 def test_a_job_without_a_gpu_of_its_own_is_refused_by_name(node: Path) -> None:
     gres = "Name=gpu File=/dev/nvidia[0-3]\n"
-    with raised(InvalidInput, "shards"):
-        uuids(node, gres, SLURM_JOB_GPUS="")
+    assert uuids(node, gres, SLURM_JOB_GPUS="") == []
     with raised(InvalidInput, "MPS"):
         uuids(node, gres, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
 
@@ -143,10 +144,34 @@ def test_a_job_without_a_gpu_of_its_own_is_refused_by_name(node: Path) -> None:
 def test_prologflags_are_looked_at(tmp_path: Path, text: str, fits: bool) -> None:
     file = tmp_path / "slurm.conf"
     file.write_text(text)
+    job = job_of({**PROLOG, "SLURM_CONF": str(file)})
     if fits:
-        return require_alloc(file)
+        return require_alloc(job)
     with raised(ConfigError, "PrologFlags=Alloc"):
-        require_alloc(file)
+        require_alloc(job)
+    require_alloc(job_of({**PROLOG, "SLURM_CONF": str(file), "JOULETUNE_JOB_GPUS": "GPU-a0"}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "environ", "whole"),
+    [
+        ("PartitionName=all OverSubscribe=EXCLUSIVE Nodes=n[1-9]", {}, True),
+        ("partitionname=all Nodes=n1 \\\n oversubscribe=exclusive # all of it", {}, True),
+        ("PartitionName=all Nodes=n1", {}, False),
+        ("PartitionName=all Nodes=n1", {"SLURM_JOB_OVERSUBSCRIBE": "NO"}, True),
+        ("PartitionName=all Nodes=n1", {"SLURM_JOB_OVERSUBSCRIBE": "OK"}, False),
+        ("PartitionName=all2 OverSubscribe=EXCLUSIVE\nPartitionName=all", {}, False),
+        ("PartitionName=al. OverSubscribe=EXCLUSIVE", {}, False),
+        ("PartitionName=all OverSubscribe=EXCLUSIVELY", {}, False),
+        ("PartitionName=all OverSubscribe=FORCE", {}, False),
+    ],
+)
+def test_a_whole_node_is_the_partitions_or_the_jobs_own_word(
+    tmp_path: Path, lines: str, environ: dict[str, str], whole: bool
+) -> None:
+    (tmp_path / "slurm.conf").write_text(f"{lines}\n")
+    conf = {"SLURM_CONF": str(tmp_path / "slurm.conf"), "SLURM_JOB_PARTITION": "all"}
+    assert has_node(job_of(PROLOG | conf | environ)) is whole
 
 
 @pytest.mark.parametrize(
@@ -162,10 +187,12 @@ def test_prologflags_are_looked_at(tmp_path: Path, text: str, fits: bool) -> Non
 def test_a_job_that_is_on_the_node_is_seen(tmp_path: Path, folder: str) -> None:
     (tmp_path / "slurm.conf").write_text("SlurmdSpoolDir=/spool/%n\n")
     conf = str(tmp_path / "slurm.conf")
-    job = job_of(PROLOG | {"SLURMD_NODENAME": "n1", "SLURM_CONF": conf})
+    job = job_of(
+        PROLOG | {"SLURMD_NODENAME": "n1", "SLURM_CONF": conf, "JOULETUNE_ROOT": str(tmp_path)}
+    )
     top = tmp_path / "sys/fs/cgroup"
     top.mkdir(parents=True)
     (top / folder.replace("12", "123")).mkdir(parents=True)
-    assert not seen(job, tmp_path)
+    assert not seen(job)
     (top / folder).mkdir(parents=True)
-    assert seen(job, tmp_path)
+    assert seen(job)

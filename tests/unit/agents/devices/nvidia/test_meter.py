@@ -600,6 +600,7 @@ class Direct:
         clocks, limits = (tuple(driver.ranges()[knob]) for knob in (CLOCK, LIMIT))
         self.space = Space((Knob(CLOCK, clocks, 1410), Knob(LIMIT, limits, 400)))
         self.left: list[str] = []
+        self.job = ""
         about = {"uuid": driver.uuid, "found": {}, "granted": {}}
         self.caps = DeviceCaps(ActuatorClient(Path("nowhere")), about, self.space, HostClock())
 
