@@ -11,10 +11,29 @@ from tuner.study.moves import LIMIT_NOT_MET
 from tuner.wire import Health
 
 if TYPE_CHECKING:
-    from tuner.wire import BudgetMemberView, DeviceView, StopView, StudyView
+    from collections.abc import Callable, Iterable
+
+    from tuner.wire import BudgetMemberView, DeviceView, FleetRow, StopView, StudyView
 
 
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
+WORST_FIRST = (
+    Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
+    Health.TRYING, Health.HOLDING, Health.SAFE,
+)  # fmt: skip
+"""The order of devices by health; those that need an operator come first."""
+
+
+def worst_first(
+    rows: Iterable[FleetRow], group: Callable[[FleetRow], str] | None = None
+) -> list[FleetRow]:
+    """Sort devices by group, then by their need for an operator, then by name."""
+
+    def place(row: FleetRow) -> tuple[str, bool, int, str]:
+        works = not (row.error or row.unable)
+        return group(row) if group else "", works, WORST_FIRST.index(row.health), row.device
+
+    return sorted(rows, key=place)
 
 
 def status(view: StudyView) -> str:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import InvalidInput, Phase, Study
+from tuner.presentation.standing import WORST_FIRST, worst_first
 from tuner.presentation.studies import SORTS, StudyFilters
 from tuner.service.courses import recent_courses
 from tuner.service.fleet import FleetOverview, saves_now
@@ -19,17 +20,12 @@ from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
-from tuner.wire import AdmitDraft, Change, FleetRow, Health, StopView
+from tuner.wire import AdmitDraft, Change, FleetRow, StopView
 
 R = TypeVar("R")
 PAGE = 100
 CONFIRMED = "stop"
 """The word that an operator must type to stop all devices."""
-ORDER = (
-    Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
-    Health.TRYING, Health.HOLDING, Health.SAFE,
-)  # fmt: skip
-"""The order of devices by health; those that need an operator come first."""
 GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
     "workload": lambda row: row.workload,
     "board": lambda row: row.board,
@@ -57,12 +53,12 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         key = groups.get(group)
         name, _, value = label.partition("=")
         named = [row for row in view.rows if not label or row.labels.get(name) == value]
-        rows = [row for row in in_order(named, key) if _fits(row, health, find)]
+        rows = [row for row in worst_first(named, key) if _fits(row, health, find)]
         shown, at, last = _paged(rows, page)
         return pages.page(
             request, "fleet", view=view, rows=shown, health=health, find=find, at=at, last=last,
             group=group if key else "", groups=list(groups), label=label, key=key or (lambda _: ""),
-            order=ORDER,
+            order=WORST_FIRST,
             courses=recent_courses(operations.loop, shown, view.rows),
             stop=operations.stop_state() if view.stopped else StopView(in_force=False),
         )  # fmt: skip
@@ -134,18 +130,6 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 def _page_of(device: str) -> Response:
     """Return the redirect to a device's page, without a device to the fleet's."""
     return RedirectResponse(f"/devices/{quote(device)}" if device else "/", status_code=303)
-
-
-def in_order(
-    rows: Sequence[FleetRow], key: Callable[[FleetRow], str] | None = None
-) -> list[FleetRow]:
-    """Sort devices by group, then by their need for an operator, then by name."""
-
-    def place(row: FleetRow) -> tuple[str, bool, int, str]:
-        wrong = bool(row.error or row.unable)
-        return key(row) if key else "", not wrong, ORDER.index(row.health), row.device
-
-    return sorted(rows, key=place)
 
 
 def _groups(rows: Sequence[FleetRow]) -> dict[str, Callable[[FleetRow], str]]:

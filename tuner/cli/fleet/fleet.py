@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
-from tuner.cli.fleet.top import COLUMNS, device_row, sums, wrong_first
+from tuner.cli.fleet.top import COLUMNS, device_row, sums
 from tuner.presentation.figures import amount, how_many
+from tuner.presentation.standing import worst_first
 from tuner.wire import FleetRow
 
 
@@ -17,7 +18,7 @@ def fleet(api: Api) -> Answer:
     """List the devices by board and workload, problems first, with their savings."""
     view = api.fleet()
     groups: dict[tuple[str, str], list[FleetRow]] = {}
-    for row in wrong_first(view):
+    for row in worst_first(view.rows):
         groups.setdefault((row.board, row.workload), []).append(row)
     lines: list[str | Rows] = [sums(view)]
     for (board, workload), rows in groups.items():

@@ -20,6 +20,7 @@ from tuner.cli.watching import looks
 from tuner.core import ConfigError
 from tuner.moments import when
 from tuner.presentation.figures import amount, change, how_many, percent
+from tuner.presentation.standing import WORST_FIRST, worst_first
 from tuner.presentation.texts import saved_texts
 from tuner.wire import FleetRow, FleetView, Health
 
@@ -33,7 +34,6 @@ STYLES = {
     "offline": "red",
     "limit not met": "bold red",
 }
-WRONG_FIRST = tuple(reversed(STYLES))
 COLUMNS = (
     "=device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
     "+reason",
@@ -71,7 +71,7 @@ def top(
 
 def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
     """Return a line of sums and as many devices as fit, problems first."""
-    rows = wrong_first(view)
+    rows = worst_first(view.rows)
     fitting = max(1, height - 4)
     names, *lines = listing.lines(COLUMNS, map(device_row, rows[:fitting]), width)
     shown = [
@@ -85,17 +85,12 @@ def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
 def sums(view: FleetView) -> str:
     """Return the fleet in one line: devices by status, and the saved energy."""
     parts = [how_many(len(view.rows), "device")]
-    parts += [f"{n} {word}" for word in WRONG_FIRST if (n := view.health.get(word, 0))]
+    parts += [f"{n} {word}" for word in WORST_FIRST if (n := view.health.get(word, 0))]
     parts += saved_texts(view)
     if view.pending:
         done = view.studies - view.pending
         parts.append(f"computing savings and limits: {done} of {view.studies} studies done")
     return "  ".join(parts)
-
-
-def wrong_first(view: FleetView) -> list[FleetRow]:
-    """Return the devices of a fleet, problems first, then by name."""
-    return sorted(view.rows, key=lambda row: (WRONG_FIRST.index(str(row.health)), row.device))
 
 
 def device_row(row: FleetRow) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tests.builders import START, applied, device, setting, window
 from tests.unit.tuner.cli.worlds import created, operations, slope, tune
 from tests.unit.tuner.web.site import Site, text_of
 from tuner.core import Level, Observation
-from tuner.web.fleet_pages import ORDER, in_order
+from tuner.presentation.standing import WORST_FIRST, worst_first
 from tuner.wire import FleetRow, Health, Poll
 
 
@@ -26,11 +26,11 @@ def row(name: str, health: Health, **fields: object) -> FleetRow:
 
 
 def test_every_state_has_its_place_and_what_is_wrong_comes_first() -> None:
-    assert set(ORDER) == set(Health)
-    rows = [row(f"d{n}", health) for n, health in enumerate(reversed(ORDER))]
-    assert [r.health for r in in_order(rows)] == list(ORDER)
+    assert set(WORST_FIRST) == set(Health)
+    rows = [row(f"d{n}", health) for n, health in enumerate(reversed(WORST_FIRST))]
+    assert [r.health for r in worst_first(rows)] == list(WORST_FIRST)
     rows.append(row("unable", Health.SAFE, unable="the driver does not respond"))
-    assert in_order(rows)[0].device == "unable"
+    assert worst_first(rows)[0].device == "unable"
 
 
 def test_groups_come_by_their_name_and_in_each_what_is_wrong_first() -> None:
@@ -39,7 +39,7 @@ def test_groups_come_by_their_name_and_in_each_what_is_wrong_first() -> None:
         row("b", Health.OFFLINE, host="h2"),
         row("c", Health.SAFE, host="h1"),
     ]
-    assert [r.device for r in in_order(rows, lambda r: r.host)] == ["c", "b", "a"]
+    assert [r.device for r in worst_first(rows, lambda r: r.host)] == ["c", "b", "a"]
 
 
 def test_devices_are_filtered_and_grouped_by_their_labels() -> None:
