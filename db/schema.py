@@ -333,6 +333,17 @@ class EstimateRow(Base):
     scope: Mapped[Scope]
 
 
+class SamplesRow(Base):
+    """The raw values of one window: JSON, compressed by zlib. Read for evidence only."""
+
+    __tablename__ = "window_samples"
+
+    measurement_id: Mapped[int] = mapped_column(
+        ForeignKey("measurements.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    document: Mapped[bytes]
+
+
 class LeaseRow(Base):
     """A device's fencing token, which only grows, and its lease; `study` is null without a lease."""
 

@@ -20,6 +20,7 @@ from tuner.core import (
     Conflict,
     Level,
     Outcome,
+    Phase,
     StoreError,
     TrialState,
     TuningError,
@@ -28,6 +29,9 @@ from tuner.core import (
 from tuner.wire import Assignment, Renewal, TrialReport
 
 log = logging.getLogger(__name__)
+
+SAMPLED = (Phase.BASELINE, Phase.CONFIRMING, Phase.HOLDING)
+"""The phases of windows whose raw values are kept: baseline, confirming and control windows."""
 
 
 def restarts_workload(order: Assignment, target: Target) -> bool:
@@ -119,6 +123,7 @@ class TrialRunner:
             plan=order.plan,
             idle=True,
             baseline=caps.clipped(dict(order.baseline)) if order.follows else {},
+            samples=order.phase in SAMPLED,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         within = caps.clipped(setting)

@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
 from agents.load.stats import shown_by
-from tuner.core import Clock, Context, OwnRequests, Reading, Window
+from tuner.core import Clock, Context, Latencies, OwnRequests, Reading, Window
 
 Totals = Callable[[], Mapping[str, float]]
 """Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
@@ -85,11 +85,11 @@ class LoadWindow:
     def stop(self) -> Reading:
         """Stop the load and return the window's metrics. Raises MeasurementError."""
         if self._final is None:
-            self._final = self._reading(self._run.stop())
+            self._final = self._reading(self._run.stop(), last=True)
         return self._final
 
-    def _reading(self, tally: Tally) -> Reading:
-        """Return a reading from the callers' tally and the service's totals."""
+    def _reading(self, tally: Tally, *, last: bool = False) -> Reading:
+        """Return a reading from the callers' tally and the service's totals; the last has latencies."""
         counts = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
         totals = {**counts, **self._totals()}
         batches = totals.pop("batches", 0.0)
@@ -102,4 +102,7 @@ class LoadWindow:
             seconds=tally.seconds,
             counts="request" in self._counted,
         )
-        return Reading(totals, shown_by(tally, together), facts=(own,) if self._counted else ())
+        facts, latencies = (own,) if self._counted else (), None
+        if last:
+            latencies = Latencies.of([1000.0 * s for s in tally.latencies_s], together)
+        return Reading(totals, shown_by(tally, together), facts=facts, latencies=latencies)

@@ -12,6 +12,7 @@ from tuner.core import (
     Clock,
     CounterStep,
     Estimate,
+    Latencies,
     Metric,
     Reading,
     Scope,
@@ -96,7 +97,9 @@ class PrometheusWindow:
             self._arrivals.append((now_s, float(good.n), float(good.n + failed)))
         totals = {"items": float(good.n), "failed": float(failed), **self._totals()}
         tails = {name: good.quantile(q) for name, q in QUANTILES.items() if good.n}
-        return Reading(totals, tails | self._rates(now_s))
+        edges, counts = good.edges[:-1], good.counts
+        latencies = Latencies(edges_ms=edges, counts=counts) if tails else None
+        return Reading(totals, tails | self._rates(now_s), latencies=latencies)
 
     def _rates(self, now_s: float) -> dict[str, Estimate]:
         """Return the rates of answers and of arrivals per second; empty before any request."""

@@ -62,7 +62,7 @@ class Ask:
     window's load, too. `plan` is a table for the workload to follow instead of the setting; the setting
     is then that of the plan's row at the load, else of its first row. `idle` requests the power between
     requests, measured before the window. `baseline` is in force while unusually many requests wait; empty:
-    the setting always is.
+    the setting always is. `samples` keeps the raw values, too.
     """
 
     metrics: tuple[str, ...]
@@ -75,6 +75,7 @@ class Ask:
     plan: Plan | None = None
     idle: bool = False
     baseline: Setting = field(default_factory=dict)
+    samples: bool = False
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -164,6 +165,7 @@ class Observer:
         except BaseException:
             window.discard()
             raise
+        ended = started_at.timestamp(), self.now().timestamp()
         estimates = window.estimates() | idle
         if broke is None and window.foreign() <= self.foreign_share:
             _demand(ask, estimates, window, self.target.quantities)
@@ -178,6 +180,7 @@ class Observer:
             throttled=window.throttled(),
             foreign=window.foreign(),
             sources={n: self.target.source(n) for n in estimates} | window.notes(),
+            samples=window.samples(ended) if ask.samples else None,
         )
         judged = (*window.findings, *demand(ReportedWindow(measurement, self.target.quantities)))
         foreign = self._foreign(measurement, ask)

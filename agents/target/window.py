@@ -11,8 +11,10 @@ from agents.target.measured import MeasuredTarget, lists
 from agents.target.side import MeasuredSide, OffersLoad, WaitsForRuns
 from agents.target.signal_mean import SignalMean
 from tuner.core import (
+    ABSENT,
     ANYWHERE,
     FOREIGN_LOAD,
+    MOST_READINGS,
     ONE_WITNESS,
     STANDARD,
     Clock,
@@ -22,6 +24,7 @@ from tuner.core import (
     Estimate,
     Fact,
     InvalidInput,
+    Latencies,
     Load,
     MeasurementError,
     Meter,
@@ -32,6 +35,7 @@ from tuner.core import (
     RuleFinding,
     TuningError,
     Window,
+    WindowSamples,
     WorkloadPlace,
     demand,
     in_words,
@@ -42,6 +46,8 @@ from tuner.core import (
 )
 
 SECONDS = "seconds"
+OWN = "own_cpu_s"
+"""The CPU time of this program, which measures: its own part of the power."""
 MOST_SUSPENDED_S = 0.1
 """A shorter suspension in s is not counted, as two clocks that are read in turn differ by less than
 this."""
@@ -140,6 +146,7 @@ class TargetWindow:
         self._own_s = 0.0
         self._marks: list[Mapping[str, float]] = [{SECONDS: 0.0}]
         self._finished: dict[str, Estimate] = {}
+        self._latencies: Latencies | None = None
         self._notes: list[Mapping[str, str]] = []
         self._facts: list[Fact] = []
         self.findings: list[RuleFinding] = []
@@ -180,8 +187,9 @@ class TargetWindow:
         for name, value in totals.items():
             step = demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
             self.findings += [one for one in step if one not in self.findings]
-        self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
+        moment = {SECONDS: self._clock.monotonic() - self._began, OWN: self._own_s}
+        self._marks.append({**moment, **totals})
 
     def glance(self) -> None:
         """Read the followed signal alone, between two readings."""
@@ -223,6 +231,31 @@ class TargetWindow:
             and (estimate := self._ratio(ratio, metric)) is not None
         }
         return derived | self._finished
+
+    def samples(self, wall_s: tuple[float, float]) -> WindowSamples:
+        """Return the raw values of the window, which began and ended at `wall_s` seconds since 1970.
+
+        An error that allows for a followed load is not a ratio's own, so its metric counts as finished.
+        """
+        marks = self._marks[1:]
+        kept = marks if len(marks) <= MOST_READINGS else marks[-1:]
+        names = dict.fromkeys(n for mark in marks for n in mark if n != SECONDS)
+        own = {n: r for n, m in self._metrics.items() if (r := self._ratio_of(m)) is not None}
+        clear = {n: r for n, r in own.items() if self._signal is None or r.per != "items"}
+        derived = self.estimates()
+        return WindowSamples(
+            clock_s=(self._began, self._began + self.seconds),
+            wall_s=wall_s,
+            seconds=tuple(mark[SECONDS] for mark in kept),
+            totals={name: tuple(m.get(name, ABSENT) for m in kept) for name in names},
+            ratios={
+                n: (r.total, r.per, r.scale)
+                for n, r in clear.items()
+                if kept is marks and n in derived and n not in self._finished
+            },
+            latencies=self._latencies,
+            runs=any(isinstance(w, WaitsForRuns) for w in self._windows),
+        )
 
     def context(self) -> Context:
         """Return the part of the load that no setting changes: its rate, if available."""
@@ -287,6 +320,7 @@ class TargetWindow:
         """Read all sides, and return the totals."""
         readings = [one() for one in ask]
         self._notes = [reading.notes for reading in readings]
+        self._latencies = next((r.latencies for r in reversed(readings) if r.latencies), None)
         self._facts = [fact for reading in readings for fact in reading.facts]
         totals: dict[str, float] = {}
         shown: dict[str, list[Estimate]] = {}

@@ -16,6 +16,7 @@ from tuner.core import (
     Clock,
     InvalidInput,
     Knob,
+    Latencies,
     Metric,
     Origin,
     Part,
@@ -152,7 +153,8 @@ class InferenceWindow:
             for name, quantile in QUANTILES.items()
             if self._latencies_ms
         }
-        return Reading({"items": items, "failed": 0.0}, tails)
+        latencies = Latencies.of(self._latencies_ms) if tails else None
+        return Reading({"items": items, "failed": 0.0}, tails, latencies=latencies)
 
     def stop(self) -> Reading:
         """Close the window and return its metrics."""

@@ -30,7 +30,7 @@ from db import refusals
 from db.schema import LeaseRow, MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import OUTCOMES, REPORTS, TRIALS
-from db.sql.windows import AT_ONCE, OF_WINDOWS, keep_window, shown
+from db.sql.windows import AT_ONCE, OF_WINDOWS, keep_window, sampled, shown
 from tuner.core import (
     ANYWHERE,
     Context,
@@ -272,6 +272,11 @@ class Trials:
             rows = connection.execute(ON_TRIAL, named).all()
             windows = shown(connection, WINDOWS_ON_TRIAL, named) if rows else {}
         return tuple(_report(row, windows.get(row.id)) for row in rows)
+
+    def samples(self, study: str) -> Mapping[tuple[int, str], bytes]:
+        """Return the JSON of the raw values of a study's windows, by trial and device."""
+        with self._database.look() as connection:
+            return sampled(connection, study)
 
 
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:

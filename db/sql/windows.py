@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import compress, decompress
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select
 
 from db.codec import Json
-from db.schema import EstimateRow, MeasurementRow
+from db.schema import EstimateRow, MeasurementRow, ReportRow, SamplesRow
 from db.sql.rows import ESTIMATES, LOADS, WINDOWS
-from tuner.core import Estimate, Measurement
+from tuner.core import Estimate, Measurement, WindowSamples
 
 AT_ONCE = 200
 """The most windows that one statement names: its planning takes longer with each."""
+MOST_BYTES = 65_536
+"""The largest compressed raw values of a window; larger ones are not kept."""
+SAMPLES = TypeAdapter(WindowSamples)
 OF_WINDOWS = select(
     *WINDOWS.columns,
     *LOADS.columns,
@@ -45,7 +50,7 @@ def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Js
     numbers = connection.scalars(
         insert(MeasurementRow).returning(MeasurementRow.id, sort_by_parameter_order=True),
         [WINDOWS.values(m) | LOADS.values(m.load) | owner for m, owner in windows],
-    )
+    ).all()
     shown = [
         {
             "measurement_id": number,
@@ -58,6 +63,26 @@ def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Js
     ]
     if shown:
         connection.execute(insert(EstimateRow), shown)
+    sampled = [
+        {"measurement_id": number, "document": document}
+        for number, (measurement, _) in zip(numbers, windows, strict=True)
+        if measurement.samples is not None
+        and len(document := compress(SAMPLES.dump_json(measurement.samples))) <= MOST_BYTES
+    ]
+    if sampled:
+        connection.execute(insert(SamplesRow), sampled)
+
+
+def sampled(connection: Connection, study: str) -> Mapping[tuple[int, str], bytes]:
+    """Return the JSON of the raw values of a study's windows, by trial and device; the last attempt's."""
+    own = (
+        select(ReportRow.trial, ReportRow.device, SamplesRow.document)
+        .join(MeasurementRow, MeasurementRow.report_id == ReportRow.id)
+        .join(SamplesRow, SamplesRow.measurement_id == MeasurementRow.id)
+        .where(ReportRow.study == study, ReportRow.late.is_(False))
+        .order_by(ReportRow.id)
+    )
+    return {(row.trial, row.device): decompress(row.document) for row in connection.execute(own)}
 
 
 def shown(

@@ -29,7 +29,8 @@ NOUNS = {
 
 SECTIONS = {
     "Tune": ("observe", "run", "doctor", "status", "report", "study"),
-    "Look": ("fleet", "top", "best", "trial", "history", "events", "audit", "export"),
+    "Look": ("fleet", "top", "best", "trial", "history", "events", "audit", "export", "evidence",
+             "verify"),
     "Change": (
         "constraint", "device", "stop-all", "diff", "apply", "budget", "token", "notification", "db"
     ),
@@ -46,6 +47,8 @@ VERBS = (
     ("history", "study.history", "Show the trials of all studies."),
     ("best", "study.best", "Show the best setting of a study."),
     ("report", "study.report", "Report the savings of studies and the cost of exploring."),
+    ("evidence", "study.evidence", "Write an archive that proves a report to others."),
+    ("verify", "study.evidence", "Check such an archive, without a tuner."),
     ("events", "fleet.events", "Show events of studies, trials and devices."),
     ("top", "fleet.top", "Show every device live, problems first."),
     ("audit", "fleet.events", "Show changes over HTTP with their authors, and refusals."),

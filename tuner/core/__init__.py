@@ -28,6 +28,7 @@ from tuner.core.ports.policies import *
 from tuner.core.ports.rows import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
+from tuner.core.samples import *
 from tuner.core.savings import *
 from tuner.core.selection import *
 from tuner.core.series import *

@@ -74,7 +74,7 @@ class BaselineCourse:
 
     `first` returns the baseline's estimates at a load from before the first control window; `first_at` is
     the time of the last of those measurements. `again` are the baseline's complete windows from the first
-    control window on.
+    control window on. `past` is the past that `first` reads, if any.
     """
 
     def __init__(
@@ -82,8 +82,9 @@ class BaselineCourse:
         first: Callable[[Context], Mapping[str, Estimate]],
         first_at: datetime | None = None,
         again: Sequence[Trial] = (),
+        past: Past | None = None,
     ) -> None:
-        self.first = first
+        self.first, self.past = first, past
         self._first_at = first_at
         self.again = tuple(sorted(again, key=_began))
         self._starts = [_began(trial) for trial in self.again]
@@ -97,11 +98,9 @@ class BaselineCourse:
         first = solid[:since]
         # As measured, at the loads that arrived: a bill compares windows at like loads.
         raw = replace(study, terms=replace(study.terms, plan_by=""))
-        return cls(
-            Past(study=raw, trials=tuple(first)).baseline_at,
-            max(map(_began, first), default=None),
-            solid[since:],
-        )
+        past = Past(study=raw, trials=tuple(first))
+        last = max(map(_began, first), default=None)
+        return cls(past.baseline_at, last, solid[since:], past)
 
     def around(self, metric: str, at: datetime, load: Context) -> tuple[BaselinePart, ...]:
         """Return the baseline's measurements of a metric just before and after a time, at a like load.

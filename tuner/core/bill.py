@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -26,6 +26,7 @@ __all__ = [
     "IN_ALL",
     "JOULES_PER_KWH",
     "PeriodSaving",
+    "billed_windows",
     "draw_up",
     "summed",
     "window_energy",
@@ -190,12 +191,9 @@ def draw_up(
     gain = per_item.mean - best[energy].mean if energy in best else None
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
-    saved, shown = _Saved(prices), HeldRange.of((w for _, w in measured), declared)
+    saved = _Saved(prices)
     parts = {name: (since, _Saved(prices)) for name, since in periods.items()}
-    for window, speaks_s in spoken_for(held, revisions, [t for t in trials if t.control]):
-        if _beyond(window, shown):
-            continue
-        at_load = course.around(energy, window.started_at, window.context)
+    for window, speaks_s, at_load in billed_windows(trials, held, revisions, declared, course):
         sums = [saved, *(own for since, own in parts.values() if window.started_at >= since)]
         for own in sums:
             own.add(window, speaks_s, at_load, rests=window.setting == rests)
@@ -217,6 +215,22 @@ def draw_up(
         whole=saved.of_period(IN_ALL, held[0].started_at) if held else None,
         priced_by=tuple(series.name for series in prices.values()),
     )
+
+
+def billed_windows(
+    trials: Sequence[Trial],
+    held: Sequence[MetricSample],
+    revisions: Sequence[Revision],
+    declared: Quantities,
+    course: BaselineCourse,
+) -> Iterator[tuple[MetricSample, float, Sequence[BaselinePart]]]:
+    """Yield the held windows that a bill counts, each with the seconds it represents and its baseline."""
+    tried = [w for t in trials if not t.control and (w := t.measurement) is not None]
+    shown = HeldRange.of(tried, declared)
+    for window, speaks_s in spoken_for(held, revisions, [t for t in trials if t.control]):
+        if not _beyond(window, shown):
+            energy = called(ENERGY, declared)
+            yield window, speaks_s, course.around(energy, window.started_at, window.context)
 
 
 def summed(parts: Sequence[PeriodSaving]) -> PeriodSaving:

@@ -63,9 +63,11 @@ class Past:
 
     def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
         """Return the baseline's estimates at a comparable load, empty if it was not measured at one."""
-        if is_at(self._present, context):
-            return self.evidence.baseline
-        return self.at(context).baseline
+        return self.like(context).baseline
+
+    def like(self, context: Context) -> Evidence:
+        """Return the present evidence if it is comparable with a load, else that of the load."""
+        return self.evidence if is_at(self._present, context) else self.at(context)
 
     @cached_property
     def _present(self) -> Context:

@@ -11,6 +11,7 @@ from tuner.compat import StrEnum
 from tuner.core.errors import MeasurementError
 from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
+from tuner.core.samples import WindowSamples
 from tuner.core.units import Boundary, Count, Finite, Seconds, Span
 from tuner.errors import InvalidInput
 
@@ -190,6 +191,8 @@ class Measurement:
 
     Other names are subjects of notes: `foreign_load` → `unknown: NVML lists no process`.
     """
+    samples: WindowSamples | None = field(default=None, repr=False)
+    """The raw values, of windows that are kept as evidence; an older agent sends none."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tuner.core.errors import MeasurementError
 from tuner.core.facts import Fact
 from tuner.core.measurements import ABSURD, Estimate
+from tuner.core.samples import Latencies
 
 __all__ = ["FOREIGN_LOAD", "POWER_PROFILES", "Reading"]
 
@@ -25,7 +26,8 @@ class Reading:
     processes), `busy_s` (CPU seconds of the whole host), `foreign_s` (while other processes computed on the
     device), `throttled_<reason>_s`. `estimates` are finished metrics, with an uncertainty that only the
     meter can give. `notes` qualify the values in words, by subject (`foreign_load`). `facts` are second
-    witnesses, which the rules of `tuner.core.witnesses` compare with the figures.
+    witnesses, which the rules of `tuner.core.witnesses` compare with the figures. `latencies` are those
+    behind the quantiles in `estimates`, if the meter has them.
 
     Raises:
         MeasurementError: a total is negative, not a number or absurdly large.
@@ -35,6 +37,7 @@ class Reading:
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
+    latencies: Latencies | None = None
 
     def __post_init__(self) -> None:
         for name, total in self.totals.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +11,7 @@ from datetime import datetime
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
+    AuditEntry,
     Event,
     NotFound,
     Past,
@@ -25,6 +28,7 @@ from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
 from tuner.service.energy_price import EnergyPrice, in_energy
+from tuner.service.evidence import archive
 from tuner.service.explanations import explained
 from tuner.service.halting import halt
 from tuner.service.inventory import device_views
@@ -41,6 +45,7 @@ from tuner.wire import (
     ConstraintRevision,
     Decision,
     DeviceView,
+    EvidenceArchive,
     ExplanationView,
     ExplorationChange,
     FleetDiff,
@@ -286,6 +291,18 @@ class Operations(BudgetOperations):
     def report(self, study: str, since: datetime | None = None) -> StudyReport:
         """Return a study's gain and cost, and its saving since a time if one is given. Raises NotFound."""
         return self.look(study, since).report
+
+    def evidence(self, study: str) -> EvidenceArchive:
+        """Return the archive of a study's evidence, and log its digest. Raises NotFound."""
+        stored, now = self._stored(study), self.loop.now()
+        trials = self.loop.store.trials.list(stored.id)
+        content = archive(self.loop, stored, trials, self.report(stored.id))
+        digest = hashlib.sha256(content).hexdigest()
+        path = f"/v1/studies/{stored.id}/evidence#sha256={digest}"
+        entry = AuditEntry(at=now, who="", role="", address="", method="GET", path=path, status=200)
+        self.loop.store.audit.add(entry)
+        text = base64.b64encode(content).decode()
+        return EvidenceArchive(study=stored.id, sha256=digest, content=text)
 
     def look(self, study: str, since: datetime | None = None) -> StudyLook:
         """Return a study's gain and cost, with all its trials. Raises NotFound."""

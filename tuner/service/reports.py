@@ -25,6 +25,7 @@ from tuner.core import (
     draw_up,
     held_since,
     improvement,
+    pool_windows,
     setting_key,
 )
 from tuner.moments import when
@@ -82,8 +83,9 @@ def look(
     winner = best if best and not study.rests(best.setting) else None
     windows = alternating(past, winner.setting) if winner else None
     if windows is not None and shown is not None:
-        baseline = baseline.model_copy(update={"metrics": windows[0]})
-        shown = shown.model_copy(update={"metrics": windows[1]})
+        before, after = (pool_windows([t.shown for t in own], study.quantities) for own in windows)
+        baseline = baseline.model_copy(update={"metrics": before})
+        shown = shown.model_copy(update={"metrics": after})
     views = [trial_view(past, trial) for trial in trials]
     shift = next(reversed(baseline_shifts(study, trials)), None)
     present = _shifted(study.objective, baseline, shift)
@@ -104,7 +106,7 @@ def look(
                 trials,
                 present.metrics,
                 shown.metrics if shown and winner else {},
-                _held_samples(loop, study, trials),
+                held_samples(loop, study, trials),
                 revisions,
                 study.quantities,
                 BaselineCourse.of(study, trials),
@@ -134,7 +136,7 @@ def _periods(
     return ago if begun is None else {**ago, "this hold": begun}
 
 
-def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
+def held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
     """Return the held windows that can be compared with the study's baseline.
 
     A study of several devices has no such window: a window measures one device, the baseline all of them.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.core import (
+    ANYWHERE,
     ENERGY,
     FOREIGN_LOAD,
     POWER,
@@ -27,7 +28,7 @@ from tuner.core import (
     not_compared,
     setting_key,
 )
-from tuner.study.confirm import Duel, duel, row_duel
+from tuner.study.confirm import confirmation_load, duel_windows
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
@@ -41,16 +42,16 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
     return incumbent(study, evidence)
 
 
-def alternating(past: Past, winner: Setting) -> Duel | None:
-    """Return baseline and winner in their alternating windows, at the load of the winner's last row.
+def alternating(past: Past, winner: Setting) -> tuple[list[Trial], list[Trial]] | None:
+    """Return the alternating windows of baseline and winner, at the load of the winner's last row.
 
     None if there are no such windows.
     """
-    plan = past.study.plan
+    plan, at = past.study.plan, ANYWHERE
     rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
-    if plan is None or not rows:
-        return duel(past.study, past.trials, winner)
-    return row_duel(past, plan, rows[-1])
+    if plan is not None and rows:
+        at = confirmation_load(past.study, plan, rows[-1])
+    return duel_windows(past.study, past.trials, winner, at)
 
 
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:

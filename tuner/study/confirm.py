@@ -126,16 +126,22 @@ Duel = tuple[dict[str, Estimate], dict[str, Estimate]]
 def duel(
     study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
 ) -> Duel | None:
-    """Return the metrics of baseline and setting in their latest alternating windows, if any.
+    """Return the metrics of baseline and setting in the windows of `duel_windows`; None without any."""
+    both = duel_windows(study, trials, setting, at)
+    return (_pools(study, both[0]), _pools(study, both[1])) if both else None
+
+
+def duel_windows(
+    study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
+) -> tuple[list[Trial], list[Trial]] | None:
+    """Return the latest alternating windows of baseline and setting, if any.
 
     Only windows that requested the load `at`; empty for those that requested none.
     """
     there = windows(counted(study, trials), phase=Phase.CONFIRMING, requested=at)
     own = windows(there, setting, least=Worth.COMPLETED)
-    if not own:
-        return None
-    baseline = _alternating_with(study, own, there)
-    return (_pools(study, baseline), _pools(study, own)) if baseline else None
+    baseline = _alternating_with(study, own, there) if own else []
+    return (baseline, own) if baseline else None
 
 
 def row_duel(past: Past, plan: Plan, row: Row) -> Duel | None:

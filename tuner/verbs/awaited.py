@@ -22,6 +22,7 @@ from tuner.wire import (
     ConstraintRevision,
     Decision,
     DeviceView,
+    EvidenceArchive,
     ExplanationView,
     ExplorationChange,
     FleetDiff,
@@ -138,6 +139,10 @@ class AsyncVerbs(Asking[Seen]):
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
     async def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
         """Report the saving of a study, also by period or since a time, and the cost of exploring."""
+
+    @verb("GET", "/v1/studies/{study}/evidence", VIEWER)
+    async def evidence(self, study: str) -> EvidenceArchive:
+        """Make an archive from which others compute the report again; the audit log has its digest."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     async def fleet(self) -> FleetView:

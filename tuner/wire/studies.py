@@ -28,6 +28,7 @@ __all__ = [
     "ConstraintEffect",
     "ConstraintPreview",
     "ConstraintRevision",
+    "EvidenceArchive",
     "ExplanationView",
     "HeldUnder",
     "PlanRowView",
@@ -267,3 +268,11 @@ class RevisionView(OperatorView):
     phase: Phase
     reason: str = ""
     constraints: tuple[str, ...]
+
+
+class EvidenceArchive(OperatorView):
+    """The evidence of a study as a ZIP archive in base64, and its SHA-256 in hexadecimal."""
+
+    study: str
+    sha256: str
+    content: str

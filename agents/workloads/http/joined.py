@@ -112,7 +112,9 @@ def _merged(readings: Sequence[Reading]) -> Reading:
     totals = {k: v for one in reversed(readings) for k, v in one.totals.items()}
     estimates = {k: v for one in reversed(readings) for k, v in one.estimates.items()}
     notes = {k: v for one in reversed(readings) for k, v in one.notes.items()}
-    return Reading(totals, estimates, notes, tuple(f for one in readings for f in one.facts))
+    latencies = next((one.latencies for one in readings if one.latencies is not None), None)
+    facts = tuple(f for one in readings for f in one.facts)
+    return Reading(totals, estimates, notes, facts, latencies)
 
 
 def _ended(window: Window) -> tuple[Fact, ...]:

@@ -16,6 +16,7 @@ from tuner.core import (
     NUMBER,
     Clock,
     Estimate,
+    Latencies,
     MeasurementError,
     Metric,
     Reading,
@@ -109,7 +110,8 @@ class LogWindow:
         if self._log.has_items:
             totals["items"] = math.fsum(look.items for look in self._looks)
             totals["failed"] = float(sum(look.failed for look in self._looks))
-        return Reading(totals, self._of_groups() | self._of_requests())
+        latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
+        return Reading(totals, self._of_groups() | self._of_requests(), latencies=latencies)
 
     def _of_groups(self) -> dict[str, Estimate]:
         """Return each further group's mean over the lines, with the scatter between readings."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuner.core import InvalidInput, Outcome, Study, TrialState, implausible, refuse_negative
 from tuner.wire import HoldReport
 
@@ -35,3 +37,11 @@ def held_doubt(message: HoldReport, study: Study) -> str:
     window = message.measurement
     why = "" if window is None else implausible(window, study.quantities)
     return why and f"a held window was discarded: {why}; check the meter"
+
+
+def without_samples(outcome: Outcome) -> Outcome:
+    """Return an outcome without the raw values of its window."""
+    window = outcome.measurement
+    return (
+        outcome if window is None else replace(outcome, measurement=replace(window, samples=None))
+    )

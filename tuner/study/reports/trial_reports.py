@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import db
 from tuner.core import (
@@ -20,7 +20,7 @@ from tuner.core import (
     Unreadable,
 )
 from tuner.study.changes import Changes
-from tuner.study.reports.credible import credible, require_member
+from tuner.study.reports.credible import credible, require_member, without_samples
 from tuner.study.silence import Silence
 from tuner.study.stale import looking_again
 from tuner.study.telemetry import Telemetry
@@ -73,6 +73,7 @@ class TrialReports:
                 late=late,
             )
             self.store.trials.report(report)
+            report = replace(report, outcome=without_samples(outcome))  # those are kept once
             if outcome.measurement is not None:
                 self.telemetry.measured(study, message.device, outcome.measurement)
             if late:

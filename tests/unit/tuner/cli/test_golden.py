@@ -167,6 +167,8 @@ CASES: dict[str, list[str]] = {
         "study resume STUDY",
     ],
     "study resume": ["study resume STUDY"],
+    "evidence": ["evidence nothing -o study.zip", "evidence STUDY -o none/study.zip"],
+    "verify": ["verify none.zip"],
     "study setting": [
         "study setting STUDY --as json",
         "study setting STUDY --as shell",

@@ -1,0 +1,150 @@
+"""Studies with evidence, and damages of their archives, for tests of `tuner.verify`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agents.devices.catalogue import open_device
+from agents.target.target import Target
+from tests.builders import Time
+from tests.extend.lab import DEVICE, lab
+from tuner.core import Terms
+from tuner.service.operations import Operations
+from tuner.wire import StudyDraft
+
+Doc = Any
+Damage = Callable[[random.Random, dict[str, bytes], Doc], bool]
+"""Changes the files or the document of an archive; returns whether it found something to change."""
+
+
+def written(verbs: Operations, study: str, to: Path) -> Path:
+    """Write the archive of a study."""
+    made = verbs.evidence(study)
+    content = base64.b64decode(made.content)
+    assert hashlib.sha256(content).hexdigest() == made.sha256
+    to.write_bytes(content)
+    return to
+
+
+def simulated(
+    folder: Path, preset: str, seed: int = 0, trials: int = 4, hold: int = 0
+) -> tuple[Operations, str]:
+    """Run a study of a simulated device in one process; return its operations and its id."""
+    side, time = open_device(f"simulated:{preset}", seed=seed, state_dir=None), Time()
+    terms = Terms(trials=trials, window_s=10.0, max_window_s=60.0, control_share=0.0)
+    draft = StudyDraft(
+        devices=(DEVICE,),
+        constraints=("latency_p99_ms <= 1.5x baseline",),
+        policy="sobol",
+        seed=seed,
+        terms=terms,
+        who="alice",
+    )
+    folder.mkdir()
+    with lab(folder, Target((side,)), time) as opened:
+        study = opened.tune(draft).id
+        for _ in range(hold):
+            opened.agent.step()
+    return opened.verbs, study
+
+
+def opened(archive: Path) -> tuple[dict[str, bytes], Doc]:
+    """Return the files of an archive, and its document."""
+    with zipfile.ZipFile(archive) as bundle:
+        files = {name: bundle.read(name) for name in bundle.namelist()}
+    return files, json.loads(files["evidence.json"])
+
+
+def closed(files: dict[str, bytes], doc: Doc, to: Path, *, sums: bool) -> Path:
+    """Write an archive again, with or without new digests."""
+    files = {**files, "evidence.json": json.dumps(doc, indent=1, sort_keys=True).encode()}
+    if sums:
+        own = [n for n in files if n != "SHA256SUMS"]
+        lines = (f"{hashlib.sha256(files[n]).hexdigest()}  {n}\n" for n in own)
+        files["SHA256SUMS"] = "".join(lines).encode()
+    return packed(files, to)
+
+
+def packed(files: dict[str, bytes], to: Path) -> Path:
+    """Write files as an archive."""
+    with zipfile.ZipFile(to, "w") as bundle:
+        for name, content in files.items():
+            bundle.writestr(name, content)
+    return to
+
+
+def _sampled(chance: random.Random, files: dict[str, bytes], change: Callable[[Doc], bool]) -> bool:
+    name = chance.choice([n for n in files if n.startswith("samples/")])
+    raw = json.loads(files[name])
+    changed = change(raw)
+    files[name] = json.dumps(raw).encode()
+    return changed
+
+
+def counter_back(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    def change(raw: Doc) -> bool:
+        values = raw["totals"][chance.choice(["energy_j", "items"])]
+        at = chance.randrange(1, len(values))
+        values[at] = values[at - 1] * chance.uniform(0.1, 0.9)
+        return True
+
+    return _sampled(chance, files, change)
+
+
+def gap(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    if chance.random() < 0.5:
+        at = chance.randrange(len(doc["windows"]))
+        del doc["windows"][at]
+        return True
+
+    def change(raw: Doc) -> bool:
+        raw["seconds"].pop()
+        for values in raw["totals"].values():
+            values.pop()
+        return True
+
+    return _sampled(chance, files, change)
+
+
+def order(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    own = [w for w in doc["windows"] if w["phase"] == "confirming"] or doc["windows"]
+    a, b = chance.sample(own, 2)
+    for key in ("started_at", "ended_at"):
+        a[key], b[key] = b[key], a[key]
+    return bool(a["started_at"] != b["started_at"])
+
+
+def energy(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    own = [w for w in doc["windows"] if "energy_j" in w["estimates"] and w["one_meter"]]
+    window, factor = chance.choice(own), chance.choice([0.2, 4.0, 10.0])
+    window["estimates"]["energy_j"] = [
+        x * factor if isinstance(x, float) else x for x in window["estimates"]["energy_j"]
+    ]
+    return True
+
+
+def figure(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    name = chance.choice([*doc["figures"]])
+    text = doc["figures"][name]
+    digits = [k for k, letter in enumerate(text) if letter in "123456789"]
+    if digits:
+        at = chance.choice(digits)
+        doc["figures"][name] = text[:at] + str((int(text[at]) + 3) % 10) + text[at + 1 :]
+    return bool(digits)
+
+
+KINDS: dict[str, Damage] = {
+    "counter_back": counter_back,
+    "gap": gap,
+    "order": order,
+    "energy": energy,
+    "figure": figure,
+}
+"""The kinds of damage that docs/evidence.md lists as found, also with new digests."""

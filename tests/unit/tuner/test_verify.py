@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.evidence import KINDS, closed, opened, packed, simulated, written
+from tests.unit.tuner.cli import worlds
+from tuner import verify
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.reports import account, comparison, verdict
+from tuner.service.operations import Operations
+
+UNITS = "%|µJ|mJ|J|kJ|MJ|mW|W|kW|µs|ms|s|min|h|days|/s|kWh"
+FIGURE = re.compile(rf"[+-]?\d[\d,]*\.?\d*(?: ± \d[\d,]*\.?\d*)? (?:{UNITS})(?![\w/])")
+SCRIPTED = {s.__name__: s for s in (worlds.slope, worlds.costly, worlds.broken_at_800, worlds.flat)}
+PRESETS = ("a100", "a100-host", "v100", "a40", "orin", "tx2")
+STUDIES = [*SCRIPTED, *(f"{preset} {seed}" for preset in PRESETS for seed in range(3))]
+
+
+def made(name: str, folder: Path) -> tuple[Operations, str]:
+    """Return the operations and the id of a study by its name in `STUDIES`."""
+    if name in SCRIPTED:
+        return worlds.held(SCRIPTED[name])
+    preset, seed = name.split()
+    return simulated(folder / "lab", preset, int(seed), trials=3 + int(seed), hold=4 * int(seed))
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of a simulated study that holds a setting."""
+    folder = tmp_path_factory.mktemp("evidence")
+    return written(*simulated(folder / "lab", "a100", hold=6), folder / "study.zip")
+
+
+def printed(verbs: Operations, study: str) -> list[str]:
+    """Return every figure with a unit in the printed report, but those on broken limits and idle power."""
+    report = verbs.report(study)
+    main = StudyOutcome.of(report, verbs.revisions(study), verbs.trials(study))
+    rows = [" ".join(row[1:]) for row in comparison(main)]
+    text = [*rows, *verdict(main), *account(main)]
+    lines = [line for line in text if not line.startswith(("best ", "baseline ", "trials", " "))]
+    return [figure for line in lines for figure in FIGURE.findall(line.replace("saved since", ""))]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.slow
+def test_every_printed_figure_follows_from_the_windows(name: str, tmp_path: Path) -> None:
+    verbs, study = made(name, tmp_path)
+    found = verify.Archive(str(written(verbs, study, tmp_path / "study.zip")))
+    assert found.wrong == []
+    known = " ".join(found.doc["figures"].values())
+    assert found.same == len(found.doc["figures"]) > 5
+    assert [figure for figure in printed(verbs, study) if figure not in known] == []
+
+
+def test_an_archive_is_checked_by_python_alone_and_is_the_same_twice(
+    archive: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "verify.py"
+    own.write_bytes(Path(verify.__file__).read_bytes())
+    command = [sys.executable, "-I", str(own)]
+    done = subprocess.run([*command, str(archive)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 contradictions" in done.stdout
+    assert len(own.read_text().splitlines()) <= 400
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    bad = subprocess.run([*command, str(own)], capture_output=True, text=True, check=False)
+    assert (bad.returncode, bad.stderr) == (1, "")
+    assert "CONTRADICTION: damaged" in bad.stdout
+
+
+@pytest.mark.promise(
+    "the evidence of a study is edited, with new digests",
+    "`jouletune verify` names the contradiction; a change that fits all other numbers is not found",
+)
+def test_damages_of_the_listed_kinds_are_found_even_with_new_digests(
+    archive: Path, tmp_path: Path
+) -> None:
+    chance, missed, done = random.Random(7), Counter[str](), 0
+    while done < 500:
+        kind = chance.choice([*KINDS])
+        files, doc = opened(archive)
+        if not KINDS[kind](chance, files, doc):
+            continue
+        done += 1
+        bad = closed(files, doc, tmp_path / "bad.zip", sums=done % 2 == 0)
+        missed[kind] += not verify.Archive(str(bad)).wrong
+    assert +missed == Counter()
+
+
+def test_any_changed_byte_is_found_without_new_digests(archive: Path, tmp_path: Path) -> None:
+    whole, chance = archive.read_bytes(), random.Random(3)
+    files, _ = opened(archive)
+    for _ in range(100):
+        name = chance.choice([*files])
+        content = bytearray(files[name])
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        bad = packed({**files, name: bytes(content)}, tmp_path / "bad.zip")
+        assert verify.Archive(str(bad)).wrong, name
+    for _ in range(100):
+        torn = bytearray(whole)
+        torn[chance.randrange(len(torn))] ^= 1 << chance.randrange(8)
+        (tmp_path / "torn.zip").write_bytes(torn)
+        found = verify.Archive(str(tmp_path / "torn.zip"))
+        assert found.wrong or opened(tmp_path / "torn.zip")[0] == files
+
+
+def test_an_archive_names_no_host_person_or_device(archive: Path) -> None:
+    files, _ = opened(archive)
+    text = b"".join(content for name, content in files.items() if name != "verify.py").decode()
+    for word in ("alice", "target@lab", "@lab", "testserver", "/tmp", "simulated-a100"):
+        assert word not in text

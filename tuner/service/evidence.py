@@ -1,0 +1,264 @@
+"""The evidence of a study as one archive, which a stranger checks with `tuner/verify.py` alone.
+
+It has numbers and settings; no host, user, path, command, or other text that a person wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from tuner import verify
+from tuner.core import (
+    CAPACITY,
+    ENERGY,
+    POWER,
+    BaselineCourse,
+    BaselinePart,
+    Context,
+    Estimate,
+    Origin,
+    Past,
+    Setting,
+    Study,
+    Trial,
+    TrialState,
+    Worth,
+    billed_windows,
+    called,
+    implausible,
+    quantity_of,
+    windows,
+)
+from tuner.release import version
+from tuner.service.reports import held_samples
+from tuner.service.views import alternating, chosen
+from tuner.study.loop import Loop
+from tuner.wire import StudyReport
+
+FORMAT = 1
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in an archive: equal content gives equal bytes."""
+UNPROVEN = """\
+What this archive does not prove
+
+- That its producer measured these numbers. It shows only that they fit each other.
+- That a meter is right. Its own error and its own power are not in the figures; `own_cpu_s` in the samples
+  is the CPU time of the program that measured. The counters of RAPL (energy_uj) can be read by root alone.
+- That no better setting exists, or that this one saves the same on another day, device or load.
+- The order in which settings were tried. The seed fixes it for the same release and the same past.
+
+Check it with a verify.py from a release, not with the one in this archive: python3 -I verify.py FILE
+"""
+MOVED = "its windows were moved to one load"
+Json = dict[str, Any]
+
+
+def archive(loop: Loop, study: Study, trials: Sequence[Trial], report: StudyReport) -> bytes:
+    """Return the archive of a study's evidence; equal content gives equal bytes."""
+    samples = loop.store.trials.samples(study.id)
+    names = {
+        key: f"samples/{key[0]:05d}-{study.devices.index(key[1]) + 1}.json"
+        for key in samples
+        if key[1] in study.devices
+    }
+    document = _document(loop, study, trials, report, names)
+    files = {
+        "evidence.json": json.dumps(document, indent=1, sort_keys=True).encode(),
+        "UNPROVEN.txt": UNPROVEN.encode(),
+        "verify.py": Path(verify.__file__).read_bytes(),
+        **{name: samples[key] for key, name in names.items()},
+    }
+    sums = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+    files["SHA256SUMS"] = "".join(sums).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in sorted(files.items()):
+            bundle.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def _document(
+    loop: Loop,
+    study: Study,
+    trials: Sequence[Trial],
+    report: StudyReport,
+    names: Mapping[tuple[int, str], str],
+) -> Json:
+    """Return what `verify.py` reads beside the samples."""
+    past, declared = Past(study=study, trials=tuple(trials)), study.quantities
+    best = chosen(study, past.evidence)
+    winner = None if best is None or study.rests(best.setting) else best.setting
+    none: dict[str, list[int]] = {"baseline": [], "best": [], "solid": []}
+    pools = none | _pools(past, winner)
+    revisions = loop.store.studies.revisions(study.id)
+    course, held = BaselineCourse.of(study, trials), []
+    own = held_samples(loop, study, trials)
+    for window, covers_s, parts in billed_windows(trials, own, revisions, declared, course):
+        held.append(
+            {
+                "began": window.started_at.timestamp(),
+                "seconds": window.seconds,
+                "covers_s": covers_s,
+                "completed": window.completed,
+                "mean": window.mean,
+                "stderr": window.stderr,
+                "setting": dict(window.setting),
+                "basis": [[_basis(p, course, window.context, pools), p.share] for p in parts],
+            }
+        )
+    metrics = dict.fromkeys(n for t in trials for n in t.shown)
+    plan, bill, origins = study.plan, report.bill, set(report.origins.values())
+    described = {
+        "id": study.id,
+        "policy": study.policy,
+        "seed": study.seed,
+        "knobs": {k.name: {"values": k.values, "default": k.default} for k in study.space.knobs},
+        "baseline": study.baseline,
+        "best": winner,
+        "metric": study.objective.metric,
+        "sign": study.objective.sign,
+        "constraints": [(c.metric, c.op, c.bound, c.relative) for c in study.constraints],
+        "since": study.since_trial,
+        "trials": len(trials),
+        "devices": len(study.devices),
+        "share": bill.share,
+        "real_time": all(o.startswith((Origin.MEASURED, Origin.ESTIMATED)) for o in origins),
+        "alternates": not study.terms.plan_by and (plan is None or len(plan.rows) < 2),
+        "names": {
+            "energy": called(ENERGY, declared),
+            "power": called(POWER, declared),
+            "capacity": called(CAPACITY, declared),
+        },
+        "units": {n: quantity_of(n, declared).unit for n in metrics},
+        "tails": [n for n in metrics if quantity_of(n, declared).tail],
+    }
+    figures = _figures(report, winner, described)
+    beyond = _beyond(report, study, figures)
+    return {
+        "format": FORMAT,
+        "release": version(),
+        "made_at": loop.now().timestamp(),
+        "figures": {n: text for n, text in figures.items() if n not in beyond},
+        "beyond": beyond,
+        "held": held,
+        "pools": pools,
+        "periods": {p.period: p.since.timestamp() for p in bill.periods}
+        | ({"in all": bill.whole.since.timestamp()} if bill.whole else {}),
+        "revisions": [{"at": r.at.timestamp(), "phase": r.study.phase} for r in revisions],
+        "windows": [_window(study, trial, names) for trial in trials],
+        "study": described,
+    }
+
+
+def _pools(past: Past, winner: Setting | None) -> dict[str, list[int]]:
+    """Return the numbers of the windows behind the report's figures; none if they were moved to a load."""
+    study, evidence = past.study, past.evidence
+    if study.terms.plan_by:
+        return {}
+    base, own = evidence.of(study.baseline), evidence.of(winner) if winner is not None else None
+    tried = base.trials if base else ()
+    pools = {"solid": _numbers(windows(tried, least=Worth.SOLID))}
+    duel = alternating(past, winner) if winner is not None else None
+    if duel is not None:
+        return pools | {"baseline": _numbers(duel[0]), "best": _numbers(duel[1])}
+    for name, candidate in (("baseline", base), ("best", own)):
+        group = candidate.trials if candidate else ()
+        done = [t for t in group if t.state is TrialState.COMPLETED]
+        pools[name] = _numbers(done or group)
+    return pools
+
+
+def _basis(
+    part: BaselinePart, course: BaselineCourse, load: Context, pools: dict[str, list[int]]
+) -> str:
+    """Return the pool of a measurement of the baseline; add it to the pools. The first is one by load."""
+    if part.number:
+        pools[f"control {part.number}"] = [part.number]
+        return f"control {part.number}"
+    past = course.past
+    candidate = past.like(load).of(past.study.baseline) if past else None
+    numbers = _numbers(windows(candidate.trials, least=Worth.SOLID)) if candidate else []
+    name = f"first~{','.join(map(str, numbers))}"
+    pools[name] = numbers
+    return name
+
+
+def _numbers(trials: Sequence[Trial]) -> list[int]:
+    return [trial.number for trial in trials]
+
+
+def _window(study: Study, trial: Trial, names: Mapping[tuple[int, str], str]) -> Json:
+    """Return a trial and its window, without texts."""
+    window, declared = trial.measurement, study.quantities
+    energy, power = (trial.shown.get(called(name, declared)) for name in (ENERGY, POWER))
+    one_meter = energy and power and (energy.scope, energy.origin) == (power.scope, power.origin)
+    kept = [names[k] for d in trial.on(study.devices) if (k := (trial.number, d)) in names]
+    return {
+        "number": trial.number,
+        "phase": trial.phase,
+        "state": trial.state,
+        "setting": trial.setting,
+        "context": trial.context,
+        "alone": bool(trial.device),
+        "started_at": trial.started_at.timestamp(),
+        "ended_at": trial.ended_at.timestamp() if trial.ended_at else None,
+        "estimates": {n: _numbers_of(e) for n, e in trial.shown.items()},
+        "origins": {n: (e.origin, e.scope) for n, e in trial.shown.items()},
+        "one_meter": bool(one_meter),
+        "samples": kept if window else [],
+        "implausible": bool(window and implausible(window, declared)),
+        "began": window.started_at.timestamp() if window else None,
+        "seconds": window.seconds if window else 0.0,
+        "overhead_s": window.overhead_s if window else 0.0,
+        "completed": window.load.completed if window else 0,
+        "failed": window.load.failed if window else 0,
+        "foreign": window.foreign if window else None,
+        "throttled": window.throttled if window else (),
+        "load": window.context if window else {},
+    }
+
+
+def _numbers_of(estimate: Estimate) -> list[float | str]:
+    """Return an estimate as a list; JSON has no infinity, so an open bound is a text."""
+    return [x if math.isfinite(x) else str(x) for x in astuple(estimate)[:5]]
+
+
+def _figures(report: StudyReport, winner: Setting | None, study: Json) -> dict[str, str]:
+    """Return the report's figures as it prints them."""
+    bill, best = report.bill, report.best.metrics if report.best and winner is not None else {}
+    base, other = (
+        {n: (e.mean, e.stderr, float(e.n), e.low, e.high) for n, e in metrics.items()}
+        for metrics in (report.baseline.metrics, best)
+    )
+    limits = [(limit.metric, limit.op, limit.value) for limit in report.study.limits]
+    text = verify.compared(study, base, other, limits)
+    text |= verify.cost(bill.seconds, bill.explored_j, bill.saving_w)
+    if (gain := report.saving) is not None:
+        text["saving"] = verify.percent(abs(gain.mean), gain.stderr)
+    for one in (*bill.periods, *([bill.whole] if bill.whole else [])):
+        if one.saved_j is not None:
+            error, whole = one.stderr_j or 0.0, one.baseline_j
+            saved = verify.saved(one.saved_j, error, whole, one.seconds, one.windows)
+            text[f"saved {one.period}"] = saved
+    return text
+
+
+def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[str, str]:
+    """Return the figures of the report that the archive's windows do not give, with the reason."""
+    beyond = {"windows that broke a limit": "no window has its verdict here"}
+    if report.bill.priced_by:
+        beyond["cost and CO₂e"] = "the prices are not in the archive"
+    if report.baseline_shift is not None:
+        shifted = ("saving", "saving power", "payback")
+        beyond |= dict.fromkeys(shifted, "it counts from the shifted baseline")
+    if study.terms.plan_by:
+        beyond |= {name: MOVED for name in text if name != "exploring time"}
+    return beyond

@@ -1,0 +1,397 @@
+"""Check an evidence archive of jouletune: `python3 -I verify.py FILE`. It needs Python alone.
+
+It computes the report's figures again from the windows in the archive, and the windows from their raw
+samples. It prints contradictions, refused windows, and what it cannot compute. Take this file from a
+release, not from the archive. It finds accidents and an editor of some numbers, but no producer who
+made up all of them.
+"""
+
+import hashlib
+import json
+import math
+import statistics
+import sys
+import zipfile
+from itertools import pairwise
+from typing import Any
+
+Estimate = tuple[float, float, float, float, float]
+"""Mean, standard error, number of observations, one-sided 95 % bounds."""
+Pools = dict[str, Estimate]
+Json = Any
+PRIOR, GAP_S, FACTOR, MOST_BYTES = 3, 300.0, 3.0, 2**30
+"""Windows that the spread within windows weighs; the longest held time in s; the factor that refutes a
+window; the largest archive in bytes."""
+UNITS = {"J": "µJ mJ J kJ MJ", "W": "mW W kW", "ms": "µs ms s", "s": "µs ms s"}
+TAILS = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
+WRONG = "CONTRADICTION"
+NOT = "That the producer measured what it wrote cannot be proven from its archive."
+
+
+def fitting(unit: str, mean: float) -> tuple[str, float]:
+    """Return the unit that fits the size of a number, and its size in the given unit."""
+    steps = UNITS[unit].split() if unit in UNITS else [unit.replace("1/s", "/s")]
+    own = steps.index(unit) if unit in UNITS else 0
+    sizes = [(step, 10.0 ** (3 * (k - own))) for k, step in enumerate(steps)]
+    fits = [one for one in sizes if abs(mean) >= one[1]] or [sizes[0]]
+    return fits[-1] if mean else sizes[own]
+
+
+def amount(unit: str, mean: float, error: float = 0.0) -> str:
+    """Return a number as it is printed: to two digits of its error, else to four."""
+    unit, size = fitting(unit, mean)
+    value, doubt = mean / size, error / size if error > 1e-9 * abs(mean) else 0.0
+    of, digits = (doubt, 1) if doubt > 0.0 else (abs(value), 3)
+    places = min(6, max(0, digits - math.floor(math.log10(of)))) if of else 0
+    text = f"{value:,.{places}f}" + (f" ± {doubt:,.{places}f}" if doubt > 0.0 else "")
+    return text if unit in ("", "1") else f"{text} {unit}"
+
+
+def percent(share: float, error: float = 0.0) -> str:
+    """Return a share as a percentage."""
+    doubt = f" ± {100 * error:.1f}" if error > 1e-9 else ""
+    return f"{round(100 * share, 1) + 0.0:.1f}{doubt} %"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit of which it has one."""
+    sizes = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+    unit, size = next((one for one in sizes if seconds >= one[1]), sizes[-1])
+    return f"{seconds / size:.3g} {unit}"
+
+
+def saved(joules: float, error: float, whole: float | None, seconds: float, count: int) -> str:
+    """Return a saving by holding, as a part of what the baseline would have used."""
+    part = f", {percent(joules / whole)} of the baseline" if whole else ""
+    text = f"{amount('J', joules, error)}, {joules / 3.6e6:.3g} kWh{part}"
+    return f"{text}; {duration(seconds)} of holding, {count} windows"
+
+
+def student(freedom: int) -> float:
+    """Return the one-sided 95 % point of Student's t (Abramowitz and Stegun 26.7.5)."""
+    if freedom < 3:
+        return (math.inf, 6.3138, 2.92)[freedom]
+    z = 1.6448536269514722
+    first, second = (z**3 + z) / 4.0, (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def ratio(steps: list[tuple[float, float]], scale: float) -> Estimate | None:
+    """Return a sum over a sum, with the ratio estimator's error over the batches (Cochran, §6.4)."""
+    count, below = len(steps), math.fsum(d for _, d in steps)
+    if count < 3 or below <= 0.0:
+        return None
+    mean = math.fsum(n for n, _ in steps) / below
+    squares = math.fsum((n - mean * d) ** 2 for n, d in steps)
+    error = math.sqrt(squares * count / (count - 1)) / below
+    reach = student(count - 1) * error
+    return scale * mean, scale * error, count, scale * (mean - reach), scale * (mean + reach)
+
+
+def mass(n: int, p: float, k: int) -> float:
+    """Return the probability of k successes in n draws."""
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
+
+
+def quantile(each: list[float], q: float, together: float) -> Estimate:
+    """Return a quantile by order statistics; `together` samples count as one."""
+    each, n = sorted(each), max(1, int(len(each) / max(1.0, together)))
+    share, spread = len(each) / n, math.sqrt(n * q * (1.0 - q))
+    upper, lower, total = None, None, 0.0
+    for k in range(max(0, math.floor(n * q - 6.0 * spread - 6.0)), n + 1):
+        lower = k - 1 if total <= 0.05 else lower
+        total += mass(n, q, k)
+        if upper is None and total >= 0.95 and k < n:
+            upper = k
+
+    def at(rank: float) -> float:
+        return each[min(len(each), max(1, math.ceil(rank - 1e-9))) - 1]
+
+    error = (at(share * (n * q + spread)) - at(share * (n * q - spread))) / 2.0
+    low = -math.inf if lower is None or lower < 0 else at(share * lower + 1.0)
+    high = math.inf if upper is None else at(share * (upper + 1.0))
+    return at(len(each) * q), error, n, low, high
+
+
+def pooled(parts: list[Estimate], tail: bool) -> Estimate:
+    """Return several windows as one: by their precision, those of a tail by their requests."""
+    if len(parts) == 1:
+        return parts[0]
+    n, free = math.fsum(e[2] for e in parts), len(parts) - 1
+    least = min(e[1] for e in parts)
+    pairs = [(e[2] if tail else (least / e[1]) ** 2 if least else 1.0, e[0]) for e in parts]
+    total = math.fsum(w for w, _ in pairs)
+    mean = math.fsum(w * m for w, m in pairs) / total
+    scatter = math.fsum(w * (m - mean) ** 2 for w, m in pairs) / total
+    if tail:  # of k independent bounds, as many may fail as fail together in 5 % of cases
+        above, safe = 1.0, 0
+        while above > 0.05 and safe <= free:
+            above -= mass(free + 1, 0.05, safe)
+            safe += 1
+        within = math.sqrt(math.fsum((e[2] * e[1]) ** 2 for e in parts)) / n
+        high, low = sorted(e[4] for e in parts)[safe - 1], sorted(e[3] for e in parts)[-safe]
+        return mean, max(within, math.sqrt(scatter / free)), n, min(low, mean), max(high, mean)
+    implied = least**2 / total
+    error = math.sqrt(max((PRIOR * implied + scatter) / (PRIOR + free), implied))
+    reach = student(PRIOR + free) * error
+    low = mean - reach if any(math.isfinite(e[3]) for e in parts) else -math.inf
+    high = mean + reach if any(math.isfinite(e[4]) for e in parts) else math.inf
+    return mean, error, n, low, high
+
+
+def better(base: Estimate, other: Estimate, sign: float) -> tuple[float, float, bool]:
+    """Return by how much a value is better, its error, and whether it is a share of the baseline."""
+    if base[0] <= 0.0 or other[0] < 0.0:
+        return sign * (base[0] - other[0]), math.hypot(other[1], base[1]), False
+    error = math.hypot(other[1] / base[0], other[0] / base[0] * (base[1] / base[0]))
+    return sign * (base[0] - other[0]) / base[0], error, True
+
+
+def compared(study: Json, base: Pools, best: Pools, limits: list[Json]) -> dict[str, str]:
+    """Return the figures of baseline and best setting: each metric, the changes, and the limits."""
+    units, text = study["units"], dict[str, str]()
+    for name, pool in (("baseline", base), ("best", best)):
+        text |= {f"{name} {n}": amount(units[n], *e[:2]) for n, e in pool.items()}
+    for n in base.keys() & best.keys():
+        mean, error, share = better(base[n], best[n], -1.0)
+        size = percent(mean, error) if share else amount(units[n], mean, error)
+        text[f"change {n}"] = f"{'+' if mean > 0 else ''}{size}"
+        if share:
+            text[f"moved {n}"] = f"{abs(100 * mean):.1f} %"
+        if n == study["metric"]:
+            text["saving"] = size.removeprefix("-")
+    for n, op, limit in limits:
+        bound = (best or base).get(n, (math.inf,) * 5)[4 if op == "<=" else 3]
+        text[f"limit {n} {op}"] = amount(units[n], limit)
+        text |= {f"bound {n} {op}": amount(units[n], bound)} if math.isfinite(bound) else {}
+    return text
+
+
+def cost(seconds: float, joules: float | None, watts: float | None) -> dict[str, str]:
+    """Return the figures of exploring: its time and energy, the power saved, and the payback."""
+    text = {"exploring time": duration(seconds)}
+    text |= {} if joules is None else {"explored": amount("J", joules)}
+    text |= {} if watts is None else {"saving power": amount("W", watts)}
+    if joules is not None and watts is not None and watts > 0.0:
+        text["payback"] = duration(joules / watts)
+    return text
+
+
+def near(stored: float, own: float) -> bool:
+    """Return whether numbers are equal but for rounding; a limit cut short leaves one side open."""
+    return math.isinf(stored) or math.isclose(stored, own, rel_tol=1e-9, abs_tol=1e-12)
+
+
+class Archive:
+    """One archive: `wrong` are its contradictions, `refused` its windows, `beyond` what is not computed."""
+
+    def __init__(self, path: str) -> None:
+        self.wrong, self.refused, self.beyond = list[str](), list[str](), list[str]()
+        self.same, self.say = 0, self.wrong.append
+        try:
+            self.open(path)
+        except Exception as error:  # noqa: BLE001  a damaged file raises anything
+            self.say(f"damaged: {type(error).__name__}: {error}")
+
+    def open(self, path: str) -> None:
+        """Read the files, compare their digests, and check their content."""
+        with zipfile.ZipFile(path) as bundle:
+            if sum(one.file_size for one in bundle.infolist()) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+            files = {one.filename: bundle.read(one) for one in bundle.infolist()}
+        listed = set(files.pop("SHA256SUMS").decode().splitlines())
+        digests = {f"{hashlib.sha256(content).hexdigest()}  {n}" for n, content in files.items()}
+        for line in sorted(listed ^ digests):
+            self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
+        doc = json.loads(files["evidence.json"])
+        self.study, self.doc = doc["study"], doc
+        self.raw = {n: json.loads(c) for n, c in files.items() if n.startswith("samples/")}
+        self.windows = {window["number"]: window for window in doc["windows"]}
+        for window in doc["windows"]:
+            window["shown"] = {n: tuple(map(float, e)) for n, e in window["estimates"].items()}
+        self.order()
+        for window in doc["windows"]:
+            self.window(window, f"trial {window['number']}")
+        self.beyond += [f"{name}: {why}" for name, why in doc["beyond"].items()]
+        computed, printed = self.figures(), doc["figures"]
+        for name in sorted(computed.keys() - doc["beyond"].keys() | printed.keys()):
+            if (own := computed.get(name)) != (text := printed.get(name)):
+                self.say(f"figure: {name} is {text}; the windows give {own}")
+        self.same = sum(computed.get(name) == text for name, text in printed.items())
+
+    def order(self) -> None:
+        """Check that trials have no gaps, begin in turn and in their phase, and alternate."""
+        turns = self.doc["revisions"]
+        if [w["number"] for w in self.doc["windows"]] != [*range(1, self.study["trials"] + 1)]:
+            self.say(f"gap: trials are not numbered from 1 to {self.study['trials']}")
+        done, run, before = list[Json](), None, 0.0
+        for window in self.doc["windows"]:
+            name, began = f"trial {window['number']}", window["started_at"]
+            passed = [turn for turn in turns if turn["at"] <= began]
+            if window["phase"] not in [t["phase"] for t in passed if t["at"] == passed[-1]["at"]]:
+                self.say(f"order: {name} is not of the phase in force, {window['phase']}")
+            if began < before:
+                self.say(f"order: {name} began before the one before it, or its end")
+            before = began if window["alone"] else max(began, window["ended_at"] or began)
+            if window["phase"] != "confirming" or not self.study["alternates"]:
+                continue
+            same = [a["phase"] != b["phase"] for a, b in pairwise(passed)].count(True)
+            if run != (same, window["context"]):
+                done, run = [], (same, window["context"])
+            rests, last = window["setting"] == self.study["baseline"], done[-1:]
+            again = done.count(window["setting"]) >= 2 and not rests
+            if rests == (last == [self.study["baseline"]]) and not again:
+                self.say(f"order: {name} is out of turn: baseline and setting alternate")
+            done += [window["setting"]] if window["state"] == "completed" else []
+
+    def window(self, window: Json, name: str) -> None:
+        """Check that a window's estimates fit each other, and find its raw samples."""
+        shown, study = window["shown"], self.study
+        for metric, (mean, error, n, low, high) in shown.items():
+            if not (error >= 0.0 and n >= 1 and low <= mean <= high):
+                self.say(f"window: {metric} of {name} is not within its bounds")
+        if window["implausible"]:
+            self.refused.append(f"{name}: the tuner found it implausible; it is not in the bill")
+        energy, power = (shown.get(study["names"][n]) for n in ("energy", "power"))
+        if energy and power and window["one_meter"] and not window["implausible"]:
+            joules, by_time = energy[0] * window["completed"], power[0] * window["seconds"]
+            if joules and not by_time / FACTOR <= joules <= by_time * FACTOR:
+                self.say(f"energy: {name}: {joules:.4g} J, by its power {by_time:.4g} J")
+        raw = [self.raw[file] for file in window["samples"]]
+        if len(raw) == 1:
+            self.samples(window, name, raw[0])
+        elif raw:
+            self.beyond.append(f"each window's sum over {len(raw)} devices: it is as stored")
+        elif shown and window["phase"] != "tuning":
+            self.refused.append(f"{name}: it has no raw samples; its figures are as stored")
+
+    def samples(self, window: Json, name: str, raw: Json) -> None:
+        """Check that readings have no gap, that counters never go back, and what follows from both."""
+        seconds, totals, shown, say = raw["seconds"], raw["totals"], window["shown"], self.say
+        steps = [b - a for a, b in pairwise([0.0, *seconds])]
+        if min(steps) <= 0.0 or abs(seconds[-1] - window["seconds"]) > 1e-6:
+            say(f"gap: the readings of {name} do not reach its end")
+        if not raw["runs"] and max(steps) > FACTOR * statistics.median(steps) + 2.0:
+            say(f"gap: {name} was not read for {max(steps):.3g} s")
+        clock, wall = (raw[key][1] - raw[key][0] for key in ("clock_s", "wall_s"))
+        late = self.study["real_time"] and not -1.0 <= wall - clock <= 60.0
+        if late or max(abs(clock - seconds[-1]), abs(raw["wall_s"][0] - window["began"])) > 1e-3:
+            say(f"clock: the two clocks of {name} disagree, or are not those of its window")
+        for total, values in totals.items():
+            growth = [0.0, *(v for v in values if v >= 0.0)]
+            if len(values) != len(seconds) or growth != sorted(growth):
+                say(f"counter: {total} of {name} goes back, or lacks readings")
+        if "items" in totals and int(max(totals["items"])) != window["completed"]:
+            say(f"items: {name} has {window['completed']} items, its samples another number")
+        made: dict[str, Estimate | None] = {}
+        series = {**totals, "seconds": seconds}
+        for metric, (total, per, scale) in raw["ratios"].items():
+            pairs = [(0.0, 0.0), *zip(series[total], series[per], strict=True)]
+            rows = [row for row in pairs if min(row) >= 0.0]
+            made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
+        if (latencies := raw["latencies"]) and (each := latencies["each_ms"]):
+            for metric in TAILS.keys() & shown.keys():
+                made[metric] = quantile(each, TAILS[metric], latencies["together"])
+        for metric in sorted(made.keys() | shown.keys()):
+            stored, own = shown.get(metric), made.get(metric)
+            if metric not in made:
+                self.beyond.append(f"each window's {metric}: its meter finished it, or has buckets")
+            elif not stored or not own or not all(map(near, stored, own)):
+                say(f"window: {metric} of {name} is {stored}; its samples give {own}")
+        metric = self.study["names"]["energy"]
+        if metric in shown.keys() - made.keys() and "energy_j" in totals and window["completed"]:
+            counted = max(totals["energy_j"]) / window["completed"]
+            if abs(shown[metric][0] - counted) > max(5.0 * shown[metric][1], 0.1 * counted):
+                say(f"energy: {name} has {shown[metric][0]:.4g} J an item, counted {counted:.4g}")
+
+    def pool(self, name: str) -> Pools:
+        """Return the estimates of the windows that the archive lists for a purpose."""
+        study, own = self.study, [self.windows[number] for number in self.doc["pools"][name]]
+        setting = study["best" if name == "best" else "baseline"]
+        for window in own:
+            if window["setting"] != setting or window["state"] not in ("completed", "inconclusive"):
+                self.say(f"pool: trial {window['number']} cannot be in {name}")
+        shown: list[Pools] = [window["shown"] for window in own]
+        names = dict.fromkeys(n for one in shown for n in one)
+        return {n: pooled([e[n] for e in shown if n in e], n in study["tails"]) for n in names}
+
+    def figures(self) -> dict[str, str]:
+        """Return every figure that follows from the windows, as the report prints it, by name."""
+        study = self.study
+        base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
+        limits = [
+            (
+                n,
+                op,
+                (x if solid[n][0] >= 0.0 else 2.0 - x) * solid[n][0] if by and n in solid else x,
+            )
+            for n, op, x, by in study["constraints"]
+        ]
+        return {**compared(study, base, best, limits), **self.bill(base, best)}
+
+    def bill(self, base: Pools, best: Pools) -> dict[str, str]:
+        """Return the time and energy of exploring, the payback, and the savings by holding."""
+        study, share = self.study, self.study["share"]
+        energy, power, rate = (study["names"][n] for n in ("energy", "power", "capacity"))
+        credible = [w for w in self.doc["windows"] if w["shown"] and not w["implausible"]]
+        tried = [w for w in credible if w["phase"] != "holding"]
+        spent = [w["seconds"] + w["overhead_s"] for w in tried]
+        if energy not in base or not tried or any(power not in w["shown"] for w in tried):
+            return cost(math.fsum(spent), None, None)
+        parts = [w["shown"][power][0] / (study["devices"] if w["alone"] else 1) for w in tried]
+        drawn, watts = [w * s for w, s in zip(parts, spent, strict=True)], None
+        if energy in best and rate in base:
+            watts = (base[energy][0] - best[energy][0]) * base[rate][0] * share
+        text = cost(math.fsum(spent), math.fsum(drawn) * share, watts)
+        for period, since in self.doc["periods"].items():
+            text |= self.saved(f"saved {period}", since)
+        return text
+
+    def saved(self, name: str, since: float) -> dict[str, str]:
+        """Return the saving of a period: its sum, error, time, windows, and part of the baseline."""
+        metric, share = self.study["names"]["energy"], self.study["share"]
+        joules, whole, noise, seconds, count = 0.0, 0.0, 0.0, 0.0, 0
+        basis, between = dict[str, float](), dict[tuple[str, str], float]()
+        for held in self.doc["held"]:
+            if held["began"] < since or not held["basis"]:
+                continue
+            items = held["completed"] / held["seconds"] * held["covers_s"]
+            levels = [(k.split("~")[0], w, self.pool(k)[metric]) for k, w in held["basis"]]
+            level = math.fsum(w * e[0] for _, w, e in levels)
+            whole, seconds, count = whole + items * level, seconds + held["covers_s"], count + 1
+            if held["setting"] == self.study["baseline"]:
+                continue
+            fits = 0.0 <= held["covers_s"] <= max(GAP_S, held["seconds"])
+            if not fits or abs(math.fsum(w for _, w, _ in levels) - 1.0) > 1e-9:
+                self.say(f"pool: time or baseline of the window held at {held['began']:.0f}")
+            joules -= items * (held["mean"] - level)
+            noise += (items * held["stderr"]) ** 2
+            for k, weight, estimate in levels:
+                basis[k] = basis.get(k, 0.0) + items * weight * estimate[1]
+            if len(levels) == 2:
+                step, pair = levels[1][2][0] - levels[0][2][0], (levels[0][0], levels[1][0])
+                between[pair] = between.get(pair, 0.0) + items * step
+        squares = [*(j * j for j in basis.values()), *(j * j / 12.0 for j in between.values())]
+        error = math.sqrt(noise + math.fsum(squares))
+        text = saved(joules * share, error * share, whole * share, seconds, count)
+        return {name: text} if count else {}
+
+
+def main(arguments: list[str]) -> int:
+    """Print the results; return 0 if nothing contradicts, 1 if something does, 2 for a wrong call."""
+    if len(arguments) != 1:
+        sys.stdout.write(__doc__ or "")
+        return 2
+    read = Archive(arguments[0])
+    all_lines = ("refused", read.refused), ("not computed", read.beyond), (WRONG, read.wrong)
+    for title, lines in all_lines:
+        sys.stdout.write("".join(f"{title}: {line}\n" for line in dict.fromkeys(lines)))
+    counts = f"{read.same} figures follow from the windows; {len(read.wrong)} contradictions."
+    sys.stdout.write(f"{counts}\n{NOT}\n")
+    return 1 if read.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
