@@ -5,7 +5,8 @@ only prints that. `rises` prints each commit since the last tag that let an entr
 A test fails for a commit that lets an entry rise and does not name the entry in its body.
 Every file that git tracks, or would track, belongs to exactly one entry:
 
-- `product`: lines of code in Python files of tuner, agents, policies and db, by second-level folders;
+- `product`: lines of code in Python files of tuner, agents, policies and db, by second-level folders, and
+  `generated_lines` if a test compares a module with its generator;
 - `tests`: the same for the tests; unit tests by the rooms that they mirror;
 - `documentation`: bytes of pages, `generated` if a test compares a page with its generator;
 - `other`: nonblank lines of all other files; for Python lines of code. A picture has none. A symbolic
@@ -30,8 +31,9 @@ FILE = "tests/house.toml"
 SECONDS = "build/make-test.seconds"
 """The file to which `make test` writes its seconds."""
 PRODUCT = ("tuner", "agents", "policies", "db")
-GENERATED = ("docs/api/http.md", "docs/measurement.md", "docs/promises.md")
-"""Pages that a test compares with their generator."""
+GENERATED: tuple[str, ...] = ("docs/api/http.md", "docs/measurement.md", "docs/promises.md")
+GENERATED += ("tuner/client/blocking.py", "tuner/client/request.py", "tuner/verbs/awaited.py")
+"""Pages and modules that a test compares with their generator."""
 GOALS = {
     "product_lines": 45_000,
     "tests_lines": 50_000,
@@ -44,7 +46,7 @@ GOALS = {
 SECTIONS = ("product", "tests", "documentation", "root_process", "longest_file", "other")
 UNHELD = ("goals", "longest_file")
 """Sections that the test does not compare: they follow from the entries, or from a clock."""
-SLACK = {"lines": 50, "now": 50, "by_hand": 4_000, "generated": 4_000}
+SLACK = {"lines": 50, "generated_lines": 50, "now": 50, "by_hand": 4_000, "generated": 4_000}
 """The largest distance of a count below its entry; 50 lines of a page have about 4,000 bytes."""
 HEAD = """\
 # The size of each part, and the goals. Written by `make ledger`, which also settles a merge conflict in it.
@@ -120,7 +122,7 @@ def counted(root: Path) -> Counts:
             continue
         filled = sum(1 for row in text.split("\n") if row.strip())
         lines[name] = lines_of_code(text) if name.endswith(".py") else filled
-        counts[section, key, "lines"] += lines[name]
+        counts[section, key, "generated_lines" if name in GENERATED else "lines"] += lines[name]
         if section == "product":
             counts[section, key, "files"] += 1
             longest = max(longest, (len(text.splitlines()), name))

@@ -70,10 +70,10 @@ def test_an_entry_that_rises_without_its_name_is_found(house: Path) -> None:
     assert ledger.unnamed(house) == [f"{last} does not name tuner/web"]
 
 
-def test_the_generated_pages_are_those_that_tests_compare() -> None:
+def test_the_generated_files_are_those_that_tests_compare() -> None:
     rules = ledger.ROOT / "docs/measurement.md"  # tests/unit/tuner/core/test_witnesses.py
-    pages = {file for file in (*generated(), PAGE, rules) if file.suffix == ".md"}
-    assert {str(page.relative_to(ledger.ROOT)) for page in pages} == {*ledger.GENERATED}
+    made = {file for file in (*generated(), PAGE, rules) if file.suffix in (".md", ".py")}
+    assert {str(file.relative_to(ledger.ROOT)) for file in made} == {*ledger.GENERATED}
 
 
 def test_every_file_has_one_entry_and_a_link_no_size(house: Path) -> None:
