@@ -107,7 +107,7 @@ class FileKnob:
 
     def tell(self, name: str) -> tuple[Value | None, int | None]:
         """Return a file's text, and the greatest value that it may show at present."""
-        return content(Path(name)), most_of(Path(name))
+        return content(file := Path(name)), most_of(file)
 
     def put(self, name: str, value: Value | None) -> None:
         """Write one file; None removes the throttling."""
@@ -215,12 +215,10 @@ class FileKnobs:
 
     def _grow(self) -> None:
         """Add files that have appeared since the start, as of a CPU that came online."""
-        listed = {file for knob in self.offered.values() for file in knob.files}
-        ours = {file.name for file in listed}
-        there = (
-            f for p in self.root.glob(POLICIES) for name in ours if (f := p / name) not in listed
-        )
-        if not any(words(file) for file in there):
+        listed = {name for knob in self.offered.values() for name in knob.names}
+        ours = {name.rpartition("/")[2] for name in listed if "/policy" in name}
+        there = (f"{policy}/{name}" for policy in self.root.glob(POLICIES) for name in ours)
+        if not any(words(Path(name)) for name in there if name not in listed):
             return
         for fresh in (k for k in self.find().values() if isinstance(k, FileKnob)):
             for knob in self.offered.values():

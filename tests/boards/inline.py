@@ -26,10 +26,12 @@ class InlineBoard:
     """
 
     def __init__(self, name: str, root: Path, link: Path | None = None) -> None:
-        self.name, self.root, self._link = name, root, link or root
+        self.name, self.root, self._prefix = name, root, str(link or root)
         self.board: Board = board(name)
-        self._folders: dict[str, str] = {}
         self._there: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._matches: dict[str, list[Path]] = {}
+        self._missing: set[str] = set()
         self._fill()
 
     @property
@@ -72,55 +74,70 @@ class InlineBoard:
         old, folder = self.root / "old", self.root / moving[1:]
         folder.rename(old)
         self._there -= {name for name in self._there if name.startswith(f"{moving}/")}
-        self._folders.clear()
         self._fill()  # before the old one goes: its number is not to be had again
         shutil.rmtree(old)
 
     @contextmanager
     def at(self, hook: Hook = lambda kind, name: 0) -> Iterator[None]:
-        """Answer this process's reads and writes below the root as the board does."""
-        read, write, raw = Path.read_text, Path.write_text, Path.read_bytes
+        """Answer this process's reads, writes and searches below the root as the board does."""
+        read, write, raw, search = Path.read_text, Path.write_text, Path.read_bytes, Path.glob
+        self._missing.clear()
 
         def reading_bytes(path: Path) -> bytes:
-            name = self._name(path)
+            name = self._name(str(path))
             return self.board.nodes[name].read() if name else raw(path)
 
         def reading(path: Path, *how: Any, **more: Any) -> str:  # noqa: ANN401
-            if not (name := self._name(path)):
-                return read(path, *how, **more)
+            place = str(path)
+            if place in self._missing:
+                raise FileNotFoundError(ENOENT, os.strerror(ENOENT), place)
+            if not (name := self._name(place)):
+                try:
+                    return read(path, *how, **more)
+                except FileNotFoundError:
+                    self._missing |= {place} if place.startswith(self._prefix) else set()
+                    raise
             if problem := hook("read", name):
-                raise OSError(problem, os.strerror(problem), str(path))
+                raise OSError(problem, os.strerror(problem), place)
             return self.board.nodes[name].read().decode()
 
         def writing(path: Path, text: str, *how: Any, **more: Any) -> int:  # noqa: ANN401
-            if not (name := self._name(path)):
+            place = str(path)
+            if not (name := self._name(place)):
+                self._look_anew()
                 return write(path, text, *how, **more)
             if problem := hook("write", f"{name}={text}"):
-                raise OSError(problem, os.strerror(problem), str(path))
+                raise OSError(problem, os.strerror(problem), place)
             self.board.nodes[name].write(text)
             return len(text)
+
+        def searching(path: Path, pattern: str) -> Iterator[Path]:
+            if not str(path).startswith(self._prefix):
+                return search(path, pattern)
+            key = f"{path} {pattern}"
+            if key not in self._matches:
+                self._matches[key] = [*search(path, pattern)]
+            return iter(self._matches[key])
 
         with (
             mock.patch.object(Path, "read_text", reading),
             mock.patch.object(Path, "read_bytes", reading_bytes),
             mock.patch.object(Path, "write_text", writing),
+            mock.patch.object(Path, "glob", searching),
         ):
             yield
 
-    def _name(self, path: Path) -> str:
+    def _name(self, place: str) -> str:
         """Return the name of a file of the board; nothing of any other, or of one that is not there."""
-        root, place = str(self._link), str(path)
-        if not place.startswith(root):
+        if not place.startswith(self._prefix):
             return ""
-        if place[len(root) :] not in self._there:
-            # By a link, which stays: looking it up each time is a quarter of the time in tests/chaos.
-            folder, _, file = place.rpartition("/")
-            if folder not in self._folders:
-                inside = os.path.realpath(folder)[len(os.path.realpath(root)) :]
-                self._folders[folder] = root + inside
-            place = f"{self._folders[folder]}/{file}"
-        name = place[len(root) :]
-        return name if name in self._there else ""
+        if place not in self._names:
+            name = place[len(self._prefix) :]
+            if name not in self._there:  # by a link
+                folder, _, file = place.rpartition("/")
+                name = f"{os.path.realpath(folder)[len(os.path.realpath(self._prefix)) :]}/{file}"
+            self._names[place] = name if name in self._there else ""
+        return self._names[place]
 
     def _place(self, path: str) -> Path:
         place = self.root / path[1:]
@@ -135,3 +152,10 @@ class InlineBoard:
             if path not in self._there and node.refusal() != ENOENT:
                 self._place(path).touch()
                 self._there.add(path)
+        self._look_anew()
+
+    def _look_anew(self) -> None:
+        """Look everything up again; to do so each time was a third of the time in tests/chaos."""
+        self._names.clear()
+        self._matches.clear()
+        self._missing.clear()

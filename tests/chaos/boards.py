@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,14 +10,12 @@ from typing import Any
 
 from agents.actuator.driver import KnobDriver, Value
 from agents.actuator.grants import Granted
-from agents.actuator.journal import RestoreJournal
 from agents.devices.cpu.knobs import discover as discover_cpu
 from agents.devices.jetson.knobs import discover as discover_jetson
-from tests.actuation import Direct, actuator_of
 from tests.boards.inline import InlineBoard
 from tests.boards.mounted import MountedBoard
-from tests.chaos.points import CountedDriver, InlineDriver, Points, count_calls
-from tests.chaos.theatre import BOOT, Request, Theatre, pass_s
+from tests.chaos.points import CountedDriver, Points, count_calls
+from tests.chaos.theatre import Request, Theatre, pass_s
 
 Discover = Callable[[str], Sequence[KnobDriver]]
 DRIVERS: Mapping[str, Discover] = {
@@ -120,16 +116,8 @@ class BoardTheatre(Theatre):
         self.root.unlink()
         self.board = InlineBoard(self.board.name, self.folder / "inline", self.root)
         self.root.symlink_to(self.board.root)
-        with self.board.at():
+        with self.board.at(), super().hastened():
             yield
-
-    def restore(self) -> dict[str, str]:
-        if isinstance(self.board, MountedBoard):
-            return super().restore()
-        hand = lambda: InlineDriver(lambda: self.drivers(None), lambda _: None)  # noqa: E731
-        journal = RestoreJournal(self.journal)
-        made = actuator_of(self.config, hand, journal, BOOT, time.monotonic, self.found)
-        return Direct(asyncio.run(made)).replay()
 
     @property
     def values(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ What dies here leaves what the kernel and the disk have; its successor is anothe
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from agents.actuator.journal import COPIES
 from agents.devices.cpu.knobs import discover as discover_cpu
 from agents.devices.drm.knobs import discover as discover_drm
 from agents.devices.jetson.knobs import discover as discover_jetson
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, actuator_of, finished
 from tests.boards.inline import InlineBoard
 from tests.chaos.disks import VolatileDisk
 from tests.chaos.points import InlineDriver
@@ -100,7 +99,7 @@ class Stage:
         found = lambda: self.discover(str(self.board.root))  # noqa: E731
         hand = lambda: InlineDriver(found, self.called)  # noqa: E731
         made = actuator_of(self.config, hand, self.disk, BOOT, lambda: self.now)
-        self.actuator = Direct(asyncio.run(made))
+        self.actuator = Direct(made)
         for device in self.actuator.inner.devices.values():
             device.restorer.suspended_s = lambda: self.slept_s
         self.actuator.replay()
@@ -149,8 +148,8 @@ class Stage:
         """Look for a device that is missing, as the actuator does while one is."""
         service = self.actuator.inner
         if service.absent or service.missing:
-            for device in asyncio.run(service.find()):
-                asyncio.run(device.replay())
+            for device in finished(service.find()):
+                finished(device.replay())
                 service.adopt([device])
 
     def lose_power(self) -> None:

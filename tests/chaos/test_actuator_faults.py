@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -167,7 +166,7 @@ class Stage:
             disk = FaultyDisk(self.faults, self.theatre.journal)
         hand = FaultyHand(self.theatre.hardware, self.faults, self.wrong)
         made = actuator_of(self.theatre.config, lambda: hand, disk, BOOT, lambda: self.now)
-        actuator = Direct(asyncio.run(made))
+        actuator = Direct(made)
         actuator.replay()
         return actuator
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -89,7 +88,7 @@ class Scene:
         made = actuator_of(
             self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, [about]
         )
-        actuator = Direct(asyncio.run(made))
+        actuator = Direct(made)
         actuator.replay()
         return actuator
 

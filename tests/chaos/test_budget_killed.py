@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -167,7 +166,7 @@ def faulty(theatre: Theatre, faults: Faults, fault: Wrong | None) -> str:
     disk = RestoreJournal(theatre.journal) if fault else FaultyDisk(faults, theatre.journal)
     hand = FaultyHand(theatre.hardware, faults, fault)
     made = actuator_of(theatre.config, lambda: hand, disk, BOOT, lambda: now)
-    actuator = Direct(asyncio.run(made))
+    actuator = Direct(made)
     actuator.replay()
     joined, acknowledged, problem = False, 400, ""
     for revision, watts in enumerate((300, 200, 160), 1):
@@ -218,7 +217,7 @@ def scene(theatre: Theatre, disk: VolatileDisk, cut: Cut, done: list[str]) -> No
 
 def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: RestoreJournal) -> Direct:
     made = actuator_of(theatre.config, lambda: hand, originals, boot, lambda: 0.0)
-    return Direct(asyncio.run(made))
+    return Direct(made)
 
 
 def lose_limit(theatre: Theatre) -> None:

@@ -5,7 +5,6 @@ The hardware is taken to stay as it was, which is worse than a power cut: the jo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ class CutHand(DirectHand):
 
 def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: RestoreJournal) -> Direct:
     made = actuator_of(theatre.config, lambda: hand, originals, boot, lambda: 0.0)
-    return Direct(asyncio.run(made))
+    return Direct(made)
 
 
 def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:

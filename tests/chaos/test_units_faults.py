@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -175,7 +174,7 @@ class UnitScene(Scene):
         made = actuator_of(
             self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, found
         )
-        actuator = Direct(asyncio.run(made))
+        actuator = Direct(made)
         actuator.replay()
         return actuator
 

@@ -5,7 +5,6 @@ The fixture `driver` is one device in its first state; `cap_knobs` are the knobs
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ class MemberContract:
             boot,
             lambda: 0.0,
         )
-        actuator = Direct(asyncio.run(made))
+        actuator = Direct(made)
         assert actuator.replay() == {}
         return actuator
 

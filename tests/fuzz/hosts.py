@@ -6,7 +6,6 @@ the actuator finds, grants, sets, holds and restores all its knobs.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import shutil
@@ -178,7 +177,7 @@ class Hosts:
         made = actuator_of(
             config, lambda: Hand(driver), RestoreJournal(journal), "boot", lambda: 0.0, [about]
         )
-        actuator = Direct(asyncio.run(made))
+        actuator = Direct(made)
         setting = {knob: values[0] for knob, values in spans if values}
         for step in (
             actuator.replay,

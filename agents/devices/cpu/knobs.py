@@ -47,9 +47,11 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
-    clocks = [name for name in _find(root) if name.startswith(sysfs.CPU_CLOCK)]
-    moves = {BOOST: [*clocks, POLICY_BOOST], GOVERNOR: [PREFERENCE, TUNABLES]}
-    return sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root), moves=moves)
+    devices = sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root))
+    for device in devices:
+        clocks = [name for name in device.offered if name.startswith(sysfs.CPU_CLOCK)]
+        device.moves = {BOOST: [*clocks, POLICY_BOOST], GOVERNOR: [PREFERENCE, TUNABLES]}
+    return devices
 
 
 def _find(root: Path) -> dict[str, FileKnob | str]:

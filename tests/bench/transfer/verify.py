@@ -6,7 +6,6 @@ actuator; a window shows the true values at the setting in the file.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import tempfile
 from dataclasses import dataclass, field
@@ -123,9 +122,7 @@ class SimulatedGpu:
         grant: dict[str, Any] = {CLOCK: (510, TOP), POWER_LIMIT: (150, 400)}
         config = ActuatorConfig(state_dir=str(journal), devices=(Granted(match=GPU, grant=grant),))
         hand, originals = DirectHand(self.hardware), RestoreJournal(journal)
-        self.actuator = Direct(
-            asyncio.run(actuator_of(config, lambda: hand, originals, BOOT, lambda: 0.0))
-        )
+        self.actuator = Direct(actuator_of(config, lambda: hand, originals, BOOT, lambda: 0.0))
         self.actuator.replay()
 
     @property

@@ -100,7 +100,7 @@ class Bench:
         config = ActuatorConfig(hold_s=self.hold_s, devices=(granted,))
         self.hand = Odd(self.hardware, self.raises, self.unplugged)
         made = actuator_of(config, lambda: self.hand, self.disk, self.boot, lambda: self.now)
-        self.actuator = Direct(asyncio.run(made))
+        self.actuator = Direct(made)
         return self.actuator
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -220,7 +219,7 @@ def granting(driver: KnobDriver, folder: Path) -> Direct:
     config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
     journal = RestoreJournal(folder / "journal")
     made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: 0.0)
-    actuator = Direct(asyncio.run(made))
+    actuator = Direct(made)
     actuator.replay()
     return actuator
 

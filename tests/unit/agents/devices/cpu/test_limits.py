@@ -7,7 +7,6 @@ both apply); raplcap issue 14 (i9-13900HX: 135 and 162 W in force beside 55 W).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Mapping
@@ -130,7 +129,7 @@ class Hand(DriverProcess):
 def actuator(root: Path, hand: Hand) -> Direct:
     config = ActuatorConfig(devices=(Granted(match="cpu", grant={POWER: (60, 120)}),))
     journal = RestoreJournal(root / "journal")
-    made = asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: 0.0))
+    made = actuator_of(config, lambda: hand, journal, "boot", lambda: 0.0)
     started = Direct(made)
     started.replay()
     return started

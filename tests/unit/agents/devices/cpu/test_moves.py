@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ class Host:
         config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
         journal = RestoreJournal(self.folder / "journal")
         made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: self.clock[0])
-        self.actuator = Direct(asyncio.run(made))
+        self.actuator = Direct(made)
         for device in self.actuator.inner.devices.values():
             device.restorer.suspended_s = lambda: self.slept_s
         self.actuator.replay()

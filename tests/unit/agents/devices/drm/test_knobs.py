@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,7 +63,7 @@ class Stand:
             "boot",
             lambda: self.now[0],
         )
-        self.actuator = Direct(asyncio.run(made))
+        self.actuator = Direct(made)
         self.actuator.replay()
 
     @property

@@ -106,7 +106,7 @@ def actuator(root: Path, boot: str, grant: tuple[str, ...]) -> Direct:
     """Return a new actuator over the board, with its journal replayed."""
     config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: grant}),))
     journal = RestoreJournal(root / "journal")
-    made = asyncio.run(actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0))
+    made = actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0)
     started = Direct(made)
     started.replay()
     return started
@@ -158,16 +158,14 @@ def test_a_modes_side_effects_are_restored_after_it(root: Path) -> None:
     journal = RestoreJournal(root / "journal")
     config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: ("MODE_30W",)}),))
     for killed in (False, True):
-        actuator = Direct(
-            asyncio.run(actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0))
-        )
+        actuator = Direct(actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0))
         actuator.replay()
         actuator.hold(Peer(1, 1, 7), "nvpmodel", {MODE: "MODE_30W"}, 100.0)
         assert (root / "mode").read_text().strip() == "2"
         assert (online.read_text(), ceiling.read_text()) == ("0\n", "1728000\n")
         if killed:
             made = actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0)
-            assert Direct(asyncio.run(made)).replay() == {}
+            assert Direct(made).replay() == {}
         else:
             actuator.release(Peer(1, 1, 7), "nvpmodel")
         assert (root / "mode").read_text().strip() == "0"
@@ -210,8 +208,7 @@ def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -
     terms = Granted(match="nvpmodel", grant=grant), Granted(match="cpu", grant=CLOCKS)
     config = ActuatorConfig(devices=terms)
     journal = RestoreJournal(root / "journal")
-    made = asyncio.run(actuator_of(config, lambda: Both(root), journal, "boot", lambda: 0.0))
-    actuator = Direct(made)
+    actuator = Direct(actuator_of(config, lambda: Both(root), journal, "boot", lambda: 0.0))
     actuator.replay()
     for first, second in (("cpu", "nvpmodel"), ("nvpmodel", "cpu")):
         actuator.hold(peer, first, settings[first], 100.0)
@@ -224,12 +221,14 @@ def test_two_devices_that_share_a_file_are_set_one_after_the_other(root: Path) -
 
     async def both() -> list[Any]:
         holds = (
-            made.devices[device].ask(peer, "hold", {"setting": wanted, "valid_for_s": 100.0})
+            actuator.inner.devices[device].ask(
+                peer, "hold", {"setting": wanted, "valid_for_s": 100.0}
+            )
             for device, wanted in settings.items()
         )
         return [*await asyncio.gather(*holds, return_exceptions=True)]
 
-    for device in made.devices.values():
+    for device in actuator.inner.devices.values():
         device.lock = asyncio.Lock()
     refused = [answer for answer in asyncio.run(both()) if isinstance(answer, Exception)]
     assert [type(error) for error in refused] == [Conflict], "both were set at the same time"

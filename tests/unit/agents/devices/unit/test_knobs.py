@@ -255,7 +255,7 @@ def started(
     hand.takes_s, hand.clock = takes_s, clock
     config = ActuatorConfig(devices=(TERMS,), min_restart_s=min_restart_s)
     journal = RestoreJournal(systemd.root / "journal")
-    made = Direct(asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: clock[0])))
+    made = Direct(actuator_of(config, lambda: hand, journal, "boot", lambda: clock[0]))
     made.replay()
     return made
 
