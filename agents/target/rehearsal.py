@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -16,6 +17,8 @@ from agents.target.window import TargetWindow, Usage
 from tuner.core import ONE_WITNESS, Clock, Estimate, Knob, Setting, TuningError, Value
 
 READS = 5
+LONGER = 6
+"""The longest window while a metric needs more requests, in the length asked for."""
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
 """The least effect, in standard errors (uncertain from few parts) and as a share. Our choice."""
@@ -126,13 +129,17 @@ def _measured(side: Side, clock: Clock, seconds: float) -> TargetWindow:
     usage = Usage(os.cpu_count() or 1, time.process_time, suspended_s)
     window = TargetWindow(Target((), side), clock, usage)
     try:
-        parts = side.meter.runs if isinstance(side.meter, MeasuresRuns) else READS
-        for _ in range(parts):
-            if not isinstance(side.meter, MeasuresRuns):
+        runs = side.meter.runs if isinstance(side.meter, MeasuresRuns) else 0
+        listed, end = {m.name for m in side.metrics}, clock.monotonic() + LONGER * seconds
+        for part in itertools.count(1):
+            if not runs:
                 clock.sleep(seconds / READS)
             while not window.wait(WAIT_S):
                 continue
             window.read()
+            left = listed - window.estimates().keys() and window.load().completed
+            if part >= (runs or READS) and (runs or not left or clock.monotonic() >= end):
+                break
         window.stop()
     except TuningError:
         window.discard()

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from agents.host.processes import systemd
 from agents.host.processes.ownership import WorkloadIdentity
-from agents.host.processes.process_table import ProcessStat
+from agents.host.processes.process_table import ProcessStat, ProcessTable
 from tuner.core import ActuationError, DeviceLost
 
 RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}
@@ -152,6 +152,31 @@ class ProcessTree:
             grown = {number for number, one in processes.items() if one.parent in grown} - tree
             tree |= grown
         return {(number, processes[number].started): processes[number] for number in tree}
+
+
+class PortProcess(ProcessTree):
+    """A service whose first process listens at a TCP port of this host, found anew on each read."""
+
+    def __init__(self, port: int, root: Path = Path("/")) -> None:
+        self._port, self._table, self._proc = port, ProcessTable(root), root / "proc"
+
+    def signal(self, name: str) -> None:
+        """Raise ActuationError: whatever listens at a port need not be the service."""
+        hint = "name the service's unit, or its pid_file, in [process]"
+        raise ActuationError(f"no SIG{name} is sent to a process found by its port", hint=hint)
+
+    @property
+    def _words(self) -> str:
+        """The process, for messages."""
+        return f"the process at port {self._port}"
+
+    def _root(self) -> int:
+        """Return the id of the first process. Raises DeviceLost: none listens there."""
+        owners = sorted(self._table.owners(self._port))
+        if not owners:
+            hint = "start the service, and run the agent as its user or as root"
+            raise DeviceLost(f"no process of ours listens at port {self._port}", hint=hint)
+        return owners[0]
 
 
 class UnitProcess:

@@ -15,7 +15,12 @@ from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.host.processes.program_runs import RunMeter
-from agents.host.processes.service_process import ProcessTree, ServiceProcess, UnitProcess
+from agents.host.processes.service_process import (
+    PortProcess,
+    ProcessTree,
+    ServiceProcess,
+    UnitProcess,
+)
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
@@ -283,9 +288,9 @@ def _process(config: ProcessConfig | None) -> ServiceProcess | None:
     """Return the source of the service's CPU time; None without `[process]`."""
     if config is None:
         return None
-    if config.pid_file is None:
-        return UnitProcess(config.unit)
-    return ProcessTree(config.pid_file, config.program)
+    if config.pid_file is not None:
+        return ProcessTree(config.pid_file, config.program)
+    return UnitProcess(config.unit) if config.unit else PortProcess(config.port)
 
 
 def _text_meter(

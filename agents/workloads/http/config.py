@@ -45,7 +45,7 @@ FILE_KEYS |= dict.fromkeys(("restart", "reload", "process", "idle"), dict)
 FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
 HTTP_KEYS = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
 RENEWAL_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
-PROCESS_KEYS = {"unit": str, "pid_file": str, "program": str}
+PROCESS_KEYS = {"unit": str, "port": int, "pid_file": str, "program": str}
 IDLE_KEYS = {"unloaded": dict, "delay": str}
 UNLOADED_KEYS = {"path": str, "json": str}
 RENEWAL_S = 60.0
@@ -66,11 +66,15 @@ class RenewalConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """The source of the service's CPU time: a systemd unit, or a process and all its children."""
+    """The source of the service's CPU time: a systemd unit, or a process and all its children.
 
-    unit: str
-    pid_file: Path | None
-    program: str
+    The process is that of a PID file, or the one that listens at a port.
+    """
+
+    unit: str = ""
+    pid_file: Path | None = None
+    program: str = ""
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +310,13 @@ def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
     if "process" not in table:
         return None
     entry = checked(where, table["process"], PROCESS_KEYS)
+    for alone in ("unit", "port"):
+        if alone in entry and len(entry) > 1:
+            raise ConfigError(f"{where}: a {alone} needs no other keys", hint="leave out the rest")
     if "unit" in entry:
-        if len(entry) > 1:
-            raise ConfigError(f"{where}: a unit needs no other keys", hint="leave out the rest")
-        return ProcessConfig(unit_name(where, entry["unit"]), None, "")
+        return ProcessConfig(unit_name(where, entry["unit"]))
+    if "port" in entry:
+        return ProcessConfig(port=entry["port"])
     demand(where, entry, "pid_file", "program")
-    return ProcessConfig("", absolute(where, "pid_file", entry["pid_file"]), entry["program"])
+    pid_file = absolute(where, "pid_file", entry["pid_file"])
+    return ProcessConfig(pid_file=pid_file, program=entry["program"])

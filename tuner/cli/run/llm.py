@@ -84,7 +84,7 @@ def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         bodies = folder / (f"{Path(name).stem}.jsonl" if name else f"llm-{digest}.jsonl")
         files.write(bodies, text, 0o600)
-    process = _process(server.url, None if name else folder)
+    process = _process(server.url)
     text = service_text(server, process, load, bodies, good_limits(request.constraints))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file = folder / (name or f"llm-{digest}.toml")
@@ -191,22 +191,17 @@ def _range(knob: Knob) -> str:
     return f"{seen} ({len(values)} values), now {knob.default}"
 
 
-def _process(url: str, folder: Path | None) -> LlmProcess:
-    """Return the process that listens at a URL's port, by its unit, else by a PID file written here."""
-    table = ProcessTable()
-    owners = sorted(table.owners(urlsplit(url).port or 0))
+def _process(url: str) -> LlmProcess:
+    """Return the process that listens at a URL's port, by its unit, else by that port."""
+    table, port = ProcessTable(), urlsplit(url).port or 0
+    owners = sorted(table.owners(port))
     if not owners:
         return LlmProcess()
     service = service_of(table.service(owners[0]))
     unit = Path(service).name
     if unit.endswith(UNIT) and not unit.startswith("user@"):
         return LlmProcess(unit=unit)
-    program = table.program(owners[0])
-    if folder is None or not program:
-        return LlmProcess()
-    pid_file = folder / "llm.pid"
-    files.write(pid_file, f"{owners[0]}\n", 0o600)
-    return LlmProcess(pid_file=pid_file, program=program)
+    return LlmProcess(port=port)
 
 
 def usual_device() -> str:

@@ -24,11 +24,10 @@ LOAD_HINT = "add --generate-load rate=2,prompt=64-512,output=32-128"
 
 @dataclass(frozen=True, slots=True)
 class LlmProcess:
-    """The process that serves: its systemd unit, or a PID file and its program."""
+    """The process that serves: its systemd unit, or the port at which it listens."""
 
     unit: str = ""
-    pid_file: Path | None = None
-    program: str = ""
+    port: int = 0
 
 
 def service_text(
@@ -116,8 +115,9 @@ def _lines(
     yield f"name = {to_toml(engine.name)}"
     yield f"url = {to_toml(server.url)}"
     yield f"version = {to_toml(f'{server.version} {server.model}'.strip())}"
-    if process.unit or process.pid_file is not None:
-        yield from _process(process)
+    if process.unit or process.port:
+        own = f"unit = {to_toml(process.unit)}" if process.unit else f"port = {process.port}"
+        yield f"\n[process]\n{own}"
     else:
         yield "cpu_time = false             # the process that serves is not known"
     if load is None:
@@ -142,15 +142,6 @@ def _knob(knob: Knob) -> Iterator[str]:
     name, path = to_toml(knob.name), to_toml(KNOBS)
     yield f'set = {{ path = {path}, json = {{ {name} = "{{value}}" }} }}'
     yield f"read = {{ path = {path}, json = {to_toml(f'setting.{knob.name}')} }}"
-
-
-def _process(process: LlmProcess) -> Iterator[str]:
-    """Yield `[process]`."""
-    yield "\n[process]"
-    if process.unit:
-        yield f"unit = {to_toml(process.unit)}"
-    else:
-        yield f"pid_file = {to_toml(str(process.pid_file))}\nprogram = {to_toml(process.program)}"
 
 
 def _watched(server: ServedModel) -> Iterator[str]:

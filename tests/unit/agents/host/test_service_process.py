@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.processes.service_process import ProcessTree, UnitProcess
+from agents.host.processes.service_process import PortProcess, ProcessTree, UnitProcess
 from tests.errors import raised
 from tests.processes import proc, until
 from tests.systemctl import FakeSystemctl
@@ -131,3 +132,17 @@ def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
     with pytest.raises(ActuationError, match="Access denied") as caught:
         unit.signal("HUP")
     assert "polkit" in caught.value.hint
+
+
+def test_the_process_at_a_port_is_found_anew(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        process = PortProcess(listener.getsockname()[1])
+        with raised(DeviceLost, "port"):
+            process.cpu_s()
+        listener.listen()
+        used = process.cpu_s()
+        assert used is not None and used >= 0.0
+        assert process.started().startswith(f"{os.getpid()}:")
+        with raised(ActuationError, "pid_file"):
+            process.signal("HUP")

@@ -112,6 +112,32 @@ class ShowsTheKnob:
         return Shown(10.0 * value if self._heeds else 10.0)
 
 
+class Slow(Shown):
+    """A window that has a mean only after seven reads, as one of a slow service."""
+
+    reads = 0
+
+    def read(self) -> Reading:
+        self.reads += 1
+        reading = super().read()
+        return reading if self.reads > 7 else replace(reading, estimates={})
+
+    stop = read
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_window_is_longer_while_a_metric_needs_more_requests(side: Side, kept: bool) -> None:
+    class Meter(ShowsTheKnob):
+        def start(self) -> Shown:
+            return Slow(10.0)
+
+    names = ("latency_mean_ms",) if kept else ("latency_mean_ms", "arrival_rate_per_s")
+    metrics = tuple(Metric(name, scope=Scope.SERVICE) for name in names)
+    symptoms = told(replace(side, meter=Meter(side, heeds=False), metrics=metrics))
+    assert symptoms["latency_mean_ms"].well
+    assert kept or not symptoms["arrival_rate_per_s"].well
+
+
 @pytest.mark.parametrize("heeds", [True, False])
 def test_a_knob_that_cannot_be_read_back_is_tried_by_its_effect(side: Side, heeds: bool) -> None:
     before = side.actuator.read()
