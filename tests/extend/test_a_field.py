@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.extend.checkout import Checkout
-from tuner.cli.options import NO_OPTION
 from tuner.core import PARTS, Written, request_fields
 from tuner.presentation.facts import OWN_LINES
 from tuner.presentation.texts import DERIVED
 from tuner.service.declared.desired import IN_A_STUDY
-from tuner.web.study_actions import NO_FIELD
 from tuner.wire import StudyDraft
 
 OWNER = 'owner: Annotated[str, Described("The team to ask.", "TEAM")] = ""\n    '
@@ -116,6 +114,22 @@ def test_a_field_is_described_in_one_file_and_seen_at_every_door(tmp_path: Path)
     }
 
 
+NO_OPTION = {
+    "frozen": "`study freeze` gives the reason",
+    "group": "a fleet file declares it",
+    "time_zone": "it is that of the windows",
+    "windows": "they are tables of a fleet file",
+}
+"""The fields of a request without an option of `study create`, with the reason."""
+NO_FIELD = {
+    "choices": "the devices to choose from differ in their knobs",
+    "conditions": "they need choices",
+    "frozen": "the page of the study pauses it",
+    "group": "a fleet file declares it",
+    "time_zone": "it is that of the windows",
+    "windows": "they are tables of a fleet file",
+}
+"""The fields of a request without a field in the form for a new study, with the reason."""
 BY_HAND = {"constraints", "protocol", "devices", "who"} | PARTS.keys()
 """Fields that an interface writes by hand: a list of lines, the subject, and parts with fields."""
 

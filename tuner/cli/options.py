@@ -43,13 +43,6 @@ def without_password(
 POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
 FIELDS = {field.name: field for field in request_fields()}
 """The described fields of a request for a study."""
-NO_OPTION = {
-    "frozen": "`study freeze` gives the reason",
-    "group": "a fleet file declares it",
-    "time_zone": "it is that of the windows",
-    "windows": "they are tables of a fleet file",
-}
-"""The fields of a request without an option of `study create`, with the reason."""
 
 
 def option(name: str, hint: str = "", *, closed: bool = False) -> Any:  # noqa: ANN401  Typer's

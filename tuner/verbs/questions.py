@@ -15,8 +15,10 @@ from tuner.moments import moment
 Word = TypeVar("Word", bound=StrEnum)
 
 
-def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> HistoryQuestion:
-    """Return a question with further filters.
+def narrowed(
+    question: HistoryQuestion | None, narrow: Mapping[str, object], mark: str = ""
+) -> HistoryQuestion:
+    """Return a question with further filters; `mark` stands before a filter's name in errors.
 
     Raises:
         InvalidInput: a filter is unknown, or its value is not a known word or a time.
@@ -28,7 +30,7 @@ def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> 
             raise InvalidInput(
                 f"a history has no filter {name!r}", hint=f"filter by {', '.join(names)}"
             )
-        filters[name] = parsed(name, value, now) if isinstance(value, str) else value
+        filters[name] = parsed(name, value, now, mark + name) if isinstance(value, str) else value
     return replace(question or HistoryQuestion(), **filters)  # type: ignore[arg-type]
 
 

@@ -25,16 +25,6 @@ from tuner.wire import (
     StudyView,
 )
 
-NO_FIELD = {
-    "choices": "the devices to choose from differ in their knobs",
-    "conditions": "they need choices",
-    "frozen": "the page of the study pauses it",
-    "group": "a fleet file declares it",
-    "time_zone": "it is that of the windows",
-    "windows": "they are tables of a fleet file",
-}
-"""The fields of a request without a field in the form for a new study, with the reason."""
-
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
     """Return the routes that create and change a study."""

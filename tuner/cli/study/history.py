@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from db.exports import as_csv, as_json, as_parquet
-from db.history import HistoryQuestion, HistoryRow
+from db.history import HistoryRow
 from tuner.cli.answers import Answer, Rows, chosen, show
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import Limit, OfGroup, OfStudy, Since, Until
@@ -21,7 +20,7 @@ from tuner.compat import StrEnum
 from tuner.core import ConfigError, StoreError, render_setting
 from tuner.moments import when
 from tuner.presentation.figures import joined, shown
-from tuner.verbs.questions import parsed
+from tuner.verbs.questions import narrowed
 
 NO_TRIALS = "no trials yet, or none matches the filters"
 """Printed in place of an empty table, and on stderr beside an empty CSV."""
@@ -81,7 +80,7 @@ def history(
         "verdict": verdict,
         "state": state,
     }
-    query = question(options, datetime.now(timezone.utc))
+    query = narrowed(None, {name: text for name, text in options.items() if text}, "--")
     rows = api.history(query) if limit is None else api.history(query, limit)[::-1]
     if group and not rows:
         of_group(api.studies(), group)  # refuses a group without studies
@@ -89,12 +88,6 @@ def history(
         show(Answer(rows, _table(rows)), str(form), wider="-o wide")
         return
     _write(rows, form, output)
-
-
-def question(options: Mapping[str, str], now: datetime) -> HistoryQuestion:
-    """Return the filters as a question. Raises InvalidInput: a value is unknown, or is not a time."""
-    filters = {name: parsed(name, text, now, f"--{name}") for name, text in options.items() if text}
-    return HistoryQuestion(**filters)  # type: ignore[arg-type]
 
 
 def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> None:
