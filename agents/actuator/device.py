@@ -151,9 +151,12 @@ class ManagedDevice:
                 self.held_until = self.heard_at + self.config.hold_s
             elif self.restorer.record.entries:
                 await self.restorer.restore()
-                if not self.restorer.trouble:
-                    await self.restorer.describe()
-            self.restorer.granted, self.errors = self.restorer.terms.values(self.restorer.about)
+                await self.restorer.describe()
+            self._grant()
+
+    def _grant(self) -> None:
+        """Set the granted values, and the errors of those that the device does not offer."""
+        self.restorer.granted, self.errors = self.restorer.terms.values(self.restorer.about)
         if self.errors:
             log.error("event=not_granted why=%r", "; ".join(self.errors))
 
@@ -289,9 +292,10 @@ class ManagedDevice:
     ) -> dict[str, Any]:
         """Join a budget, or replace its steps; values above the cap in force are lowered first."""
         at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
-        unchanged = (errors.Conflict, errors.OutOfRange)
-        async with self._or(self._end, "its cap cannot be kept", unless=unchanged):
-            await self.restorer.cap(Membership(group, revision, {}, at))
+        member = Membership(group, revision, self.restorer.floor, at)
+        reading = await self.restorer.admit(member)
+        async with self._or(self._end, "its cap cannot be kept"):
+            await self.restorer.cap(member, reading)
             await self._put_in_force()
         return await self._rest(peer)
 
@@ -310,17 +314,10 @@ class ManagedDevice:
     # Leases, and the fall to a lower level
 
     @asynccontextmanager
-    async def _or(
-        self,
-        fall: Callable[..., Awaitable[None]],
-        *why: str,
-        unless: tuple[type[Exception], ...] = (),
-    ) -> AsyncIterator[None]:
-        """Fall to a lower level if a change fails, but not for an error of `unless`."""
+    async def _or(self, fall: Callable[..., Awaitable[None]], *why: str) -> AsyncIterator[None]:
+        """Fall to a lower level if a change fails."""
         try:
             yield
-        except unless:
-            raise
         except errors.TuningError:
             await fall(*why)
             raise
@@ -379,7 +376,8 @@ class ManagedDevice:
     async def _end_expired(self) -> None:
         """End an expired trial or hold, lower values above a cap, and retry a failed restore.
 
-        What a CPU that came or went, or a resume, has changed is written again.
+        What a CPU that came or went, or a resume, has changed is written again. A knob that cannot be
+        granted is looked at again after such a change: with boost off, a device offers lower clocks only.
         """
         now = self.now()
         record, stirred = self.restorer.record, self.restorer.stirred
@@ -390,6 +388,9 @@ class ManagedDevice:
                 await self._put_in_force()
         except errors.TuningError as error:
             await self._end(f"it could not be kept in force: {error}")
+        if stirred and self.errors and self.level == "original":
+            await self.restorer.describe()
+            self._grant()
         if self.trial_until is not None and now >= self.trial_until:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()

@@ -34,6 +34,8 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """No child is started while this many linger: it would most likely hang, too."""
 PR_SET_PDEATHSIG = 1
+SLEPT = " slept "
+"""In an epoch: before it is what differs once all settings are lost, behind it once they may be lost."""
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
 TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched", "resets")
 """The description of a device; a trait that its driver lacks is empty.
@@ -55,7 +57,7 @@ class KnobDriver(Protocol):
     """One device. Every method raises ActuationError, or DeviceLost if the device does not answer.
 
     `uuid` identifies the device permanently. `epoch` changes when the driver is reloaded and has lost its
-    settings; it is read at every use.
+    settings, or behind SLEPT when it may have; it is read at every use.
 
     The actuator writes and restores entries. Each knob is one entry of the same name, unless the driver
     has `entries` and `plan`, as when a knob is several files; `write` then takes those, too. Optional

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.actuator.budget import Membership
-from agents.actuator.driver import DriverProcess, Value
+from agents.actuator.driver import SLEPT, DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import (
     CAPPED,
@@ -41,7 +41,7 @@ RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before a failed restore is tried again, in seconds; it doubles up to the longest."""
 LOOK_S = 3.0
 """The period of checks of waiting entries and a member's floor, in seconds: the driver may be reloaded."""
-LEAST_SLEEP_S, SLEPT = 0.1, " slept "
+LEAST_SLEEP_S = 0.1
 """A difference between two clocks below this, in seconds, is only the time between their reads."""
 RESTORE = "run `jouletune actuator restore"
 FLOOR = "set [device.budget] floor in actuator.toml to granted values below its original"
@@ -128,11 +128,13 @@ class Restorer:
 
         Those that a knob in force has taken away come back when that is restored.
         """
-        entries = self.record.entries.items()
-        moved = {k for knob in self.record.setting for k in self.moves.get(knob, ())}
-        away = {n for n, e in entries if e.state == OFFLINE and e.knob not in moved}
-        away |= {n for n, e in entries if e.state == CAPPED and e.wrote == e.target}
-        return {n: e.state for n, e in entries if n in away}
+        entries, moved = self.record.entries.items(), self._moved(self.record.setting)
+        off = {n: e.state for n, e in entries if e.state == OFFLINE and e.knob not in moved}
+        return off | {n: e.state for n, e in entries if e.state == CAPPED and e.wrote == e.target}
+
+    def _moved(self, knobs: Iterable[str]) -> set[str]:
+        """Return the knobs whose entries these knobs change, too."""
+        return {k for knob in knobs for k in self.moves.get(knob, ())}
 
     @property
     def throttled(self) -> str:
@@ -169,13 +171,13 @@ class Restorer:
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def describe(self) -> None:
-        """Find a restored device again: a value, such as boost, may have hidden what it offers."""
+        """Find the device again: a value, such as boost off, may have hidden what it offers."""
         with suppress(ActuationError):
             await self.driver.renew()
             listed = await self.driver.ask("describe")
-            for about in (a for a in listed if a["uuid"] == self.uuid and "ranges" in a):
-                if about["ranges"].keys() >= self.about["ranges"].keys():
-                    self.about = about
+            fits = [a for a in listed if a["uuid"] == self.uuid]
+            if fits and fits[0].get("ranges", {}).keys() >= self.about["ranges"].keys():
+                self.about = fits[0]
 
     async def shown(self) -> DeviceReading:
         """Return a reading that a second one has confirmed: one wrong answer must not change anything.
@@ -190,12 +192,12 @@ class Restorer:
         if reads[0] != reads[1]:
             raise ActuationError(f"two reads of {self.uuid} differ: {reads[0]}, then {reads[1]}")
         reading = DeviceReading(*reads[1])
-        before, slept = self.record.epoch, str(round(self.suspended_s() / LEAST_SLEEP_S))
-        self.record.epoch = f"{reading.epoch}{SLEPT}{slept}"
-        own, _, slept_then = before.partition(SLEPT)
-        stale = own != reading.epoch or slept_then not in ("", slept) or self._was_reset(reading)
-        if before and stale:
-            self._lose(reading, own != reading.epoch)
+        before, slept = self.record.epoch.partition(SLEPT), self.suspended_s() / LEAST_SLEEP_S
+        self.record.epoch = f"{reading.epoch}{SLEPT}{round(slept)}"
+        own, _, perhaps = self.record.epoch.partition(SLEPT)
+        stale = before[0] != own or before[2] not in ("", perhaps) or self._was_reset(reading)
+        if before[0] and stale:
+            self._lose(reading, before[0] != own)
         return reading
 
     def _was_reset(self, reading: DeviceReading) -> bool:
@@ -212,15 +214,11 @@ class Restorer:
         In a trial, raises Forgotten.
         """
         kept, entries = dict[str, JournalEntry](), self.record.entries.items()
-        ours = {e.knob for n, e in entries if reading.shows(n, e.wrote)}
-        moved = {k for knob in ours for k in self.moves.get(knob, ())}
-        blind = {
-            n
-            for n, e in entries
-            if n in reading.entries and None in (reading.entries[n][1], e.wrote)
-        }
+        moved = self._moved(e.knob for n, e in entries if reading.shows(n, e.wrote))
+        shown = {n: (e, reading.entries[n][1]) for n, e in entries if n in reading.entries}
+        blind = {n for n, (e, value) in shown.items() if None in (value, e.wrote)}
         kinds = {e.knob for n, e in entries if n in blind and (not reset or e.state == WRITING)}
-        kinds |= {k for knob in kinds for k in self.moves.get(knob, ())}
+        kinds |= self._moved(kinds)
         for name, entry in entries:
             away, unsure = name not in reading.entries, name in blind
             # A write that a kill cut short, or a file that is back: it may show any value of before.
@@ -242,12 +240,12 @@ class Restorer:
 
     @property
     def stirred(self) -> bool:
-        """Return whether CPUs came or went, or the machine slept, since the previous call."""
+        """Return whether a watched file changed, or the machine slept, since the previous call."""
         before, self.seen = self.seen, [str(round(self.suspended_s() / LEAST_SLEEP_S))]
         for path in self.about.get("watched") or ():
             with suppress(OSError):
                 self.seen.append(Path(path).read_text())
-        return bool(self.record.entries and before) and before != self.seen
+        return bool(before) and before != self.seen
 
     async def look(self) -> DeviceReading:
         """Return a reading of the device. Raises ActuationError if another program has changed it."""
@@ -265,9 +263,9 @@ class Restorer:
         `_probe`.
         """
         new, low = dict[str, JournalEntry](), dict[str, Any]()
-        movers = {entry.knob for entry in self.record.entries.values()} & self.moves.keys()
         # A kill between the restores of boost and of the ceilings leaves those open.
-        opened = {k for knob in movers for k in self.moves[knob]} & self.ceilings if ending else ()
+        moved = self._moved(entry.knob for entry in self.record.entries.values())
+        opened = moved & self.ceilings if ending else ()
         for name, entry in self.record.entries.items():
             _, shown, _ = reading.entries.get(name, ("", None, None))
             set_here = entry.state == SET and not entry.restored
@@ -367,11 +365,10 @@ class Restorer:
             blind = again and reading.entries[name][1] is None and target is not None
             if lost or blind:
                 targets[name] = target
-        moved = {k for name in targets for k in self.moves.get(entries[name].knob, ())}
+        moved = self._moved(entries[name].knob for name in targets)
         # What only follows a knob that we have changed, as the numbers of a governor, is no original.
-        ours = {e.knob for e in entries.values() if e.wrote != e.original}
-        led = {k for knob in ours for k in self.moves.get(knob, ())} - self.about["ranges"].keys()
-        entries |= await self._met(moved - led, reading)
+        led = self._moved(e.knob for e in entries.values() if e.wrote != e.original)
+        entries |= await self._met(moved - (led - self.about["ranges"].keys()), reading)
         if again and targets and self.about.get("restarts"):
             self._limit_restarts()
         follow = {n: e for n, e in entries.items() if e.knob in moved and n in reading.entries}
@@ -416,8 +413,7 @@ class Restorer:
     async def _plans(self, setting: KnobValues) -> dict[str, dict[str, Any]]:
         """Return the values of the entries of each knob in a setting, without those set to None."""
         requested = {knob: value for knob, value in setting.items() if value is not None}
-        plans = await self.driver.ask("plan", self.uuid, requested) if requested else {}
-        return {knob: dict(plan) for knob, plan in plans.items()}
+        return dict(await self.driver.ask("plan", self.uuid, requested)) if requested else {}
 
     async def _aimed(
         self, entries: Mapping[str, JournalEntry], floor: KnobValues, reading: DeviceReading
@@ -462,7 +458,7 @@ class Restorer:
         if low:
             self.record.entries |= {name: entries[name] for name in low}
             await self._probe(low, ending=False)
-            if self.record.epoch.partition(SLEPT)[0] != reading.epoch:
+            if self.record.epoch.partition(SLEPT)[0] != reading.epoch.partition(SLEPT)[0]:
                 raise ActuationError(f"the driver of {self.uuid} was reloaded", hint="try again")
         return {**entries, **self.record.entries}
 
@@ -534,10 +530,8 @@ class Restorer:
     def _outstanding(self) -> dict[str, JournalEntry]:
         """Return the entries to keep: not restored, in a budget, or moved by a knob not yet restored."""
         entries = self.record.entries
-        altered = {entry.knob for entry in entries.values() if not entry.restored}
-        stay = {k for knob in altered for k in self.moves.get(knob, ())} | {
-            *self.record.budget.floor
-        }
+        moved = self._moved(e.knob for e in entries.values() if not e.restored)
+        stay = moved | {*self.record.budget.floor}
         return {n: e for n, e in entries.items() if not e.restored or e.knob in stay}
 
     async def leave(self, knob: str, why: str) -> None:
@@ -579,28 +573,36 @@ class Restorer:
         over = {k: m for k, m in most.items() if k in setting and not _below(setting[k] or m, m)}
         return {**setting, **over}
 
-    async def cap(self, member: Membership) -> None:
-        """Journal a budget to keep to from now on; the caller lowers the values. `member` has no floor yet.
+    async def admit(self, member: Membership) -> DeviceReading:
+        """Return a reading of a device that may join a budget, or an empty one if it has joined before.
 
         Raises:
-            Conflict, OutOfRange: no floor, one above the original, or an old revision; nothing is changed.
-            StoreError, ActuationError: the old values may be in force; end the trial and the hold.
+            Conflict, OutOfRange: no floor, one above the original, or an old revision.
+            ActuationError: the device cannot be read. Nothing is changed then, either.
         """
-        member.floor, joined = self.floor, bool(self.record.budget.floor)
         if not member.floor:
             raise Conflict(f"{self.uuid} has no granted floor", hint=FLOOR)
-        if joined and member.revision < self.record.budget.revision:
-            why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
-            raise Conflict(why, hint="give a later one")
-        entries = self.record.entries
-        if not joined:
-            reading = await self.look()
-            originals = self.original_values(reading)
-            for knob, value in member.floor.items():
-                if not _below(value, originals[knob] or value):
-                    why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
-                    raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
-            entries = await self._met(member.floor, reading)
+        if self.record.budget.floor:
+            if member.revision < self.record.budget.revision:
+                why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
+                raise Conflict(why, hint="give a later one")
+            return DeviceReading()
+        reading = await self.look()
+        originals = self.original_values(reading)
+        for knob, value in member.floor.items():
+            if not _below(value, originals[knob] or value):
+                why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
+                raise errors.OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
+        return reading
+
+    async def cap(self, member: Membership, reading: DeviceReading) -> None:
+        """Journal an admitted budget to keep to from now on; the caller lowers the values.
+
+        Raises:
+            Conflict, StoreError, ActuationError: the old values may be in force; end trial and hold.
+        """
+        joined = bool(self.record.budget.floor)
+        entries = await self._met(member.floor, reading)
         members = {n: e for n, e in entries.items() if e.knob in member.floor}
         members = await self._aimed(members, member.floor, DeviceReading())
         # A lower cap needs no disk: on a full one, `keep` ends the trial and the hold.
@@ -618,12 +620,9 @@ class Restorer:
     def settle(self) -> None:
         """End a pause: the values that the device shows now are its original. Raises StoreError."""
         if self.paused and not self.trouble:
-            stay = {
-                n: e
-                for n, e in self.record.entries.items()
-                if e.state == OFFLINE or self._member(e)
-            }
-            self._keep({name: replace(entry, state=WRITING) for name, entry in stay.items()})
+            entries = self.record.entries.items()
+            stay = [(n, e) for n, e in entries if e.state == OFFLINE or self._member(e)]
+            self._keep({name: replace(entry, state=WRITING) for name, entry in stay})
         self.paused = self.unknown = ""
 
     async def restore(self) -> None:

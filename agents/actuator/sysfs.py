@@ -162,8 +162,9 @@ class FileKnobs:
 
     @property
     def watched(self) -> list[str]:
-        """Return the file that lists the online CPUs."""
-        return [str(self.root / CPUS / "online")]
+        """Return the file that lists the online CPUs, and those of knobs that move others, as boost."""
+        movers = [self.offered[knob] for knob in self.moves if knob in self.offered]
+        return [str(self.root / CPUS / "online"), *(knob.names[0] for knob in movers)]
 
     @property
     def ceilings(self) -> list[str]:

@@ -144,6 +144,8 @@ class Boost:
     One that `forgets` sets every ceiling to the new top, as cpufreq_boost_set_sw did until lately. With
     `each` every policy has its own boost beside it: it follows (cpufreq_boost_trigger_state), also when its
     CPU comes online (cpufreq_online), and takes nothing while boost is off (store_local_boost).
+    `least_pct` is intel_pstate's least share of the greatest clock: boost off squashes it to the nominal
+    clock's, and it stays there (store_no_turbo).
     """
 
     path: str
@@ -152,6 +154,7 @@ class Boost:
     forgets: bool = False
     on: bool = True
     each: bool = False
+    least_pct: int = 0
 
     def __post_init__(self) -> None:
         for limit in self.limits:
@@ -165,6 +168,13 @@ class Boost:
             limit.own_boost = self.on
         for limit in self.limits if self.forgets else ():
             limit.high = limit.top
+        if not self.on:
+            squashed = 100 * self.limits[0].nominal // self.limits[0].most
+            self.least_pct = min(self.least_pct, squashed)
+
+    def set_least(self, text: str) -> None:
+        most = 100 if self.on else 100 * self.limits[0].nominal // self.limits[0].most
+        self.least_pct = min(whole(text), most)
 
     def node(self) -> Node:
         return Node(lambda: int(self.on == (self.allows == "1")), self.take)
@@ -218,6 +228,22 @@ class Tunable:
 
     def node(self) -> Node:
         return Node(lambda: self.value, self.take, refusal=lambda: 0 if self.used else errno.ENOENT)
+
+
+@dataclass
+class SetSpeed(Tunable):
+    """The clock of the governor `userspace`: under it a number, which begins at the clock that runs.
+
+    Source: drivers/cpufreq/cpufreq_userspace.c (cpufreq_userspace_policy_start); show_scaling_setspeed.
+    """
+
+    def take(self, text: str) -> None:
+        if not self.used:
+            raise Refused
+        Tunable.take(self, text)
+
+    def node(self) -> Node:
+        return Node(lambda: self.value if self.used else "<unsupported>", self.take)
 
 
 @dataclass

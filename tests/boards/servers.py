@@ -19,6 +19,7 @@ from tests.boards.kernel import (
     Limits,
     Node,
     PowerLimit,
+    SetSpeed,
     Tunable,
     TunedGovernor,
     Words,
@@ -29,6 +30,8 @@ from tests.boards.machine import Machine
 BOOST = f"{CPUFREQ}/boost"
 GOVERNORS = ("ondemand", "performance", "schedutil")
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
+LEAST_SHARE = NO_TURBO.replace("no_turbo", "min_perf_pct")
+"""tuned's profiles for servers set it to 100."""
 
 SERVER = Chip(
     gpu=Unit(max_mhz=1.0, watts_per_mhz=0.0, waiting=0.0, curve=Curve(1e9, 0.0)),
@@ -105,6 +108,8 @@ def server(
     nodes, counters = policies(limits, online, extra, driver), list[Counter]()
     if boost is not None:
         nodes[boost.path] = boost.node()
+        if boost.least_pct:
+            nodes[LEAST_SHARE] = Node(lambda: boost.least_pct, boost.set_least)
     for p in range(packages):
         folder = f"/sys/class/powercap/intel-rapl:{p}"
         for part, (title, share) in {
@@ -153,7 +158,7 @@ def xeon() -> Board:
     limits = [Limits(800_000, 3_800_000, nominal=2_400_000) for _ in range(4)]
     board = server(
         "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True,
-        driver="intel_pstate", boost=Boost(NO_TURBO, limits, allows="0"),
+        driver="intel_pstate", boost=Boost(NO_TURBO, limits, allows="0", least_pct=100),
     )  # fmt: skip
     board.nodes["/sys/devices/system/cpu/intel_pstate/status"] = fixed("active")
     return board
@@ -273,14 +278,35 @@ SERVERS: Mapping[str, Callable[[], Board]] = {
 def small(name: str, governor: str, preference: str, *, amd: bool) -> Board:
     """Return a machine of two CPUs with a policy each, of amd-pstate or of intel_pstate."""
     limits = [Limits(400_000, top, nominal=1_800_000) for top in (3_000_000, 2_900_000)]
-    boost = Boost(BOOST, limits, each=True) if amd else Boost(NO_TURBO, limits, allows="0")
+    intel = partial(Boost, NO_TURBO, allows="0", least_pct=100)
+    boost = Boost(BOOST, limits, each=True) if amd else intel(limits)
     return server(
         name, f"{name} (fake)", limits, 2, partial(scaling, governor, preference, amd=amd), packages=1,
         limited=False, uncore=False, driver="amd-pstate-epp" if amd else "intel_pstate", boost=boost,
     )  # fmt: skip
 
 
+def manual() -> Board:
+    """Return acpi-cpufreq whose operator has chosen a clock by hand, and another one for the second CPU."""
+    table = (1_200_000, 1_700_000, 2_300_000)
+    limits = [Limits(table[0], table[-1], table) for _ in range(2)]
+    speeds = [SetSpeed("userspace", table[-1], speed) for speed in table[:2]]
+    free = iter(speeds)
+
+    def words() -> Mapping[str, Words]:
+        return {
+            "scaling_governor": TunedGovernor((*GOVERNORS, "userspace"), "userspace", [next(free)])
+        }
+
+    board = server(
+        "manual", "manual (fake)", limits, 2, words, packages=1, limited=False, uncore=False,
+        driver="acpi-cpufreq",
+    )  # fmt: skip
+    return tuned(board, {f"policy{n}/scaling_setspeed": speed for n, speed in enumerate(speeds)})
+
+
 SMALL: Mapping[str, Callable[[], Board]] = {
+    "manual": manual,
     "intel": partial(small, "intel", "powersave", "balance_performance", amd=False),
     "amd": partial(small, "amd", "powersave", "balance_performance", amd=True),
     "amd-server": partial(small, "amd-server", "performance", "performance", amd=True),

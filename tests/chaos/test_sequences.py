@@ -18,7 +18,7 @@ from tests.boards.inline import InlineBoard
 from tests.chaos.hotplug import Stage
 from tuner.errors import TuningError
 
-LAST = {"amd": [1], "amd-server": [1], "intel": [1], "zen": [2, 3]}
+LAST = {"amd": [1], "amd-server": [1], "intel": [1], "manual": [1], "zen": [2, 3]}
 CHOSEN = st.fixed_dictionaries(
     {},
     optional={

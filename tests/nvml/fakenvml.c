@@ -577,6 +577,11 @@ int nvmlDeviceGetName(void *device, char *text, unsigned length) {
 int nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
     return text_of(__func__, device, text, length, uuid_of((unsigned)((uintptr_t)device - 1)));
 }
+struct pci { /* nvml.h: nvmlPciInfo_t */
+    char legacy[16];
+    unsigned domain, bus, device, pci_device, subsystem;
+    char id[32];
+};
 static int number(const char *call, void *device, unsigned *into, double value) {
     BEGIN(device, 0, call);
     *into = (unsigned)value;
@@ -584,6 +589,13 @@ static int number(const char *call, void *device, unsigned *into, double value) 
 }
 int nvmlDeviceGetIndex(void *device, unsigned *index) {
     return number(__func__, device, index, (double)((uintptr_t)device - 1));
+}
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
+    BEGIN(device, 0, __func__);
+    unsigned bus = 0x65 + (unsigned)((uintptr_t)device - 1);
+    *pci = (struct pci){.bus = bus};
+    snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", bus);
+    return leave(SUCCESS);
 }
 int nvmlDeviceGetArchitecture(void *device, unsigned *arch) { return number(__func__, device, arch, 7); }
 int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) {

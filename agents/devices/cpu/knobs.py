@@ -3,8 +3,9 @@
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
 intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
 (cpufreq_boost_set_sw) for a ceiling that is lost when boost is set, and (cpufreq_boost_trigger_state) for
-the boost of each policy, which follows; kernel/sched/cpufreq_schedutil.c and cpufreq_governor.c for a
-governor's numbers, which are lost with its last policy; drivers/cpufreq/amd-pstate.c for a preference that
+the boost of each policy, which follows; intel_pstate.c (store_no_turbo) for a minimum that boost off
+lowers; kernel/sched/cpufreq_schedutil.c and cpufreq_governor.c for a governor's numbers, which are lost
+with its last policy, cpufreq_userspace.c for its clock; drivers/cpufreq/amd-pstate.c for a preference that
 the governor `performance` sets and leaves behind; drivers/powercap/intel_rapl_common.c for a domain locked
 by the BIOS: its `enabled` is 0 and a write fails with EACCES. Ours: all domains of a kind are set alike,
 and both of RAPL's windows, because the long one alone lets bursts through; power limits go down to a
@@ -19,7 +20,8 @@ from agents.actuator.driver import Value
 from agents.actuator.sysfs import FileKnob, content, numbers, words
 
 BOOST, GOVERNOR, PREFERENCE = "cpu.boost", "cpu.governor", "cpu.epp"
-POLICY_BOOST, TUNABLES = "cpu.policy_boost", "cpu.governor_tunables"
+BOOST_FILES, TUNABLES = "cpu.boost_files", "cpu.governor_tunables"
+"""What follows boost, and what follows a governor."""
 TUNED = ("ondemand", "conservative", "schedutil")
 """The governors with numbers to tune: a folder for all policies, or one in each."""
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
@@ -31,6 +33,8 @@ CHOICES = {
 """Knob to its file in a policy, and the file that lists its words."""
 BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
 """File to its content while clocks above the nominal one are allowed; no host has both files."""
+LEAST_SHARE = f"{sysfs.CPUS}/intel_pstate/min_perf_pct"
+"""Lowered to the nominal clock's share when turbo is turned off, and not raised again."""
 ALONE = CHOICES[PREFERENCE]
 AMD = {"performance", "balance_performance", "balance_power", "power"}
 """All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""
@@ -50,7 +54,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     devices = sysfs.devices("cpu", "CPU", KNOBS, root, lambda: _find(root))
     for device in devices:
         clocks = [name for name in device.offered if name.startswith(sysfs.CPU_CLOCK)]
-        device.moves = {BOOST: [*clocks, POLICY_BOOST], GOVERNOR: [PREFERENCE, TUNABLES]}
+        device.moves = {BOOST: [*clocks, BOOST_FILES], GOVERNOR: [PREFERENCE, TUNABLES]}
     return devices
 
 
@@ -62,13 +66,15 @@ def _find(root: Path) -> dict[str, FileKnob | str]:
         if numbers(root / file):
             texts: dict[Value, str] = {"on": on, "off": str(1 - int(on))}
             knobs[BOOST] = FileKnob([root / file], ("off", "on"), texts=texts)
-    knobs[POLICY_BOOST] = FileKnob(sorted(root.glob(f"{sysfs.POLICIES}/boost")), (), follows=True)
+    follow = [*root.glob(f"{sysfs.POLICIES}/boost"), *root.glob(LEAST_SHARE)]
+    knobs[BOOST_FILES] = FileKnob(sorted(follow), (), follows=True)
     places = (
         f"{at}/{name}/*" for at in (f"{sysfs.CPUS}/cpufreq", sysfs.POLICIES) for name in TUNED
     )
     numbers_ = [
         file for place in places for file in root.glob(place) if file.stat().st_mode & 0o200
     ]
+    numbers_ += [f for f in root.glob(f"{sysfs.POLICIES}/scaling_setspeed") if numbers(f)]
     knobs[TUNABLES] = FileKnob(numbers_, (), follows=True)
     return {**knobs, UNCORE: _uncore(root), POWER: _power(root)}
 

@@ -9,6 +9,7 @@ next one finds the present GPUs. Agents outlive such a restart and use `nvml` in
 """
 
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pynvml
 
-from agents.actuator.driver import Absent, Value
+from agents.actuator.driver import SLEPT, Absent, Value
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class NvidiaKnobs:
     def __init__(self, handle: Any, root: Path) -> None:  # noqa: ANN401 - the binding is untyped
         """Take a GPU; its ranges are read only when needed."""
         self._handle = handle
-        self._modules = root / "sys/module"
+        self._sys = root / "sys"
         self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
 
     @property
@@ -83,8 +84,20 @@ class NvidiaKnobs:
 
     @property
     def epoch(self) -> str:
-        """The driver's version and the inode of its module: both differ after a reload."""
-        return f"{self._call(driver_version)}/{[p.stat().st_ino for p in self._modules.glob('nvidia')]}"
+        """The driver's version, and the inodes of its module and of its link to the GPU.
+
+        These differ after a reload or a rescan of the bus. A new process may find the settings lost where
+        persistence mode is off: the driver unloads a GPU that no process uses.
+        """
+        pci = self._optional(pynvml.nvmlDeviceGetPciInfo)
+        name = pci and f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+        links = (
+            *self._sys.glob("module/nvidia"),
+            *self._sys.glob(f"bus/pci/drivers/nvidia/{name}"),
+        )
+        process = "" if self._optional(pynvml.nvmlDeviceGetPersistenceMode) else os.getpid()
+        own = f"{self._call(driver_version)}/{[link.lstat().st_ino for link in links]}"
+        return f"{own}{SLEPT}{self._optional(pynvml.nvmlDeviceGetIndex)} {process}"
 
     @cached_property
     def _offered(self) -> Mapping[str, tuple[Value, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.unit.agents.actuator.bench import (
     HELD,
     LIMIT,
     ME,
+    OTHER,
     ROOT,
     TRIED,
     YOU,
@@ -263,6 +265,23 @@ def test_all_leave_their_budgets_without_an_agent_or_a_tuner(member: Bench) -> N
     assert asyncio.run(fresh.inner.leave()) == {}
     assert member.values == FACTORY
     assert not member.record.exists()
+
+
+def test_a_cap_that_fails_once_something_is_written_ends_the_hold(tmp_path: Path) -> None:
+    """Another device takes a file while this one learns its requested ceiling."""
+    knobs = {k: fake.ALL[k] for k in (LIMIT, fake.CEILING)}
+    floor = {LIMIT: 150, fake.CEILING: 1000}
+    grant = {LIMIT: (150, 350), fake.CEILING: (800, 3500)}
+    bench = Bench(tmp_path / "b", {"grant": grant, "floor": floor}, knobs=knobs)
+    bench.change(values={fake.CEILING: 2000})
+    before = bench.values
+    bench.actuator.hold(ME, GPU, {}, 100.0)
+    restorer = bench.actuator.inner.devices[GPU].restorer
+    other = {os.path.realpath(LIMIT): OTHER}
+    restorer.taken = lambda _: other if bench.hand.puts else {}
+    with raised(Conflict, OTHER):
+        cap(bench, 1, (0.0, 300))
+    assert (bench.level(), bench.values, bench.record.exists()) == ("original", before, False)
 
 
 def test_an_older_revision_is_refused(member: Bench) -> None:

@@ -73,6 +73,21 @@ def test_a_hold_is_written_again_after_a_driver_restart(bench: Bench) -> None:
     assert bench.values == {**FACTORY, LIMIT: 380}, "its original is the new load's"
 
 
+def test_what_may_be_lost_is_held_again_and_a_trials_lock_goes_back(bench: Bench) -> None:
+    """A GPU without persistence mode, once no process had it open: a lock cannot be read."""
+    bench.change(epoch="1 slept 7")
+    bench.hold()
+    bench.change(values={LIMIT: 400}, epoch="1 slept 8")
+    bench.actuator.renew(ME, GPU, 5.0)
+    assert bench.values == {**FACTORY, **HELD}
+    bench.actuator.release(ME, GPU)
+    bench.trial()
+    bench.change(epoch="1 slept 9")
+    with pytest.raises(ActuationError, match="driver"):
+        bench.actuator.renew(ME, GPU, 5.0)
+    assert (bench.values, bench.actuator.read(ME, GPU)["paused"]) == (FACTORY, "")
+
+
 def test_after_a_crash_and_a_restarted_driver_the_journal_is_dropped(bench: Bench) -> None:
     bench.trial()
     bench.change(values={CLOCK: None, LIMIT: 380}, epoch="2")

@@ -184,10 +184,8 @@ class TestUnkindServers:
         words["scaling_governor"].write_text("powersave")
         assert words[EPP].read_text() == ("performance\n" if stays else "power\n")
 
-    @pytest.mark.parametrize("name", ["amd", "intel"])
-    def test_a_driver_declares_the_preference_that_its_governor_moves(
-        self, mount: Mount, name: str
-    ) -> None:
+    @pytest.mark.parametrize("name", ["amd", "intel", "manual"])
+    def test_a_driver_declares_all_files_that_its_knobs_move(self, mount: Mount, name: str) -> None:
         board = mount(name)
         (driver,) = discover(str(board.root))
         DriverContract().test_writing_a_knob_moves_only_what_it_declares(driver)

@@ -15,16 +15,27 @@ from agents.actuator.device import Peer
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES, RestoreJournal
 from agents.devices.cpu.knobs import discover
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, actuator_of, finished
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.mounted import MountedBoard
 from tests.contracts.members import HandOf
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, UnknownKnob
 
 __all__ = ["boards", "mount"]
 ME, CLOCK = Peer(1, 1, 7), "cpu.max_mhz"
 CPU3 = "sys/devices/system/cpu/cpu3/online"
 CEILING3 = "sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq"
+
+
+class Hand(HandOf):
+    """A driver process: a new one finds the files anew."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        super().__init__(discover(root)[0])
+
+    async def renew(self) -> None:
+        self.__init__(self.root)  # type: ignore[misc]
 
 
 @dataclass
@@ -40,14 +51,19 @@ class Host:
         self.board.do(reset=True)
         self.actuator = self.start()
 
-    def start(self) -> Direct:
-        """Return the actuator as after a fresh start, with a driver process that finds the files anew."""
+    def start(self, terms: Granted | None = None) -> Direct:
+        """Return the actuator as after a fresh start, with a driver process that finds the files anew.
+
+        All that the files offer now is granted, unless `terms` are given.
+        """
         (driver,) = discover(str(self.board.root))
         ranges = driver.ranges().items()
         grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
-        config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
+        config = ActuatorConfig(devices=(terms or Granted(match="*", grant=grant),))
         journal = RestoreJournal(self.folder / "journal")
-        made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: self.clock[0])
+        made = actuator_of(
+            config, lambda: Hand(str(self.board.root)), journal, "boot", lambda: self.clock[0]
+        )
         self.actuator = Direct(made)
         for device in self.actuator.inner.devices.values():
             device.restorer.suspended_s = lambda: self.slept_s
@@ -132,7 +148,7 @@ def test_the_boost_of_a_policy_goes_back_after_that_of_all(
     ]
     boosts[1].write_text("0")
     before = dict(ryzen.board.altered)
-    assert "cpu.policy_boost" not in ryzen.start().read(ME, "cpu")["values"]
+    assert "cpu.boost_files" not in ryzen.start().read(ME, "cpu")["values"]
     for value in (first, "off", "on", "off"):
         ryzen.hold({"cpu.boost": value, "cpu.governor": "powersave"})
         assert ryzen.told()["values"]["cpu.boost"] == value and ryzen.told()["trouble"] == ""
@@ -143,20 +159,45 @@ def test_the_boost_of_a_policy_goes_back_after_that_of_all(
     assert ryzen.board.altered == before and not ryzen.journalled
 
 
-@pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
+@pytest.mark.parametrize("name", ["amd-server", "amd", "intel", "manual", "zen", "arm"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_governors_side_effects_are_restored_with_it(
+def test_all_that_a_knob_moves_is_restored_with_it(
     host: Callable[[str], Host], name: str, killed: bool
 ) -> None:
+    """Also intel_pstate's min_perf_pct, which boost off squashes, and the clock of `userspace`."""
     server = host(name)
-    now = server.told()["values"]["cpu.governor"]
-    server.hold({"cpu.governor": "powersave" if now == "performance" else "performance"})
-    if killed:
-        server.start()
-    else:
-        server.actuator.release(ME, "cpu")
+    device = server.actuator.inner.devices["cpu"].restorer
+    movers = [(knob, word) for knob in device.moves for word in device.granted.get(knob, ())]
+    for knob, word in movers:
+        server.hold({knob: word})
+        if killed:
+            server.start()
+        else:
+            server.actuator.release(ME, "cpu")
+        left = server.board.altered, server.journalled, server.told()["paused"]
+        assert left == ({}, False, ""), (knob, word)
+    assert movers
+
+
+def test_a_grant_that_boost_off_hides_is_made_once_boost_is_on(
+    host: Callable[[str], Host],
+) -> None:
+    """drivers/cpufreq/amd-pstate.c: without boost cpuinfo_max_freq is the nominal clock."""
+    server = host("amd")
+    full = server.actuator.inner.devices["cpu"].restorer.terms
+    boost = server.board.file("sys/devices/system/cpu/cpufreq/boost")
+    boost.write_text("0")
+    server.start(full)
+    server.passes(0.2)
+    with pytest.raises(UnknownKnob):
+        server.trial({CLOCK: 2500})
+    server.actuator.release(ME, "cpu")
+    boost.write_text("1")
+    server.passes(0.2)
+    server.trial({CLOCK: 2500})
+    assert server.told()["values"][CLOCK] == 2500
+    server.actuator.release(ME, "cpu")
     assert server.board.altered == {} and not server.journalled
-    assert server.told()["paused"] == ""
 
 
 @pytest.mark.parametrize("name", ["amd-server", "amd", "intel"])
@@ -229,9 +270,7 @@ def test_the_numbers_of_a_governor_go_back_after_it(
         assert threshold.exists() is (governor == "ondemand") and zen.told()["waiting"] == {}
         if found_anew:
             for device in zen.actuator.inner.devices.values():
-                hand = device.restorer.driver
-                assert isinstance(hand, HandOf)
-                hand.__init__(discover(str(zen.board.root))[0])  # type: ignore[misc]
+                finished(device.restorer.driver.renew())
     zen.actuator.release(ME, "cpu")
     assert zen.board.altered == {} and not zen.journalled and threshold.read_text() == "60\n"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents.actuator.driver import DriverProcess, Value
+from agents.actuator.driver import SLEPT, DriverProcess, Value
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, listed
@@ -311,7 +311,33 @@ class TestDriverRestart:
         (tmp_path / "sys/module/nouveau").mkdir()
         module.rename(tmp_path / "gone")
         module.mkdir()
-        assert asked.read() != before
+        assert asked.read()[0].partition(SLEPT)[0] != before[0].partition(SLEPT)[0]
+
+    def test_a_gpu_that_was_taken_from_the_bus_is_another_epoch_and_the_other_is_not(
+        self, nvml: FakeNvml, tmp_path: Path
+    ) -> None:
+        """Its link below the driver is a new one: drivers/base/bus.c, driver_sysfs_add."""
+        links = tmp_path / "sys/bus/pci/drivers/nvidia"
+        links.mkdir(parents=True)
+        for bus in ("65", "66"):
+            (links / f"0000:{bus}:00.0").symlink_to(tmp_path)
+        gpus = [gpu for gpu in discover(tmp_path) if isinstance(gpu, NvidiaKnobs)]
+        before = [gpu.epoch for gpu in gpus]
+        (links / "0000:65:00.0").rename(tmp_path / "gone")
+        (links / "0000:65:00.0").symlink_to(tmp_path)
+        assert [gpu.epoch == was for gpu, was in zip(gpus, before, strict=True)] == [False, True]
+
+    @pytest.mark.parametrize("persistence", [0.0, 1.0])
+    def test_without_persistence_mode_the_settings_may_be_lost_with_each_process(
+        self, nvml: FakeNvml, asked: Asked, persistence: float
+    ) -> None:
+        """NVIDIA, Driver Persistence: the driver unloads a GPU that no client has open."""
+        nvml.set("persistence", persistence)
+        before, _ = asked.read()
+        asyncio.run(asked.hand.renew())
+        after, _ = asked.read()
+        assert (after == before) is bool(persistence)
+        assert after.partition(SLEPT)[0] == before.partition(SLEPT)[0]
 
 
 def test_an_agents_gpu_is_found_anew_after_a_restart(nvml: FakeNvml) -> None:
