@@ -196,7 +196,7 @@ class Restorer:
         self.record.epoch = f"{reading.epoch}{SLEPT}{round(slept)}"
         own, _, perhaps = self.record.epoch.partition(SLEPT)
         stale = before[0] != own or before[2] not in ("", perhaps) or self._was_reset(reading)
-        if before[0] and stale:
+        if any(before) and stale:
             self._lose(reading, before[0] != own)
         return reading
 

@@ -185,7 +185,11 @@ class TargetWindow:
             self._signal.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
-            step = demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
+            try:
+                step = demand(CounterStep(f"the total {name}", self.total(name) or 0.0, value))
+            except MeasurementError:
+                self.stop()  # raises the cause if another witness has it, as several workers
+                raise
             self.findings += [one for one in step if one not in self.findings]
         self._own_s = self._usage.own_cpu_s() - self._own_began
         moment = {SECONDS: self._clock.monotonic() - self._began, OWN: self._own_s}

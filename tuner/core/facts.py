@@ -33,7 +33,7 @@ class CounterAndPower(Fact):
     """A device's energy by its counter, and by power × time; the latter is None if unknown. Both in J.
 
     `most_w` is the greatest power of the samples, `spread_w` its difference from the least, `gap_s` the
-    longest time between two samples, `rest_j` the energy drawn while idle. `still_s` is the longest time
+    longest time between two samples, `rest_j` the doubtful energy at rest. `still_s` is the longest time
     during which the counter did not change although the device worked.
     """
 

@@ -111,8 +111,9 @@ def counter_beside_power(one: CounterAndPower) -> RuleFinding:
 
     Witnesses: its energy counter; the integral of its power
     Tolerance: {AGREEMENT:.0%}, as in its check under load; {STEP_S:g} s of the greatest power, for the
-        counter's steps; {LAG_S:g} s of the spread of the power, for its averaging; the
-        energy drawn while idle, of which some counters show 0.57
+        counter's steps; {LAG_S:g} s of the spread of the power, for its averaging; of the energy drawn
+        while idle the share by which the two differed at rest, all of it until that was measured: some
+        counters show 0.57
     Source: arXiv 2312.02741; zeus issue 181
     Result: no measurement
     """

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, Look, look
+from agents.devices.nvidia.energy import CHECK_S, LONGEST_STEP_S
 from agents.devices.nvidia.limits import ENFORCED, enforced_w
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
@@ -282,7 +283,8 @@ class GpuWindow:
         """Return the facts on the energy counter and the power beside it."""
         if self._joules is None or not self._by_counter:
             return self._joules.facts() if self._joules else ()
-        power = self._power
+        power, loaded = self._power, any(one.loaded for one in self._looks)
+        share = self._meter.energy.rest_share if loaded else 1.0
         return (
             CounterAndPower(
                 meter=self._meter.gpu.uuid,
@@ -291,7 +293,7 @@ class GpuWindow:
                 most_w=power.greatest_w if power else 0.0,
                 spread_w=power.greatest_w - power.least_w if power else 0.0,
                 gap_s=power.gap_s if power else 0.0,
-                rest_j=self._rest_s * power.least_w if power else 0.0,
+                rest_j=self._rest_s * power.least_w * share if power else 0.0,
                 still_s=self._still_s,
                 why=self._why_no_power,
             ),
@@ -307,6 +309,10 @@ class GpuWindow:
             raise
         if energy.due and look(self._meter.gpu).loaded:
             energy.judge()
+        at_rest = self._rest_s >= CHECK_S and not any(one.loaded for one in self._looks)
+        if at_rest and self._power and self._power_j:
+            counted_j = shown.totals.get("energy_j", 0.0)
+            energy.rested(counted_j, self._power_j, LONGEST_STEP_S * self._power.greatest_w)
         if self._by_counter and not energy.by_counter:
             raise MeasurementError(
                 f"{uuid}: the energy counter is wrong: {energy.source}",

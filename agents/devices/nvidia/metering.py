@@ -132,6 +132,16 @@ class GpuEnergy:
         self._memory.saw_counter(check.ratio, counts_module=check.scope == MODULE)
         log.info("event=energy_counter device=%s seen=%r", self._gpu.uuid, self.source)
 
+    @property
+    def rest_share(self) -> float:
+        """The share of the energy at rest by which the counter may be wrong: all, until it was measured."""
+        share = self._memory.findings.rest_share
+        return 1.0 if share is None else share
+
+    def rested(self, counted_j: float, power_j: float, slack_j: float) -> None:
+        """Note both energies of a window at rest. Raises StoreError."""
+        self._memory.saw_rest(min(1.0, (abs(counted_j - power_j) + slack_j) / power_j))
+
     def doubt(self) -> None:
         """Have the counter checked again, because it counted wrong."""
         self._memory.forget_counter()

@@ -18,7 +18,7 @@ class Findings:
     `reach_mhz` is the highest clock that it reached by itself, under full load and with nothing slowing
     it. `refused` maps each knob that it refused to set to the message. `loaded_ratio` is the energy
     counter over the integral of power under load, None before the check; `counts_module` is whether that
-    is the power of the whole module.
+    is the power of the whole module. `rest_share` is the greatest share by which the two differed at rest.
     """
 
     uuid: str
@@ -26,6 +26,7 @@ class Findings:
     settle_s: float | None = None
     loaded_ratio: float | None = None
     counts_module: bool = False
+    rest_share: float | None = None
     reach_mhz: float | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,7 +44,8 @@ class Memory:
             stored = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
         except (OSError, ValueError, TypeError):
             return
-        numbers = [] if stored is None else [stored.settle_s, stored.loaded_ratio, stored.reach_mhz]
+        names = ("settle_s", "loaded_ratio", "rest_share", "reach_mhz")
+        numbers = [getattr(stored, name) for name in names] if stored else []
         fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e6) for n in numbers)
         fits = fits and stored is not None and isinstance(stored.refused, dict)
         if stored is not None and fits and (stored.uuid, stored.driver) == (uuid, driver):
@@ -66,6 +68,11 @@ class Memory:
     def saw_counter(self, ratio: float, *, counts_module: bool) -> None:
         """Store the result of the energy counter's check. Raises StoreError."""
         self._keep(replace(self.findings, loaded_ratio=ratio, counts_module=counts_module))
+
+    def saw_rest(self, share: float) -> None:
+        """Store how far counter and power differed at rest, if that is the farthest. Raises StoreError."""
+        if share > (self.findings.rest_share or 0.0):
+            self._keep(replace(self.findings, rest_share=share))
 
     def forget_counter(self) -> None:
         """Discard the result of the energy counter's check. Raises StoreError."""

@@ -22,7 +22,9 @@ from tuner.core import (
     Origin,
     OverDevices,
     Quantity,
+    Reading,
     Scope,
+    Scrapes,
     Signal,
     Space,
     ratio_estimate,
@@ -136,6 +138,31 @@ def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) ->
 def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 100.0 - (now - began)})
     with raised(MeasurementError, "energy_j"):
+        run(rig)
+
+
+class PerWorker:
+    """A meter of a service whose workers count apart, as its last comparison shows."""
+
+    def __init__(self) -> None:
+        self.counts = [28.0, 8.0]
+
+    def start(self) -> PerWorker:
+        return self
+
+    def read(self) -> Reading:
+        return Reading({"items": self.counts.pop(0)})
+
+    def stop(self) -> Reading:
+        return Reading(facts=(Scrapes(url="u", started=frozenset({1.0, 2.0})),))
+
+
+def test_a_total_that_runs_back_is_explained_by_the_witness_that_has_the_cause(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.work_meter = PerWorker()  # type: ignore[assignment]
+    with raised(MeasurementError, "2 processes", "PROMETHEUS_MULTIPROC_DIR"):
         run(rig)
 
 

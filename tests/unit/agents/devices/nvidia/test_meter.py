@@ -35,6 +35,7 @@ from tuner.core import (
     FOREIGN_LOAD,
     POWER_PROFILES,
     ActuationError,
+    CounterAndPower,
     DeviceLost,
     InvalidInput,
     Knob,
@@ -178,6 +179,27 @@ class TestEnergy:
         sampled.sleep(2.0)
         checked(side, sampled)
         assert "energy counter (" in meter.source and "1.00 of its power" in meter.source
+
+    @pytest.mark.parametrize(("ratio", "share"), [(1.0, 0.0), (0.57, 0.43)])
+    def test_the_tolerance_is_measured_at_rest_and_kept(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled, ratio: float, share: float
+    ) -> None:
+        nvml.set("idle_ratio", ratio)
+        nvml.set("busy", 0.0)
+        assert isinstance(side.meter, GpuMeter)
+        window(side, sampled, 9.0)
+        assert side.meter.energy.rest_share == 1.0, "too short to tell"
+        window(side, sampled, 30.0)
+        assert share <= side.meter.energy.rest_share < share + 0.1
+        (fact,) = [f for f in window(side, sampled, 30.0).facts if isinstance(f, CounterAndPower)]
+        assert fact.power_j is not None
+        assert fact.rest_j == pytest.approx(fact.power_j, rel=0.1), "at rest all of it is doubtful"
+        started = side.meter.start()
+        sampled.sleep(20.0)
+        nvml.set("busy", 1.0)
+        sampled.sleep(20.0)
+        (mixed,) = [f for f in started.stop().facts if isinstance(f, CounterAndPower)]
+        assert mixed.rest_j < (share + 0.1) * fact.rest_j
 
     def test_one_that_counts_wrong_under_load_is_found_out_when_load_comes(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
