@@ -1,6 +1,7 @@
 """The setting that a job requests in its comment, an untrusted text, and root's limits for jobs."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +14,8 @@ from tuner.errors import InvalidInput, NotFound, OutOfRange, UnknownKnob
 PREFIX = "jouletune:"
 LONGEST = 256
 MOST_KNOBS = 8
+MOST_CHARACTERS = 1 << 20
+"""The longest file of a hold that is read."""
 DEVICES = ("gpu.", "cpu.")
 PART = re.compile(
     r"([a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32}){1,3})=(\d{1,9}(?:\.\d{1,6})?)", re.ASCII
@@ -58,7 +61,8 @@ def _profile(study: str, holds: Path) -> dict[str, Any]:
     profiles: dict[str, Mapping[str, Any]] = {}
     for path in sorted(holds.glob("*.hold.json")):
         with suppress(OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
-            hold = json.loads(path.read_text())
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+                hold = json.loads(file.read(MOST_CHARACTERS))
             order = hold["order"]
             rows, baseline = order["plan"]["rows"], order["baseline"]
             tuned = rows[hold["row"]]["setting"].items() - baseline.items()

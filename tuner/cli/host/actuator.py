@@ -43,7 +43,7 @@ DONE = {
 """The last line of the output, by verb; devices that were not restored are listed before it."""
 WAITING = 3
 """The exit code if the only files not restored wait for their CPU, or for a cap to end."""
-LEVELS = ("original", "trial", "hold")
+LEVELS = ("original", "trial", "hold", "job")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
 
@@ -189,7 +189,7 @@ def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     doubts = _doubts(device)
     problems = (device["paused"] or device["trouble"], device["throttled"], doubts)
     wrong = "; ".join(filter(None, problems))
-    level = "as first read" if doubts else device["level"]
+    level = "as first read" if doubts else f"{device['level']} {device.get('job', '')}".strip()
     if device["unknown"] and level == "original":
         level = "unknown"
     yield (

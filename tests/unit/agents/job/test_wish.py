@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,14 @@ def test_a_profile_is_the_tuned_part_of_a_hold_on_the_agents_disk(tmp_path: Path
     assert wish_of("jouletune:profile=fast-1", tmp_path) == {CAP: 250, "gpu.clock_mhz": 900}
     with raised(NotFound, "fast-2", "fast-1"):
         wish_of("jouletune:profile=fast-2", tmp_path)
+    target = tmp_path / "elsewhere"
+    (tmp_path / "node-gpu0.hold.json").rename(target)
+    (tmp_path / "node-gpu0.hold.json").symlink_to(target)
+    os.mkfifo(tmp_path / "node-gpu1.hold.json")
+    with raised(NotFound, "studies: none"):
+        wish_of("jouletune:profile=fast-1", tmp_path)
+    for name in ("node-gpu0", "node-gpu1"):
+        (tmp_path / f"{name}.hold.json").unlink()
     for text in ("", "{", "[]", "9" * 9999, "[" * 9999, json.dumps({**whole, "row": 7})):
         held(tmp_path, "node-gpu0", text)
         with raised(NotFound, "studies: none"):
