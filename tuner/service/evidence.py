@@ -253,7 +253,10 @@ def _figures(report: StudyReport, winner: Setting | None, study: Json) -> dict[s
 
 def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[str, str]:
     """Return the figures of the report that the archive's windows do not give, with the reason."""
-    beyond = {"windows that broke a limit": "no window has its verdict here"}
+    beyond = {
+        "windows that broke a limit": "no window has its verdict here",
+        "figures within a reason": "reasons are not in the archive",
+    }
     if report.bill.priced_by:
         beyond["cost and CO₂e"] = "the prices are not in the archive"
     if report.baseline_shift is not None:
