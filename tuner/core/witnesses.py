@@ -267,9 +267,17 @@ def not_restarted(one: CounterStep) -> RuleFinding:
     return contradiction(why, "check its log for the cause, and measure again")
 
 
-_ENDS_INSIDE = re.compile(r"\d|[._'’\u00a0\u202f]\d|[eE][-+]?\d")
-_DECIMAL_COMMA = re.compile(r",\d")
-_BEGINS_INSIDE = re.compile(r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,'’\u00a0\u202f]?$|\d[eE][-+]?$")
+_ENDS_INSIDE = re.compile(
+    r"\d|[._'’\u00a0\u202f]\d|[eEdD](?:[-+]?\d|[-+]?(?![\w/]))|\.?#(?:INF|IND|[QS]NAN)"
+    r"|\s?[x×*·]\s?10(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])"
+)
+"""An exponent, also Fortran's 1.0D-03 or one that is cut, 1.#INF, × 10^-5."""
+_HEXADECIMAL = re.compile(r"[-+]?0[xX][\da-fA-F]")
+_SEPARATED = re.compile(r"(?:[,:]|d|h|m|min)\d")
+"""A decimal comma, or a time such as 3:45 or 1h2m, unless the pattern has its other parts, too."""
+_BEGINS_INSIDE = re.compile(
+    r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,:'’\u00a0\u202f]?$|\d[eEdD][-+]?$|\d ?(?:d|h|m|min) ?$"
+)
 _UNIT = re.compile(r"([ \t]?)((?:[kKMGTP]i?[bB]?|[numµμ]?s|[numµμ%h]|min|[mk]?[WJ]))(?![\w/=:])")
 """A unit, or a factor of a thousand, after a number: programs print 950 ms and then 1.2 s."""
 
@@ -284,9 +292,10 @@ def whole_number(one: PrintedNumber) -> RuleFinding:
     Result: no measurement, with the line
     """
     line = f"{one.before}{one.text}{one.after}".strip()[-SHORTEN:]
-    comma = None if one.delimited else _DECIMAL_COMMA.match(one.after)
+    more = None if one.delimited else _SEPARATED.match(one.after)
     unit = None if one.delimited else _UNIT.match(one.after)
-    if comma or _ENDS_INSIDE.match(one.after) or _BEGINS_INSIDE.search(one.before):
+    ends = _ENDS_INSIDE.match(one.after) or _HEXADECIMAL.match(one.text + one.after)
+    if more or ends or _BEGINS_INSIDE.search(one.before):
         return contradiction(
             f"the pattern matches {one.text!r}, only a part of the number in {line!r}",
             f"let its group match whole numbers, like ({NUMBER})",

@@ -19,9 +19,11 @@ LEAD = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|[^\\(\[])*(?=\()")
 OBJECT = re.compile(r'\s*\{\s*(?:["}]|$)')
 """The start of a line with a JSON object; lines like `{'loss': 1}` or `{name}` do not match."""
 NO_NUMBER = re.compile(
-    r"\s*(?:[-+]?(?:nan|inf)|(?:none|null|n/?a)\b|[-*?#]+(?:\s|$)|[-+]?[.,]?\d|$)", re.IGNORECASE
+    r"\s*(?:[-+]?(?:nan|inf)|(?:none|null|n/?a)\b|[-*?#]+(?:\s|$)|[-+]?[.,]?\d|[\w.]*[(\[]|overflow|$)",
+    re.IGNORECASE,
 )
-"""The text after a pattern's lead if the number is missing there, or not as the pattern expects."""
+"""The text after a pattern's lead if the number is missing there, or not as the pattern expects, as in
+`tensor(nan)` or `np.float64(0.3)`."""
 
 
 @dataclass(frozen=True, slots=True)

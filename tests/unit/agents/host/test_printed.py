@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agents.host.service_files.printed import Printed, finite, number
 from tests.errors import raised
 from tuner.core import MeasurementError
+from tuner.core.witnesses import NUMBER
 
 
 @pytest.mark.parametrize("raw", [None, True, "x", "nan", "1e999", 10**400, [], {}])
 def test_a_value_that_is_not_finite_is_refused(raw: object) -> None:
     assert finite(raw) is None
     assert finite("2.5") == 2.5 and finite(3) == 3.0
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["nan", "tensor(nan)", "np.float64(0.3)", "[0.3]", "overflow", "-", "1.#IND", "", "None"],
+)
+def test_a_last_line_without_a_plain_number_is_not_the_line_before(last: str) -> None:
+    pattern = re.compile(f"loss=({NUMBER})")
+    assert number(Printed(pattern=pattern), "loss=0.7\nloss=0.5") == 0.5
+    with raised(MeasurementError):
+        number(Printed(pattern=pattern), f"loss=0.5\nloss={last}")
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_a_part_of_a_number_is_never_the_number(value: float, data: st.DataObjec
     [
         *(
             (after, unit, False)
-            for after in ("", " ", " steps", " k=3", "x", "/10")
+            for after in ("", " ", " steps", " k=3", "x", "x16", "/10", ": x", " done", " x 10 px")
             for unit in ("", "ms")
         ),
         *((after, "", True) for after in ("k", "M", "Ki", "ms", "s", "µs", "%", "GiB", "s,")),
@@ -204,7 +204,11 @@ def test_a_part_of_a_number_is_never_the_number(value: float, data: st.DataObjec
         *((after, "", False) for after in (" s", " ms", " k")),
         *(
             (after, "", True)
-            for after in ("'000", "’000", "\u202f000", "\u00a0000", ",000", "_000")
+            for after in (
+                *("'000", "’000", "\u202f000", "\u00a0000", ",000", "_000"),
+                *("e-07", "e", "e- ", "D-03", "d+03", ":45", ":02:03", "h2m", "m30s", "min5"),
+                *("#INF", ".#IND", "*10^-5", " x 10^-5", "×10⁻⁵", " × 10**3"),
+            )
         ),
     ],
 )
@@ -213,7 +217,7 @@ def test_a_number_without_its_unit_or_thousands_is_no_result(
 ) -> None:
     fact = PrintedNumber(text=text, before="took ", after=after, unit=unit)
     assert contradicted(fact) is wrong
-    if after[:1].isalpha() or after[:1] == "%":
+    if (after[:1].isalpha() and after[0] not in "edD") or after[:1] == "%":
         assert not contradicted(replace(fact, delimited=True))
 
 
@@ -221,6 +225,13 @@ def test_a_broken_object_and_a_later_line_are_no_result() -> None:
     assert contradicted(LastObject('{"loss": 0.', "cut"))
     assert not contradicted(LastObject("{}", ""))
     assert contradicted(PrintedNumber(text="0.5", before="loss=", after="", later="loss=nan"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("1h", "m"), ("took 1 min ", "s"), ("3:", ""), ("", "x1F")]
+)
+def test_a_part_of_a_duration_or_of_a_hexadecimal_is_no_result(before: str, after: str) -> None:
+    assert contradicted(PrintedNumber(text="0", before=before, after=after))
 
 
 def test_a_window_without_a_witness_is_noted_by_its_rule() -> None:
