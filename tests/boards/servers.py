@@ -119,7 +119,8 @@ def server(
         }.items():
             place = folder if not part else f"{folder.rpartition(':')[0]}{part}"
             joules = lambda share=share: machine.energy_j * share / packages  # noqa: E731
-            counters.append(Counter(joules, range_uj, begin_uj=range_uj - 5_000_000))
+            begin_uj = range_uj - 5_000_000 - 700_000_000 * p  # sockets count apart
+            counters.append(Counter(joules, range_uj, begin_uj))
             nodes |= zone(place, title, counters[-1])
         if limited:
             nodes[f"{folder}/enabled"] = Words(("0", "1"), "1").node()

@@ -50,7 +50,7 @@ class CounterAndPower(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneReads(Fact):
-    """Two energy counters of one package, in µJ. Each entry of `reads` is first, second, first again.
+    """Two energy counters of one kind, in µJ. Each entry of `reads` is first, second, first again.
 
     Both counters wrap at `range_uj`.
     """

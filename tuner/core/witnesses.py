@@ -143,7 +143,7 @@ def counter_moves(one: CounterAndPower) -> RuleFinding:
 
 
 def zones_apart(one: ZoneReads) -> RuleFinding:
-    """Do two RAPL zones of one package count apart?
+    """Do two RAPL zones of one kind count apart?
 
     Witnesses: the counter of each die
     Tolerance: none: at {LEAST_READS} and more readings, the second lies between two of the first

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,6 @@ WHOLE = ("package", "Esocket", "psys")
 """Prefixes of the names of zones that always draw power: their counters move every ms."""
 GRACE = ("Module", "Grace", "CPU", "SysIO")
 """Scopes of Grace's meters: the first contains the second, and that the others. They are never added."""
-DIE = re.compile(r"(package-\d+)-die-\d+")
 MOST_DIGITS = 20
 """Digits of 2^64; a longer text is not a counter."""
 ROOT_ONLY = "only root can read it: see deploy/README.md"
@@ -39,7 +38,8 @@ ROOT_ONLY = "only root can read it: see deploy/README.md"
 class Zone:
     """One energy counter in microjoules, which starts again after `range_uj`.
 
-    Zones with the same `shared` may report one counter: those of a package's dies. Empty if none may.
+    Zones with the same `shared` may report one counter: those of a package's dies, which kernels before
+    5.3 name as packages. Empty if none may.
     """
 
     path: Path
@@ -184,7 +184,6 @@ def _powercap(root: Path) -> list[Zone]:
     """Return RAPL's packages and their DRAM; psys if there are none."""
     folders = sorted((root / POWERCAP).glob("intel-rapl:*"))
     named = [(folder, text_of(folder / "name").strip()) for folder in folders]
-    dies = {f.name: die[1] for f, name in named if (die := DIE.fullmatch(name))}
     packages = [f for f, name in named if _is_top(f) and name.startswith("package")]
     inside = tuple(f"{package.name}:" for package in packages)
     parts = [f for f, name in named if name == "dram" and f.name.startswith(inside)]
@@ -195,7 +194,7 @@ def _powercap(root: Path) -> list[Zone]:
             folder / "energy_uj",
             names[folder],
             _whole_number(folder / "max_energy_range_uj"),
-            _shared(dies, folder, names[folder]),
+            re.split(r"-?\d", names[folder])[0],
         )
         for folder in whole
     ]
@@ -243,14 +242,6 @@ def _grace(root: Path, clock: Clock, every: Every) -> EnergySource | None:
         lambda: IntegratedJoules(lambda: _watts(powers), clock, every, most_w=most_w),
         f"the power of {len(powers)} sockets, integrated (scope {scope}, mean of {mean} ms)",
     )
-
-
-def _shared(dies: Mapping[str, str], folder: Path, name: str) -> str:
-    """Return the package of a die's zone, with the zone's name for a part of a die; else empty."""
-    if folder.name in dies:
-        return dies[folder.name]
-    package = dies.get(folder.name.rpartition(":")[0])
-    return f"{package} {name}" if package else ""
 
 
 def _is_top(folder: Path) -> bool:
