@@ -168,11 +168,6 @@ def pm(value: Told, stderr: Told, spec: str = ".2f") -> str:
     return format(value, spec) if stderr is None else f"{value:{spec}} ± {stderr:{spec.strip('+')}}"
 
 
-def spread(value: Told, unit: float, digits: int) -> str:
-    """Return a mean and its standard error in a unit."""
-    return pm(value["mean"] / unit, value["stderr"] / unit, f".{digits}f")
-
-
 def saving(arm: Told, digits: int = 0) -> str:
     """Return an arm's saving with its standard error."""
     return f"{pm(arm['saving_percent'], arm['saving_stderr_percent'], f'.{digits}f')} %"

@@ -114,8 +114,12 @@ def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
         Metric("accuracy_gain", scope=service, quantity=Quantity("1", Better.MORE, signed=True)),
         Metric("carbon_g", scope=service, quantity=Quantity("g", Better.LESS)),
         *(
+            Metric(f"slowest_{c}_s", scope=service, quantity=Quantity("s", Better.LESS))
+            for c in classes
+        ),
+        *(
             Metric(name, scope=service, quantity=Quantity("1"))
-            for name in ("participated", "failed")
+            for name in ("participated", "failed", *(f"participated_{c}" for c in classes))
         ),
     )
 

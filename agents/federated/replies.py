@@ -124,6 +124,11 @@ def round_metrics(
     seconds = [r.metrics[SECONDS] for r in replies if SECONDS in r.metrics]
     shown = {"round_s": max(seconds) if len(seconds) == len(replies) and seconds else wall_s}
     shown["participated"] = float(len(replies))
+    for kind in classes if len(classes) > 1 else ():
+        own = [r.metrics.get(SECONDS) for r in replies if r.kind == kind]
+        shown[f"participated_{kind}"] = float(len(own))
+        if own and None not in own:
+            shown[f"slowest_{kind}_s"] = max(s for s in own if s is not None)
     if not replies or not all(r.metrics.get(JOULES, -1.0) >= 0.0 for r in replies):
         return shown, Origin.MEASURED
     measured = all(r.metrics.get(MEASURED, 0.0) == 1.0 for r in replies)

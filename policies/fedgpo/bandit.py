@@ -1,4 +1,4 @@
-"""Choose the setting that should reach the goal from here with the least joules, seconds or grams.
+"""Choose the setting that reaches the goal with a high enough chance at the least joules, seconds or grams.
 
 The cost of a round is learned by its parts (`costs`), the number of rounds left by a saturating
 curve of the error (`curve`). Exploration is Thompson sampling (Thompson 1933; Agrawal and Goyal
@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.fedgpo.costs import RoundCosts, RoundWork
-from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve, LogWork
+from policies.fedgpo.costs import RoundCosts
+from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve
 from policies.fedgpo.federation import ROUNDS_LEFT, Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
@@ -26,21 +26,26 @@ from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
 """Number of latest rounds to learn from: older ones hardly predict the present progress."""
-EXPLORATION = 0.3
+EXPLORATION = 0.15
 """The factor on the deviation of the drawn weights: a training ends after some dozens of rounds.
-Chosen on synthetic tasks that are not used in the evaluation."""
+Chosen likewise."""
 DRAWS = 64
-"""The number of draws for the error of a prediction."""
+"""The number of draws for the error of a prediction, and for a chance."""
 MARGIN = 0.1
 """The margin to a limit, in the logarithm."""
-LATE, DEARER, SPARE, HEEDED = 3.0, 0.35, 2.0, 0.25
-"""The penalty of a setting that needs too many rounds. `LATE` is the weight of the logarithm of
-its rounds over those left. `DEARER` is the largest excess (logarithm) of the goal's cost over
-the cheapest setting's. `SPARE` is the number of spare rounds. `HEEDED` is the share of all
-rounds after which the penalty starts. Chosen on synthetic tasks that are not used in the
-evaluation."""
+ENOUGH, NEARLY, FIRST, SPARE, HEEDED = 0.8, 0.15, 0.15, 2.0, 0.25
+"""Prices decide among settings that reach the goal with the chance `ENOUGH` if they run for the
+share `FIRST` of the rounds left, and the fastest one then, and those whose chance is by at most
+the share `NEARLY` below the largest; else the fastest counts. `SPARE` rounds are left to the
+end. `HEEDED` is the share of all rounds after which chances count. Chosen on the recipes of the
+benchmark that do not judge."""
+WIDE, NEAR = 2.0, 0.02
+"""A goal cannot be reached if no draw of the weights, with deviations times `WIDE`, comes within
+`NEAR` of it."""
 LABELS = "data_classes"
-USUAL = RoundWork(20.0, 32.0, 1.0)
+USUAL = (20.0, 32.0, 1.0)
+BATCH_POWER, LOCAL_POWER = -0.4, 0.45
+"""Progress grows by about these powers of B and E: means over unlike classes are weighed so."""
 
 
 class Bandit(RoundPolicy):
@@ -48,93 +53,161 @@ class Bandit(RoundPolicy):
 
     spends: ClassVar[tuple[str, ...]] = SPENT
     limits: ClassVar[tuple[str, ...]] = LIMITED
+    differ: ClassVar[float] = 1.5
+    """Classes get settings of their own where seconds or joules of a participant differ by more."""
 
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
     ) -> Try:
         """Return the next round's setting, with its predicted spending."""
         number = max((t.number for t in past.trials), default=0) + 1
-        now = state_now(past, learnt)
-        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy, now)
-        metric = past.study.objective.metric
         rng = np.random.default_rng([past.study.seed, number])
+        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal, past, rng)
         options = federation.options(outlook.available)
-        works = [outlook.work(setting) for setting in options]
-        curve = outlook.curve.weights.drawn(rng, EXPLORATION, 1)
-        worths = outlook.worth(metric, works, outlook.costs.weights.mean[None, :], curve)[0]
-        over = outlook.over(goal, works) + _proven(past, options)
-        late = outlook.late(now.get(ROUNDS_LEFT, math.inf), works, rng)
-        late[worths > np.min(worths[over == over.min()]) + DEARER] = math.inf
-        place = min(range(len(options)), key=lambda i: (over[i], worths[i] + late[i]))
-        costs, curves = (of.weights.drawn(rng, 1.0, DRAWS) for of in (outlook.costs, outlook.curve))
-        spread = outlook.worth(metric, [works[place]], costs, curves)[:, 0]
-        predicted = outlook.predicted(works[place], costs)
-        return Try(options[place], _why(learnt, goal, metric, spread), predicted)
+        rungs = federation.ladder()[number - 1 : number]
+        if rungs and federation.steps:
+            options = [s for s in options if s[federation.steps.name] == rungs[0]]
+        best = outlook.best(options)
+        if outlook.difference(best) > self.differ:
+            for kind in federation.classes:
+                best = outlook.best(federation.variants(best, kind))
+        spread, predicted = outlook.expected(best, rng)
+        why = _why(learnt, goal, past.study.objective.metric, spread)
+        return Try(best, why + outlook.forecast(best, options, rng), predicted)
 
 
 class _Outlook:
     """The predictions for the coming rounds from those so far."""
 
     def __init__(
-        self, federation: Federation, learnt: Sequence[Round], goal: float | None, now: Context
+        self,
+        federation: Federation,
+        learnt: Sequence[Round],
+        goal: TrainingGoal,
+        past: Past,
+        rng: np.random.Generator,
     ) -> None:
-        self.federation, self.learnt, self.goal = federation, learnt, goal
+        self.federation, self.learnt, self.goal, self.past = federation, learnt, goal, past
         self.available = federation.available(learnt)
-        done = [self.work(r.setting, r.shown.get("participated")) for r in learnt]
-        self.costs = RoundCosts.of(learnt, done)
-        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal, _labels(now))
+        self.metric = past.study.objective.metric
+        self._names = tuple(c.name for c in federation.classes)
+        self._shares = self._shares_of(learnt)
+        now = state_now(past, learnt)
+        self._left, self._done = now.get(ROUNDS_LEFT, math.inf), len(learnt)
+        done = self._works([r.setting for r in learnt], learnt)
+        self.costs = RoundCosts.of(learnt, self._names, done)
+        self.curve = ErrorCurve.of(learnt, _logs(done), goal.accuracy, _labels(now))
+        self._drawn = self._curves(rng, EXPLORATION, 1)
+        self._draws = self._curves(rng, 1.0, DRAWS)
 
-    def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
-        """Return the work of clients under a setting: for several classes, the geometric mean."""
+    def best(self, options: Sequence[Setting]) -> Setting:
+        """Return the cheapest option with a high enough chance to reach the goal, else the fastest."""
+        works = self._works(options)
+        worths = self._worth(works, self.costs.weights.mean[None, :], self._drawn)[0]
+        over = self._over(works) + _proven(self.past, options)
+        counts = self._counts(works, self._draws)
+        chances = self._in_time(counts)
+        short = np.zeros(len(options), dtype=bool)
+        if self.goal.accuracy is not None and self._done >= HEEDED * (self._left + self._done):
+            short = self._in_time(self._then_fastest(counts)) < ENOUGH
+            short &= (chances < (1.0 - NEARLY) * chances.max()) | (chances == 0.0)
+            worths = np.where(short, np.log(counts).mean(axis=0), worths)
+        place = min(range(len(options)), key=lambda i: (over[i], short[i], worths[i]))
+        return options[place]
+
+    def forecast(
+        self, setting: Setting, options: Sequence[Setting], rng: np.random.Generator
+    ) -> str:
+        """Return the chance to reach the goal in time in words, or that no option can reach it."""
+        if self.goal.accuracy is None or not math.isfinite(self._left) or not self._done:
+            return ""
+        if self._done >= self._left:
+            wide = self._curves(rng, WIDE, DRAWS)
+            low = self.goal.accuracy - NEAR
+            counts = self.curve.rounds_to(*wide, low, _logs(self._works(options)))
+            if counts.min() > self._left:
+                return f"; accuracy {self.goal.accuracy:g} cannot be reached in {self._left:.0f} rounds"
+        chance = self._in_time(self._counts(self._works([setting]), self._draws))[0]
+        return f"; a chance of {chance:.2f} in {self._left:.0f} rounds"
+
+    def _in_time(self, counts: Array) -> Array:
+        """Return the share of draws that reach the goal in the rounds left, for each work."""
+        return np.asarray((counts + SPARE <= self._left).mean(axis=0))
+
+    def _then_fastest(self, counts: Array) -> Array:
+        """Return the rounds to the goal if each work runs for `FIRST` of those left, then the fastest."""
+        fastest = counts[:, [int(np.log(counts).mean(axis=0).argmin())]]
+        ahead = FIRST * self._left
+        return np.minimum(counts, ahead + np.maximum(0.0, 1.0 - ahead / counts) * fastest)
+
+    def difference(self, setting: Setting) -> float:
+        """Return the largest ratio of two classes' seconds or joules of a participant in a round."""
+        if len(self._names) < 2 or not self.learnt:
+            return 1.0
+        return self.costs.difference(self._works([setting])[0])
+
+    def expected(
+        self, setting: Setting, rng: np.random.Generator
+    ) -> tuple[Array, dict[str, Prediction]]:
+        """Return draws of the logarithm of the cost to the goal, and the spending of a round."""
+        works = self._works([setting])
+        costs = self.costs.weights.drawn(rng, 1.0, DRAWS)
+        spread = self._worth(works, costs, self._curves(rng, 1.0, DRAWS))[:, 0]
+        reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
+        drawn = {name: self.costs.metric(name, costs, works)[:, 0] for name in reported}
+        return spread, {
+            name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
+            for name, draws in drawn.items()
+        }
+
+    def _works(self, settings: Sequence[Setting], done: Sequence[Round] = ()) -> Array:
+        """Return the work of rounds: for each class its participants, batch size and local work."""
         federation = self.federation
-        requested = float(setting[federation.participants.name])
-        batches = [math.log(float(setting[c.batch.name])) for c in federation.classes]
-        local = [math.log(float(setting[k.name])) for k in federation.local]
-        return RoundWork(
-            max(1.0, participated or min(requested, self.available)),
-            math.exp(sum(batches) / len(batches)),
-            math.exp(sum(local) / len(local)),
-        )
+        works = np.empty((len(settings), len(self._names), 3))
+        for i, setting in enumerate(settings):
+            requested = float(setting[federation.participants.name])
+            count = max(1.0, min(requested, self.available))
+            shares = self._shares
+            if done:
+                count = max(1.0, done[i].shown.get("participated") or count)
+                shares = self._shares_of(done[i : i + 1], self._shares)
+            works[i, :, 0] = count * shares
+            works[i, :, 1] = [float(setting[c.batch.name]) for c in federation.classes]
+            works[i, :, 2] = [float(setting[k.name]) for k in federation.local]
+        return works
 
-    def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:
-        """Return the logarithm of the cost to reach the goal from here at each of some settings."""
-        spent = self.costs.metric(metric, costs, works)
+    def _shares_of(self, rounds: Sequence[Round], usual: Array | None = None) -> Array:
+        """Return each class's share of the participants of some rounds; alike where not reported."""
+        counts = np.array(
+            [[r.shown.get(f"participated_{c}", 0.0) for c in self._names] for r in rounds]
+        )
+        total = counts.sum() if len(rounds) else 0.0
+        if total <= 0.0:
+            return np.full(len(self._names), 1.0 / len(self._names)) if usual is None else usual
+        return np.asarray(counts.sum(axis=0) / total)
+
+    def _curves(self, rng: np.random.Generator, doubt: float, count: int) -> tuple[Array, Array]:
+        """Return draws of the curve's weights, and the error now under each."""
+        weights = self.curve.weights.drawn(rng, doubt, count)
+        return weights, self.curve.course(weights)[1]
+
+    def _worth(self, works: Array, costs: Array, curves: tuple[Array, Array]) -> Array:
+        """Return the logarithm of the cost to reach the goal from here with each work."""
+        spent = self.costs.metric(self.metric, costs, works)
         return np.asarray(np.log(spent * self._counts(works, curves)))
 
-    def late(self, left: float, works: Sequence[RoundWork], rng: np.random.Generator) -> Array:
-        """Return the penalty of each setting for needing more rounds to the goal than are left.
+    def _counts(self, works: Array, curves: tuple[Array, Array]) -> Array:
+        """Return the rounds to the goal from here: a row for each curve, a column for each work."""
+        return self.curve.rounds_to(*curves, self.goal.accuracy, _logs(works))
 
-        Zero where there is no goal, and in the first part of a training: the curve is uncertain
-        then.
-        """
-        done = len(self.learnt)
-        if self.goal is None or not math.isfinite(left) or done < HEEDED * (left + done):
-            return np.zeros(len(works))
-        counts = self._counts(works, self.curve.weights.drawn(rng, 1.0, DRAWS)) + SPARE
-        return np.asarray(LATE * np.log(np.maximum(1.0, counts / max(1.0, left))).mean(axis=0))
-
-    def _counts(self, works: Sequence[RoundWork], curves: Array) -> Array:
-        """Return the rounds to the goal from here: a row for each curve, a column for each setting."""
-        _, error = self.curve.course(curves)
-        return np.array([self.curve.rounds_to(curves, error, self.goal, _logs(w)) for w in works]).T
-
-    def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
-        """Return the expected excess of each setting over the limits, in the logarithm."""
+    def _over(self, works: Array) -> Array:
+        """Return the expected excess of each work over the limits, in the logarithm."""
         penalty = np.zeros(len(works))
-        for limit in goal.limits:
+        for limit in self.goal.limits:
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
             room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
             penalty += np.round(np.maximum(0.0, -room), 2)
         return penalty
-
-    def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
-        """Return the predicted spending of a round, from some draws of its costs."""
-        reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
-        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in reported}
-        return {
-            name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
-            for name, draws in drawn.items()
-        }
 
 
 def _labels(now: Context) -> float:
@@ -143,13 +216,18 @@ def _labels(now: Context) -> float:
     return fmean(shares) if shares else USUAL_LABELS
 
 
-def _logs(work: RoundWork) -> LogWork:
-    """Return the logarithms of a work over the usual one."""
-    return LogWork(
-        math.log(work.participants / USUAL.participants),
-        math.log(work.batch / USUAL.batch),
-        math.log(work.local / USUAL.local),
-    )
+def _logs(works: Array) -> Array:
+    """Return the logarithms of the works of rounds over the usual one, as one for all classes.
+
+    Of batch size and local work, the mean of the participants' progress counts.
+    """
+    count = works[:, :, 0].sum(axis=1)
+    shares = works[:, :, 0] / count[:, None]
+    means = [
+        (shares * works[:, :, i] ** power).sum(axis=1) ** (1.0 / power)
+        for i, power in ((1, BATCH_POWER), (2, LOCAL_POWER))
+    ]
+    return np.asarray(np.log(np.column_stack([count, *means]) / np.array(USUAL)))
 
 
 def _proven(past: Past, options: Sequence[Setting]) -> Array:

@@ -1,13 +1,14 @@
 """The joules, participants × (computing · E · f(B) + sending + waiting), and seconds of a round.
 
 f(B) = 1 + h / B: small batches use a processor less well. A round waits for its slowest
-participant, so its seconds rise with the number of participants, too.
+participant, so its seconds rise with the number of participants, too. Classes of clients differ
+by factors on computing, its seconds and the seconds of sending.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,93 +39,118 @@ MEANS: Mapping[str, tuple[float, float]] = {
 `crowd`, which is not a logarithm. Joules and seconds are relative to those of the first round
 that reports them. `slow` is the ratio of computing to sending in the time, over that in the
 joules."""
+OWN_SD = (0.7, 0.7, 0.5)
+"""The deviation of a class's factors on the joules and seconds of computing, and the seconds of
+sending, in the logarithm."""
 FEWEST = 10.0
-
-
-@dataclass(frozen=True)
-class RoundWork:
-    """The work of a round: participants that answer, batch size, and local work."""
-
-    participants: float
-    batch: float
-    local: float
+LEAST_COUNT = 1e-3
+SLOWEST = 4.0
+"""A round lasts as long as its slowest class: the exponent of a mean that comes near the largest."""
 
 
 @dataclass(frozen=True)
 class RoundCosts:
-    """The costs of rounds, learned from past rounds: the weights of the parts, and their units."""
+    """The costs of rounds, learned from past rounds: the weights of the parts, and their units.
 
+    `classes` are the names of the classes of clients. The work of a round is a row for each class:
+    its participants, batch size and local work.
+    """
+
+    classes: tuple[str, ...]
     weights: Weights
     joules: float
     seconds: float
     carbon: float
 
     @classmethod
-    def of(cls, rounds: Sequence[Round], works: Sequence[RoundWork]) -> RoundCosts:
-        """Return the costs learned from some rounds."""
-        joules = _unit(rounds, works, lambda r, w: r.shown.get(ENERGY_J, 0.0) / w.participants)
-        seconds = _unit(rounds, works, lambda r, _: r.shown.get(SECONDS, 0.0))
+    def of(cls, rounds: Sequence[Round], classes: Sequence[str], works: Array) -> RoundCosts:
+        """Return the costs learned from some rounds; `works` has the work of each."""
+        counts = np.maximum(1.0, works[:, :, 0].sum(axis=1))
+        joules = _unit(
+            [r.shown.get(ENERGY_J, 0.0) / n for r, n in zip(rounds, counts, strict=True)]
+        )
+        seconds = _unit([r.shown.get(SECONDS, 0.0) for r in rounds])
         intensities = [
             r.shown[CARBON_G] / r.shown[ENERGY_J]
             for r in rounds
             if CARBON_G in r.shown and r.shown.get(ENERGY_J, 0.0) > 0.0
         ]
-        observed: list[tuple[int, str, float]] = []
-        for i, (one, work) in enumerate(zip(rounds, works, strict=True)):
-            for name in NOISE:
-                unit = seconds if name == SECONDS else joules * work.participants
-                if one.shown.get(name, 0.0) > 0.0 and not (
-                    name == ENERGY_J and COMPUTE_J in one.shown
-                ):
-                    observed.append((i, name, math.log(one.shown[name] / unit)))
-        prior = Prior(*(np.array(x) for x in zip(*MEANS.values(), strict=True)))
+        noise = {**NOISE}
+        if len(classes) > 1:
+            for joule, second in map(_own, classes):
+                noise |= {joule: NOISE[ENERGY_J], second: NOISE[SECONDS]}
+        observed = [
+            (i, name, math.log(one.shown[name] / (seconds if name.endswith("_s") else joules)))
+            for i, one in enumerate(rounds)
+            for name in noise
+            if one.shown.get(name, 0.0) > 0.0 and not (name == ENERGY_J and COMPUTE_J in one.shown)
+        ]
 
         def predict(weights: Array) -> Array:
-            parts = {name: _logs(name, weights, works) for name in NOISE}
+            parts = _logs(classes, weights, works)
             return np.array([parts[name][:, i] for i, name, _ in observed]).T
 
         values = np.array([v for *_, v in observed])
-        noise = np.array([NOISE[name] for _, name, _ in observed])
-        fit = fitted(predict, values, noise, prior)
-        return cls(fit, joules, seconds, float(np.mean(intensities)) if intensities else 1.0)
+        noises = np.array([noise[name] for _, name, _ in observed])
+        fit = fitted(predict, values, noises, _prior(len(classes)))
+        carbon = float(np.mean(intensities)) if intensities else 1.0
+        return cls(tuple(classes), fit, joules, seconds, carbon)
 
-    def metric(self, name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
+    def metric(self, name: str, weights: Array, works: Array) -> Array:
         """Return the predicted metric of rounds: one row per row of weights, one column per round."""
-        relative = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
-        if name == SECONDS:
-            return np.asarray(self.seconds * relative)
-        counts = np.array([w.participants for w in works])
-        return np.asarray(
-            relative * counts * self.joules * (self.carbon if name == CARBON_G else 1.0)
-        )
+        logs = _logs(self.classes, weights, works)[ENERGY_J if name == CARBON_G else name]
+        unit = self.seconds if name.endswith("_s") else self.joules
+        return np.asarray(np.exp(logs) * unit * (self.carbon if name == CARBON_G else 1.0))
+
+    def difference(self, work: Array) -> float:
+        """Return the largest ratio of two classes' seconds or joules of a participant in a round."""
+        alike = work.mean(axis=0)[None, None, :].repeat(len(work), axis=1)
+        logs = _logs(self.classes, self.weights.mean[None, :], alike)
+        own = zip(*(_own(c) for c in self.classes), strict=True)
+        return float(np.exp(max(np.ptp([logs[name] for name in names]) for names in own)))
 
 
-def _unit(
-    rounds: Sequence[Round],
-    works: Sequence[RoundWork],
-    of: Callable[[Round, RoundWork], float],
-) -> float:
-    """Return the first positive value of `of` over the rounds, the unit of a part; 1 if there is none."""
-    units = (of(r, w) for r, w in zip(rounds, works, strict=True))
-    return next((value for value in units if value > 0.0), 1.0)
+def _own(name: str) -> tuple[str, str]:
+    """Return the names of the joules and of the seconds of a class."""
+    return f"energy_{name}_j", f"slowest_{name}_s"
 
 
-def _logs(name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
-    """Return the logarithm of a part, per participant if it is in joules."""
-    compute, half, sending, waiting, slow, reach, crowd = (w[:, None] for w in weights.T)
-    local = np.array([w.local for w in works])
-    batch = np.array([w.batch for w in works])
-    count = np.array([w.participants for w in works])
-    busy = local * (1.0 + np.exp(half) / batch)
-    computed, slowed = np.log(busy) + compute, np.log(busy) + reach + compute - sending + slow
-    lasting = np.logaddexp(slowed, reach) + crowd * np.log(count / FEWEST)
-    waits = waiting + lasting
-    if name == SECONDS:
-        return np.asarray(lasting)
-    if name == WAITING_J:
-        return np.asarray(waits)
-    if name == COMPUTE_J:
-        return np.asarray(computed)
-    if name == SENDING_J:
-        return np.asarray(sending + 0.0 * busy)
-    return np.asarray(np.logaddexp(np.logaddexp(computed, sending), waits))
+def _prior(classes: int) -> Prior:
+    """Return the prior of the weights; a single class has no factors of its own."""
+    means, sds = (list(column) for column in zip(*MEANS.values(), strict=True))
+    own = [sd for sd in OWN_SD for _ in range(classes)] if classes > 1 else []
+    return Prior(np.array(means + [0.0] * len(own)), np.array(sds + own))
+
+
+def _unit(values: Sequence[float]) -> float:
+    """Return the first positive value, the unit of a part; 1 if there is none."""
+    return next((value for value in values if value > 0.0), 1.0)
+
+
+def _logs(classes: Sequence[str], weights: Array, works: Array) -> dict[str, Array]:
+    """Return the logarithm of each part of some rounds: a row per row of weights, a column per round."""
+    common, count = len(MEANS), len(classes)
+    compute, half, sending, waiting, slow, reach, crowd = weights[:, :common].T[:, :, None, None]
+    own = np.zeros((len(OWN_SD), 1, 1, count))
+    if count > 1:
+        own = weights[:, common:].reshape(len(weights), len(OWN_SD), 1, count).swapaxes(0, 1)
+    people, batch, local = np.moveaxis(works, 2, 0)
+    people = np.maximum(LEAST_COUNT, people)
+    busy = np.log(local * (1.0 + np.exp(half) / batch))
+    computed = busy + compute + own[0]
+    slowed = busy + reach + compute - sending + slow + own[1]
+    each = np.logaddexp(slowed, reach + own[2]) + crowd * np.log(people / FEWEST)
+    lasting = np.logaddexp.reduce(SLOWEST * each, axis=2) / SLOWEST
+    waits = waiting[..., 0] + lasting
+    spent = np.log(people) + np.logaddexp(np.logaddexp(computed, sending), waits[..., None])
+    heads = np.log(people.sum(axis=1))
+    parts = {
+        COMPUTE_J: np.logaddexp.reduce(np.log(people) + computed, axis=2),
+        SENDING_J: np.broadcast_to(sending[..., 0] + heads, lasting.shape),
+        WAITING_J: waits + heads,
+        ENERGY_J: np.logaddexp.reduce(spent, axis=2),
+        SECONDS: lasting,
+    }
+    for i, name in enumerate(classes):
+        parts |= dict(zip(_own(name), (spent[:, :, i], each[:, :, i]), strict=True))
+    return parts

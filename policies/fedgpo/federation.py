@@ -17,9 +17,13 @@ from tuner.core import (
     Trial,
     TrialState,
     Value,
+    setting_key,
 )
 
 ENERGY, SECONDS, ACCURACY = "energy_j", "round_s", "accuracy"
+RUNG, RUNGS = 4.0, 2
+"""Each rung of the ladder of averaging steps is at most the former over `RUNG`. Chosen on the
+recipes of the benchmark that do not judge."""
 ROUNDS_LEFT = "rounds_left"
 """A round's state has under this name the most rounds that the training may still have, this one
 included."""
@@ -99,6 +103,14 @@ class Federation:
         """The knobs that set how long clients train in a round: each class's epochs, or the steps."""
         return tuple(c.epochs for c in self.classes) if self.steps is None else (self.steps,)
 
+    def ladder(self) -> list[Value]:
+        """Return the steps of the first rounds, from the longest: early rounds gain most from them."""
+        rungs: list[Value] = []
+        for value in sorted(self.steps.values, reverse=True) if self.steps else ():
+            if len(rungs) < RUNGS and (not rungs or RUNG * float(value) <= float(rungs[-1])):
+                rungs.append(value)
+        return rungs
+
     def available(self, learnt: Sequence[Round]) -> float:
         """Return the number of available clients, from the latest round short of participants."""
         for one in reversed(learnt):
@@ -125,6 +137,15 @@ class Federation:
             for batch in self.classes[0].batch.values
             for local in self.local[0].values
         ]
+
+    def variants(self, setting: Setting, kind: ClientClass) -> list[Setting]:
+        """Return a setting with every B and E of one class; without its E where steps replace it."""
+        kept = {kind.epochs.name: setting[kind.epochs.name]} if self.steps else {}
+        changed = [
+            {**setting, kind.batch.name: batch, kind.epochs.name: epochs, **kept}
+            for batch, epochs in kind.actions
+        ]
+        return list({setting_key(one): one for one in changed}.values())
 
     def setting(self, participants: Value, actions: Mapping[str, tuple[Value, Value]]) -> Setting:
         """Return the setting for K and for B and E of each class."""

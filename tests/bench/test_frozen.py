@@ -18,8 +18,7 @@ from tests.bench.commands import commands
 from tests.bench.contest.contest import Standings
 from tests.bench.devices.boards import Answer, BoardRow
 from tests.bench.federated.compare import FederationComparison
-from tests.bench.federated.intervals import IntervalComparison
-from tests.bench.federated.judge import Verdict
+from tests.bench.federated.judge import Group
 from tests.bench.fleet.fleet import SimulationFigures
 from tests.bench.load.cells import CellRow
 
@@ -54,8 +53,9 @@ WRITTEN: dict[str, object] = {
     "allocators": {"cores": "value", "gains": [keys(AllocatorGain)]},
     "federated": {
         "federations": [keys(FederationComparison)],
-        "intervals": [keys(IntervalComparison)],
-        "judged": keys(Verdict),
+        **dict.fromkeys(("sure", "sure_and_reached", "missed"), "value"),
+        **dict.fromkeys(("hopeless", "hopeless_and_reached"), "value"),
+        "groups": [keys(Group)],
     },
     "fleet": keys(SimulationFigures),
     "load": {"cells": [keys(CellRow)]},

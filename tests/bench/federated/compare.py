@@ -4,82 +4,67 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean, stdev
 
-from tests.bench.federated.judge import Judged, best_of, judged
+from tests.bench.federated.judge import MISSED, Judged, best_of, cost, judged
 from tests.bench.federated.play import Played, play, play_fixed
 from tests.bench.federated.setups import FederationSetup, Fixed
 
-OURS, PAPERS = "fedgpo", "fedgpo-qlearning"
-OBJECTIVES = {"energy_j": "", "round_s": ", for time", "carbon_g": ", for carbon"}
-"""The minimised metrics, with the suffixes of their arms' names."""
+OURS, PAPERS, ALIKE = "fedgpo", "fedgpo-qlearning", "fedgpo-alike"
+OBJECTIVES = ("energy_j", "round_s", "carbon_g")
 RIVALS = ("fedgpo-bo", "fedgpo-random")
-SEEDS = (0, 1, 2, 3, 4)
 REACHED = 0.95
 """The target, as a share of the best accuracy of any fixed setting with the first seed."""
-DEFAULTS = "Flower's defaults"
-FIXED = {
-    "energy_j": "best fixed setting",
-    "round_s": "fastest fixed setting",
-    "carbon_g": "fixed setting of the least carbon",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A mean, and its standard error."""
-
-    mean: float
-    stderr: float
+NEAR = 1.5
+"""Fixed settings that cost more than the best × this with the first seed are not run with others."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """The cost of one way to set rounds: joules, seconds, grams and rounds to the target, over seeds.
+class Forecast:
+    """The chance that the policy gave at half of the rounds, and whether the target was reached.
 
-    `reached` is the number of seeds that reached the target; in the others all rounds count, so that
-    the true cost is higher. `saving` is the ratio of the defaults' joules to its own, `faster` that of
-    seconds.
+    `hopeless` is the round at which the policy first said that it cannot be reached.
     """
 
-    name: str
-    energy_j: Spread
-    seconds: Spread
-    carbon_g: Spread
-    rounds: Spread
-    saving: Spread
-    faster: Spread
-    final_accuracy: Spread
-    reached: int
-    decision_ms: float
+    chance: float | None
+    hopeless: int | None
+    reached: bool
 
 
 @dataclass(frozen=True)
 class FederationComparison:
-    """All arms on one federation, and ours against the best fixed setting in hindsight."""
+    """Ours against the best fixed setting in hindsight on one federation, by objective.
+
+    Grams are an objective of their own where classes differ in the carbon intensity; elsewhere they
+    are the joules times a constant.
+    """
 
     title: str
+    judges: bool
+    unlike: bool
+    steps: bool
     target: float
-    best_fixed: Fixed
     judged: tuple[Judged, ...]
-    arms: tuple[Arm, ...]
+    forecasts: tuple[Forecast, ...]
+    rivals: Mapping[str, float]
     curves: Mapping[str, Sequence[Mapping[str, float]]]
     settings: Sequence[Mapping[str, float]]
+    decision_ms: float
 
 
 class Bench:
-    """Runs trainings in parallel on all cores; those at fixed settings are cached in a folder."""
+    """Runs trainings in parallel; those at fixed settings are cached in a folder."""
 
-    def __init__(self, cache: Path, workers: int, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, cache: Path, workers: int, seeds: int, report: Callable[[str], None]
+    ) -> None:
         cache.mkdir(parents=True, exist_ok=True)
-        self._cache, self._told = cache, report
+        self._cache, self._told, self._seeds = cache, report, tuple(range(seeds))
         self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
 
     def __enter__(self) -> Bench:
@@ -88,81 +73,85 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def target(self, federation: FederationSetup, grid: Sequence[Fixed]) -> float:
-        """Return the target accuracy, from whole trainings at some fixed settings."""
-        jobs = [(federation, setting, SEEDS[0], self._cache, 1.0) for setting in grid]
-        runs = self._pool.map(_kept, *zip(*jobs, strict=True))
-        return REACHED * max(run.final_accuracy for run in runs)
+    def fixed(self, federation: FederationSetup) -> tuple[float, list[Fixed], list[list[Played]]]:
+        """Return the target, the fixed settings that may be best, and their trainings by seed.
 
-    def fixed(
-        self, federation: FederationSetup, grid: Sequence[Fixed], target: float
-    ) -> list[list[Played]]:
-        """Return the trainings to a target at each fixed setting, one per seed."""
-        jobs = [(federation, s, seed, self._cache, target) for s in grid for seed in SEEDS]
-        return _by_seeds(list(self._pool.map(_kept, *zip(*jobs, strict=True))))
+        All of them are run whole with the first seed; those within `NEAR` of the best or of the
+        fewest rounds with the others, too.
+        """
+        first = self._run([(federation, s, 0, self._cache, 1.0) for s in federation.grid])
+        target = REACHED * max(run.final_accuracy for run in first)
+        near: set[int] = set()
+        for costs in (
+            *([cost(r, metric, target) for r in first] for metric in OBJECTIVES),
+            [float(r.rounds_to(target) or MISSED * federation.rounds) for r in first],
+        ):
+            near |= {i for i, one in enumerate(costs) if one <= NEAR * min(costs)}
+        grid = [federation.grid[i] for i in sorted(near)]
+        jobs = [(federation, s, seed, self._cache, target) for s in grid for seed in self._seeds]
+        runs = self._run(jobs)
+        count = len(self._seeds)
+        return target, grid, [runs[i : i + count] for i in range(0, len(runs), count)]
+
+    def _run(self, jobs: Sequence[tuple[FederationSetup, Fixed, int, Path, float]]) -> list[Played]:
+        return list(self._pool.map(_kept, *zip(*jobs, strict=True)))
 
     def played(
-        self, federation: FederationSetup, asked: Sequence[tuple[str, str]], target: float
-    ) -> list[list[Played]]:
-        """Return the trainings to a target under each policy and objective, one per seed."""
-        jobs = [(federation, name, seed, target, aim) for name, aim in asked for seed in SEEDS]
-        return _by_seeds(list(self._pool.map(play, *zip(*jobs, strict=True))))
+        self, federation: FederationSetup, name: str, target: float, objective: str
+    ) -> list[Played]:
+        """Return the trainings to a target under a policy, one per seed."""
+        jobs = [(federation, name, seed, target, objective) for seed in self._seeds]
+        return list(self._pool.map(play, *zip(*jobs, strict=True)))
 
     def compare(
-        self, title: str, federation: FederationSetup, rivals: bool = False
+        self, title: str, federation: FederationSetup, rivals: Sequence[str] = ()
     ) -> FederationComparison:
         """Return the comparison of the policies and the fixed settings on one federation."""
-        grid = federation.grid
-        target = self.target(federation, grid)
-        fixed = self.fixed(federation, grid, target)
-        (defaults,) = self.fixed(federation, [federation.defaults], target)
-        asked = {
-            name + called: (name, metric)
-            for name in (OURS, PAPERS)
-            for metric, called in OBJECTIVES.items()
-        }
-        asked |= {name: (name, "energy_j") for name in RIVALS if rivals}
-        played = self.played(federation, list(asked.values()), target)
-        policies = dict(zip(asked, played, strict=True))
-        best = {metric: best_of(fixed, target, metric) for metric in OBJECTIVES}
-        runs = {DEFAULTS: defaults, **{FIXED[m]: fixed[i] for m, i in best.items()}, **policies}
-        judgements = tuple(
-            judged(
-                metric,
-                target,
-                grid,
-                fixed,
-                policies[OURS + called],
-                policies[PAPERS + called],
-                defaults,
-            )
-            for metric, called in OBJECTIVES.items()
-        )
-        for one in judgements:
-            self._told(f"{title}: {told(one)}")
+        target, grid, fixed = self.fixed(federation)
+        judgements, forecasts, mine = [], list[Forecast](), list[Played]()
+        arms = [OURS, PAPERS, *([ALIKE] if federation.unlike else [])]
+        for metric in OBJECTIVES if federation.g_per_kwh else OBJECTIVES[:2]:
+            played = [self.played(federation, name, target, metric) for name in arms]
+            judgements.append(judged(metric, target, federation.rounds, grid, fixed, *played))
+            forecasts += [_forecast(run, federation.rounds, target) for run in played[0]]
+            mine = mine or played[0]
+            self._told(f"{title}: {told(judgements[-1])}")
+        place = best_of(fixed, target, OBJECTIVES[0])
+        best = sum(cost(r, OBJECTIVES[0], target) for r in fixed[place])
+        others = {name: self.played(federation, name, target, OBJECTIVES[0]) for name in rivals}
         return FederationComparison(
             title,
+            federation.judges,
+            federation.unlike,
+            bool(federation.intervals),
             target,
-            grid[best["energy_j"]],
-            judgements,
-            tuple(_arm(name, own, defaults, target) for name, own in runs.items()),
-            {name: _curve(own[0]) for name, own in runs.items()},
-            [{k: float(str(v)) for k, v in s.items()} for s in policies[OURS][0].settings],
+            tuple(judgements),
+            tuple(forecasts),
+            {
+                n: sum(cost(r, OBJECTIVES[0], target) for r in own) / best
+                for n, own in others.items()
+            },
+            {"fedgpo": _curve(mine[0]), "best fixed setting": _curve(fixed[place][0])},
+            [{k: float(str(v)) for k, v in s.items()} for s in mine[0].settings],
+            max(run.decision_ms for run in mine),
         )
 
 
 def told(one: Judged) -> str:
     """Return a judgement as one line of text."""
     seeds = " ".join(f"{ratio:.2f}" for ratio in one.by_seed)
+    alike = "" if one.alike is None else f", {one.alike:.2f} × alike"
     return (
-        f"{one.objective} {one.ratio:.2f} × the best fixed ({seeds}; {list(one.best_fixed.values())}), "
-        f"missed {list(one.missed)}, time {one.time_over_defaults:.2f} × the defaults'; "
+        f"{one.objective} {one.ratio:.2f} × the best fixed ({seeds}; {list(one.best_fixed.values())})"
+        f"{alike}, missed {list(one.missed)} and late {list(one.missed_late)} of {one.possible}; "
         f"Q-learning {one.paper_ratio:.1f}"
     )
 
 
-def _by_seeds(found: Sequence[Played]) -> list[list[Played]]:
-    return [list(found[i : i + len(SEEDS)]) for i in range(0, len(found), len(SEEDS))]
+def _forecast(run: Played, rounds: int, target: float) -> Forecast:
+    """Return the forecast at half of the rounds; none where the target was reached before."""
+    half = run.chances[rounds // 2] if len(run.chances) > rounds // 2 else None
+    return Forecast(half, run.hopeless, run.rounds_to(target) is not None)
 
 
 def _kept(
@@ -183,24 +172,6 @@ def _kept(
     return played
 
 
-def _arm(name: str, runs: Sequence[Played], defaults: Sequence[Played], target: float) -> Arm:
-    joules, seconds, grams = ([r.spent(m, target) for r in runs] for m in OBJECTIVES)
-    usual = [[r.spent(m, target) for r in defaults] for m in ("energy_j", "round_s")]
-    counts = [float(r.rounds_to(target) or len(r.metrics)) for r in runs]
-    return Arm(
-        name,
-        _spread(joules),
-        _spread(seconds),
-        _spread(grams),
-        _spread(counts),
-        _spread([a / b for a, b in zip(usual[0], joules, strict=True)]),
-        _spread([a / b for a, b in zip(usual[1], seconds, strict=True)]),
-        _spread([r.final_accuracy for r in runs]),
-        sum(r.rounds_to(target) is not None for r in runs),
-        fmean(r.decision_ms for r in runs),
-    )
-
-
 def _curve(run: Played) -> list[dict[str, float]]:
     """Return a training's accuracy over the spent joules and seconds, and its joules by class."""
     joules, seconds = (
@@ -214,8 +185,3 @@ def _curve(run: Played) -> list[dict[str, float]]:
         {"energy_j": j, "seconds": s, "accuracy": m["accuracy"], **kinds}
         for j, s, m, kinds in zip(joules, seconds, run.metrics, by_class, strict=True)
     ]
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return Spread(fmean(values), error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,17 +37,36 @@ from tuner.core import (
 )
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
+CHANCE, HOPELESS = re.compile(r"a chance of (\d\.\d+) in"), "cannot be reached"
 SMOOTHED = 3
 """An accuracy is reached once the mean of this many rounds has it, because single rounds are noisy."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A training's rounds: the setting and metrics of each, and the median seconds of a decision."""
+    """A training's rounds: the setting and metrics of each, and the median milliseconds of a decision.
+
+    `whys` are the policy's reasons.
+    """
 
     settings: tuple[Setting, ...]
     metrics: tuple[Mapping[str, float], ...]
     decision_ms: float
+    whys: tuple[str, ...] = ()
+
+    @property
+    def chances(self) -> list[float | None]:
+        """The chance to reach the goal in time as the policy gave it at each round."""
+        found = [CHANCE.search(why) for why in self.whys]
+        return [
+            float(one[1]) if one else 0.0 if HOPELESS in why else None
+            for one, why in zip(found, self.whys, strict=True)
+        ]
+
+    @property
+    def hopeless(self) -> int | None:
+        """The first round at which the policy said that the goal cannot be reached."""
+        return next((i for i, why in enumerate(self.whys, start=1) if HOPELESS in why), None)
 
     @property
     def final_accuracy(self) -> float:
@@ -79,6 +99,7 @@ def play(
     trials: list[Trial] = []
     results: list[RoundResult] = []
     took: list[float] = []
+    whys: list[str] = []
     for number in range(1, federation.rounds + 1):
         now = {**training.state(), ROUNDS_LEFT: float(federation.rounds - number + 1)}
         past = Past(study=study, trials=tuple(trials), context=now)
@@ -89,10 +110,12 @@ def play(
             break
         if not isinstance(answer, Try):
             raise TuningError(f"{policy} does not go on: {answer.why}", hint="report this")
+        whys.append(answer.why)
         results.append(_run(federation, training, answer.setting))
         trials.append(_trial(number, answer.setting, Phase.TUNING, results[-1]))
     middle = sorted(took)[len(took) // 2] if took else 0.0
-    return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
+    settings, metrics = (t.setting for t in trials), (dict(r.metrics) for r in results)
+    return Played(tuple(settings), tuple(metrics), middle, tuple(whys))
 
 
 def play_fixed(

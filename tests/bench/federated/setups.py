@@ -19,17 +19,13 @@ from typing import Any
 from agents.federated import space
 from agents.federated.space import BATCHES, CLIENTS, EPOCHS, FLOWER, participants_of
 from jouletune_bench.fleet import rounds as fleet_rounds
-from jouletune_bench.fleet.devices import FleetDevices, load_devices
-from jouletune_bench.fleet.rounds import (
-    PARTICIPANTS,
-    FederatedTraining,
-)
-from jouletune_bench.fleet.task import TrainingTask, digits, made
+from jouletune_bench.fleet.devices import FleetDevices
+from jouletune_bench.fleet.rounds import FederatedTraining
+from jouletune_bench.fleet.task import TrainingTask
 from tuner.core import InvalidInput, Space
 
 Fixed = Mapping[str, int]
 """One K, B and E for all clients, as `participants`, `batch_size` and `local_epochs`."""
-ROUNDS = {"digits": 150, "made": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,8 @@ class FederationSetup:
 
     `participants` are the counts that a round may have, by default those that fit the clients;
     `g_per_kwh` the carbon intensity of each class's electricity, by default the devices' for all;
-    `held` has the values that are fixed in all rounds, by the prefix of their knobs' names.
+    `held` has the values that are fixed in all rounds, by the prefix of their knobs' names. One that
+    `judges` is not looked at while a policy is chosen. In an `unlike` one, classes differ by design.
     """
 
     task: Callable[[int], TrainingTask]
@@ -50,6 +47,8 @@ class FederationSetup:
     intervals: tuple[int, ...] = ()
     g_per_kwh: Mapping[str, float] = field(default_factory=dict)
     held: Fixed = field(default_factory=dict)
+    judges: bool = False
+    unlike: bool = False
 
     def training(self, seed: int) -> FederatedTraining:
         """Return a new training."""
@@ -88,6 +87,8 @@ class FederationSetup:
     @property
     def grid(self) -> tuple[Fixed, ...]:
         """Every fixed setting with equal values for all classes."""
+        if self.intervals:
+            return tuple({**self.held, "averaging_steps": steps} for steps in self.intervals)
         return tuple(
             {"participants": k, "batch_size": b, "local_epochs": e}
             for k, b, e in itertools.product(self.counts, BATCHES, EPOCHS)
@@ -96,33 +97,14 @@ class FederationSetup:
     @property
     def key(self) -> str:
         """The key of its trainings in the cache: the setup, and the code that trains."""
-        code = hashlib.sha256(Path(inspect.getfile(self.task)).read_bytes())
+        named = self.task if inspect.isfunction(self.task) else type(self.task)
+        code = hashlib.sha256(Path(inspect.getfile(named)).read_bytes())
         fleet = Path(fleet_rounds.__file__).parent.glob("*.*")
         for file in (Path(space.__file__), *sorted(fleet)):
             code.update(file.read_bytes())
-        named: dict[str, Any] = {**asdict(self), "task": self.task.__qualname__}
-        return json.dumps([named, code.hexdigest()], sort_keys=True)
-
-
-def federations(controls: bool = False) -> dict[str, FederationSetup]:
-    """Return the judged federations by title; with `controls`, also those with other powers."""
-    devices = load_devices()
-    setups = {
-        f"{task.__name__}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(
-            task, alpha, devices, ROUNDS[task.__name__], participants=PARTICIPANTS
-        )
-        for task in (digits, made)
-        for alpha in (None, 0.1)
-    }
-    setups["sensors, α = 0.3"] = by_name("tests.bench.federated.sensors:federation")
-    unlike = setups["digits, α = 0.1"]
-    if controls:
-        for part, factor in itertools.product(("radio", "idle"), (0.5, 1.5)):
-            scaled = devices.scaled(**{part: factor})
-            setups[f"digits, α = 0.1, {part} power × {factor:g}"] = replace(unlike, devices=scaled)
-        alike = replace(unlike, alpha=None, devices=devices.alike())
-        setups["digits, all clients alike"] = alike
-    return setups
+        task = self.task.__qualname__ if inspect.isfunction(self.task) else repr(self.task)
+        fields: dict[str, Any] = {**asdict(self), "task": task, "judges": None, "unlike": None}
+        return json.dumps([fields, code.hexdigest()], sort_keys=True)
 
 
 def by_name(recipe: str) -> FederationSetup:

@@ -1,43 +1,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jouletune_bench.fleet.devices import load_devices
 from jouletune_bench.fleet.task import digits
-from tests.bench.federated import compare
 from tests.bench.federated.command import federated
 from tests.bench.federated.judge import best_of, judged
 from tests.bench.federated.play import Played
-from tests.bench.federated.setups import FederationSetup, by_name, federations
+from tests.bench.federated.recipes import federations
+from tests.bench.federated.setups import FederationSetup, by_name
 from tuner.core import InvalidInput
 
 HELD = {"participants": 10, "batch_size": 8}
 
 
 def small() -> FederationSetup:
-    return FederationSetup(digits, None, load_devices(), rounds=6, clients=20, participants=(10,))
+    grams = {"high": 480.0, "mid": 250.0, "low": 60.0}
+    setup = FederationSetup(digits, None, load_devices(), rounds=6, clients=20, participants=(10,))
+    return replace(setup, g_per_kwh=grams, unlike=True)
 
 
 @pytest.mark.timeout(180)
-def test_a_recipe_is_judged_and_its_fixed_settings_are_run_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compare, "SEEDS", (0, 1))
+def test_a_recipe_is_judged_and_its_fixed_settings_are_run_once(tmp_path: Path) -> None:
     output, cache = tmp_path / "found.json", tmp_path / "cache"
     for _ in range(2):
-        federated(output, cache, None, "", [f"{__name__}:small"], False, False)
-    assert len(list(cache.glob("*.json"))) == 9 * 2
+        federated(output, cache, None, "", [f"{__name__}:small"], seeds=2, jobs=1)
+    assert 9 < len(list(cache.glob("*.json"))) <= 9 * 2, "hopeless settings are not run again"
     written = json.loads(output.read_text(encoding="utf-8"))
     (one,) = written["federations"]
-    arms = {arm["name"]: arm for arm in one["arms"]}
-    assert one["best_fixed"]["local_epochs"] > 1 and arms["best fixed setting"]["reached"] == 2
-    assert arms["Flower's defaults"]["saving"] == {"mean": 1.0, "stderr": 0.0}
-    assert [j["objective"] for j in one["judged"]] == ["energy_j", "round_s", "carbon_g"]
-    ratio = arms["fedgpo"]["energy_j"]["mean"] / arms["best fixed setting"]["energy_j"]["mean"]
-    assert one["judged"][0]["ratio"] == pytest.approx(ratio) == written["judged"]["energy_mean"]
+    joules, seconds, grams = one["judged"]
+    assert joules["best_fixed"]["local_epochs"] > 1 and joules["possible"] == 2
+    assert [j["objective"] for j in (joules, seconds, grams)] == ["energy_j", "round_s", "carbon_g"]
+    assert len(joules["by_seed"]) == 2 and len(one["forecasts"]) == 3 * 2
+    assert written["groups"][0]["mean"] == joules["ratio"] and written["groups"][0]["alike"]
     assert len(one["curves"]["fedgpo"]) == len(one["settings"])
 
 
@@ -46,33 +45,43 @@ def run(*accuracies: float, joules: float = 10.0, seconds: float = 1.0) -> Playe
     return Played(({},) * len(metrics), metrics, 0.0)
 
 
-def test_the_best_fixed_setting_is_the_cheapest_of_those_that_get_there_most_often() -> None:
-    never, dear = [run(0.1, 0.1, 0.1, joules=1.0)] * 2, [run(0.9, 0.9, 0.9)] * 2
-    once = [run(0.9, 0.9, 0.9, joules=2.0), never[0]]
-    assert best_of([never, once, dear], 0.5, "energy_j") == 2
-    assert best_of([never, once], 0.5, "energy_j") == 1
+def test_the_best_fixed_setting_is_the_cheapest_with_misses_counted_as_twice_all_rounds() -> None:
+    never, dear = [run(0.1, 0.1, 0.1, joules=6.0)] * 2, [run(0.9, 0.9, 0.9)] * 2
+    once = [run(0.9, 0.9, 0.9, joules=2.0), run(0.1, 0.1, 0.1, joules=8.0)]
+    assert best_of([never, once, dear], 0.5, "energy_j") == 1
+    assert best_of([never, dear], 0.5, "energy_j") == 1
 
 
 @pytest.mark.parametrize(
-    ("ours", "kept"),
+    ("ours", "ratio", "missed", "late"),
     [
-        (run(0.9, 0.9, 0.9, joules=13.0), True),
-        (run(0.9, 0.9, 0.9, joules=14.0), False),
-        (run(0.9, 0.9, 0.9, joules=9.0, seconds=1.1), False),
-        (run(0.1, 0.1, 0.1, joules=9.0), False),
+        (run(0.9, 0.9, 0.9, joules=13.0), 1.3, (), ()),
+        (run(0.1, 0.1, 0.1, joules=9.0), 1.8, (0,), ()),
     ],
-    ids=["kept", "more joules", "slower than the defaults", "not reached"],
+    ids=["kept", "not reached"],
 )
-def test_broken_requirements_are_found(ours: Played, kept: bool) -> None:
+def test_a_training_is_judged_and_a_miss_counts_twice(
+    ours: Played, ratio: float, missed: tuple[int, ...], late: tuple[int, ...]
+) -> None:
     usual = run(0.9, 0.9, 0.9)
-    judgement = judged("energy_j", 0.8, [HELD], [[usual]], [ours], [usual], [usual])
-    assert judgement.kept is kept and judgement.best_fixed == HELD
+    judgement = judged("energy_j", 0.8, 4, [HELD], [[usual]], [ours], [usual], [ours])
+    assert judgement.ratio == pytest.approx(ratio) and judgement.alike == 1.0
+    assert (judgement.missed, judgement.missed_late) == (missed, late)
+    late_only = judged("energy_j", 0.8, 3, [HELD], [[usual]], [ours], [usual])
+    assert (late_only.missed, late_only.missed_late) == (late, missed)
 
 
-def test_there_are_five_and_controls() -> None:
-    assert len(federations()) == 5 < len(federations(controls=True))
-    sensors = federations()["sensors, α = 0.3"].training(0)
-    assert len(sensors.fleet) == 60 and sensors.task.classes == 6
+def test_a_seed_that_no_fixed_setting_brings_to_the_target_does_not_count() -> None:
+    usual, hopeless = run(0.9, 0.9, 0.9), run(0.1, 0.1, 0.1)
+    judgement = judged(
+        "energy_j", 0.8, 4, [HELD], [[usual, hopeless]], [usual, hopeless], [usual, hopeless]
+    )
+    assert judgement.possible == 1 and judgement.by_seed == (1.0,) and not judgement.missed
+
+
+def test_a_third_of_the_federations_only_judges() -> None:
+    table = federations()
+    assert len(table) >= 12 and sum(one.judges for one in table.values()) == len(table) // 3
 
 
 def test_a_recipe_that_is_not_there_is_refused() -> None:

@@ -15,6 +15,7 @@ RIVALS: Mapping[str, str] = {
     "fedgpo-bo": "tests.bench.rivals.rounds:SearchedRounds",
     "fedgpo-fixed": "tests.bench.rivals.rounds:FixedRounds",
     "fedgpo-random": "tests.bench.rivals.rounds:RandomRounds",
+    "fedgpo-alike": "tests.bench.rivals.rounds:AlikeRounds",
 }
 """The rivals by name, as `module:Class`; benches compare them with the product's policies."""
 

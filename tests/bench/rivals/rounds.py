@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from statistics import fmean
 from typing import ClassVar
 
+from policies.fedgpo.bandit import Bandit
 from policies.fedgpo.federation import Federation, Round
 from policies.fedgpo.goals import SPENT, TrainingGoal
-from policies.fedgpo.progress import progress
 from policies.fedgpo.rounds import RoundPolicy
 from tests.bench.rivals.observed import Observed, ObservedSetting
 from tuner.core import Past, SettingKey, Try, setting_key
 
+LEAST_ERROR = 0.02
+"""Added to every error: the reachable accuracy is unknown."""
 SEARCHED_ROUNDS = 30
 """The number of rounds in which plain BO searches; then it keeps the best setting."""
 
@@ -69,10 +72,21 @@ def _seen(learnt: Sequence[Round]) -> dict[SettingKey, ObservedSetting]:
     for one in learnt:
         by_setting.setdefault(setting_key(one.setting), []).append(one)
     return {
-        key: ObservedSetting(of[0].setting, -fmean(progress(one) / one.spent for one in of), ())
+        key: ObservedSetting(of[0].setting, -fmean(_progress(one) / one.spent for one in of), ())
         for key, of in by_setting.items()
     }
 
 
+def _progress(one: Round) -> float:
+    """Return the logarithm of the error before a round over that after it."""
+    return math.log((1.0 - one.before + LEAST_ERROR) / (1.0 - one.accuracy + LEAST_ERROR))
+
+
 def _next(past: Past) -> int:
     return max((t.number for t in past.trials), default=0) + 1
+
+
+class AlikeRounds(Bandit):
+    """Ours with the same settings for all classes."""
+
+    differ = math.inf

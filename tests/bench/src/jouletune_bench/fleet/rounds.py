@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -183,8 +183,12 @@ def round_metrics(
     round_s = max(cost.seconds for _, cost in costs)
     waiting = [waiting_j(client.kind, cost, round_s) for client, cost in costs]
     by_class: dict[str, float] = defaultdict(float)
+    slowest: dict[str, float] = defaultdict(float)
+    counts = Counter(client.kind.name for client, _ in costs)
     for (client, cost), waits in zip(costs, waiting, strict=True):
-        by_class[client.kind.name] += cost.compute_j + cost.communication_j + waits
+        name = client.kind.name
+        by_class[name] += cost.compute_j + cost.communication_j + waits
+        slowest[name] = max(slowest[name], cost.seconds)
     energy = math.fsum(by_class.values())
     return {
         "energy_j": energy,
@@ -192,6 +196,8 @@ def round_metrics(
         "communication_j": math.fsum(cost.communication_j for _, cost in costs),
         "waiting_j": math.fsum(waiting),
         **{f"energy_{kind.name}_j": by_class[kind.name] for kind in devices.classes},
+        **{f"participated_{kind.name}": float(counts[kind.name]) for kind in devices.classes},
+        **{f"slowest_{name}_s": seconds for name, seconds in slowest.items()},
         "round_s": round_s,
         "carbon_g": devices.carbon_g(energy),
     }
