@@ -17,8 +17,9 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 MANAGER = re.compile(r"user@\d+\.service")
 """The control group of a user's systemd instance; the user's units are below it."""
-CONTAINER = re.compile(r"[0-9a-f]{64}|job_\d+")
-"""The control group of a container, or of a job of Slurm, which has one for each step and task below it."""
+CONTAINER = re.compile(r"([^/:]+:[^/:]+:)?[0-9a-f]{64}|job_\d+")
+"""The control group of a container (runc's `slice:prefix:name` where two cgroup drivers are mixed:
+kubernetes issue 106514), or of a job of Slurm, which has one for each step and task below it."""
 RUNTIMES = ("docker", "libpod", "lxc", "jobid")
 """The parent of a container's or a PBS job's control group, unless systemd created the group."""
 HIERARCHIES = ("name=systemd", "memory", "pids", "devices", "")
@@ -156,7 +157,8 @@ def service_of(path: str) -> str:
     """Return the part of a control group's path that names a service or container; empty if there is none.
 
     The part ends with the innermost unit or container. The units of logins and of user managers do not
-    count. A path without slices, services and scopes (`/kubepods/…`) is returned whole.
+    count, nor does the root outside a namespace (`/../..`). A path without slices, services and scopes
+    (`/kubepods/…`) is returned whole.
     """
     parts = [part for part in path.split("/") if part]
     for number in range(len(parts), 0, -1):
@@ -164,5 +166,7 @@ def service_of(path: str) -> str:
         unit = part.endswith((".service", ".scope")) and not MANAGER.fullmatch(part)
         if (unit and not LOGIN.fullmatch(part)) or above in RUNTIMES or CONTAINER.fullmatch(part):
             return "/" + "/".join(parts[:number])
-    inside = bool(parts) and not any(p.endswith((".slice", ".service", ".scope")) for p in parts)
+    inside = {*parts} - {".."} and not any(
+        p.endswith((".slice", ".service", ".scope")) for p in parts
+    )
     return "/" + "/".join(parts) if inside else ""

@@ -244,6 +244,12 @@ def test_the_server_of_mps_is_nobodys_work(kernel: Kernel) -> None:
         ),
         ("/slurm/uid_1000/job_7/step_batch/task_0", "/slurm/uid_1000/job_7"),
         ("/pbs_jobs.service/jobid/7.head", "/pbs_jobs.service/jobid/7.head"),
+        ("/../..", ""),
+        ("/../../system.slice/llm.service", "/../../system.slice/llm.service"),
+        *(
+            (path, path)
+            for path in (f"/system.slice/containerd.service/pod1.slice:cri-containerd:{64 * 'a'}",)
+        ),
     ],
 )
 def test_a_login_or_the_whole_machine_is_no_service(path: str, service: str) -> None:
