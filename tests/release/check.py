@@ -227,6 +227,7 @@ def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
 
 def first_hour(release: str) -> dict[str, Any]:
     """Start the hardware kit in a bare root from its folder alone; without a GPU its exit status is 3."""
+    (KEPT / "tried").mkdir(parents=True, exist_ok=True)
     copy = copied(bare(release, KEPT), KEPT / "tried" / f"kit-{release}")
     try:
         made = run(sys.executable, "-m", "tests.hardware.first_hour.build", str(copy / "kit"))
