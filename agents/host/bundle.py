@@ -47,6 +47,20 @@ PATTERNS = (
     "sys/kernel/debug/bpmp/debug/clk/emc/*",
     "sys/kernel/debug/bpmp/debug/emc/possible_rates",
     "sys/kernel/nvpmodel_emc_cap/*",
+    "sys/class/hwmon/hwmon*/device/power1_[ao]*",
+    *(
+        f"sys/bus/pci/drivers/{driver}/*:*/{files}"
+        for driver in ("amdgpu", "xe", "i915")
+        for files in (
+            "device",
+            "class",
+            "p*_dpm_*",
+            "hwmon/hwmon*/*",
+            "drm/card*/gt/gt*/*",
+            "tile*/gt*/freq0/*",
+            "power/runtime_suspended_time",
+        )
+    ),
 )
 MOST_BYTES = 64 * 1024
 MOST_LINKS = 40

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from agents.devices.simulated.physics import Chip, Curve, Thermal, Unit, Work
+from tests.boards import servers
 from tests.boards.board import Board
 from tests.boards.cards import FINE, UW, Gpu, Mask, Widened
 from tests.boards.cpufreq import Cpus, policies
@@ -37,9 +38,9 @@ CARD = Chip(
 )
 SERVED = Work(
     compute_fixed_ms=0.5,
-    compute_ms=0.6,
+    compute_ms=0.3,
     memory_fixed_ms=0.5,
-    memory_ms=0.4,
+    memory_ms=0.7,
     host_fixed_ms=0.2,
     host_ms=0.05,
 )
@@ -216,9 +217,9 @@ def grace() -> Board:
     words = dict(zip(map(id, limits), governors, strict=True))
 
     def clocks() -> tuple[float, float, float, float]:
-        return 1400.0, 1250.0, min(limit.runs for limit in limits) / 1000.0, math.inf
+        return 1.0, 2400.0, min(limit.runs for limit in limits) / 1000.0, math.inf
 
-    machine, cpus = Machine(CARD, SERVED, clocks), Cpus(2)
+    machine, cpus = Machine(servers.SERVER, servers.SERVED, clocks, batch=4), Cpus(2)
     nodes = policies(
         limits,
         cpus,

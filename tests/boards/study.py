@@ -54,7 +54,7 @@ socket = "{folder}/actuator.sock"
 state_dir = "{folder}/journal"
 drivers = ["{device}:{root}"]
 [[device]]
-match = "{device}"
+match = "{device}*"
 [device.grant]
 {grants}
 """
@@ -164,8 +164,12 @@ def granted_study(
     seed: int,
     trials: int,
     folder: Path,
+    spec: str = "",
 ) -> dict[str, Any]:
-    """Run one study of a device with these grants and return what `jouletune run --json` printed."""
+    """Run one study of a device with these grants and return what `jouletune run --json` printed.
+
+    `device` is its driver, `spec` its name for `--device` where that is another one.
+    """
     (folder / "service.toml").write_text(SERVICE.format(url=there.url))
     config = folder / "actuator.toml"
     config.write_text(ACTUATOR.format(folder=folder, device=device, root=there.root, grants=grants))
@@ -181,7 +185,12 @@ def granted_study(
             while not answers(folder / "actuator.sock"):
                 assert actuator.poll() is None and time.monotonic() < until, "no actuator"
                 time.sleep(0.05)
-            options = ["--device", device, "--workload", f"service:{folder / 'service.toml'}"]
+            options = [
+                "--device",
+                spec or device,
+                "--workload",
+                f"service:{folder / 'service.toml'}",
+            ]
             options += ["--policy", policy, "--trials", str(trials), "--seed", str(seed), "--json"]
             options += ["--constraint", f"latency_p99_ms <= {LIMIT}x baseline", "--window", "1.5"]
             done = subprocess.run(

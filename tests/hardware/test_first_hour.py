@@ -263,9 +263,21 @@ def test_a_folder_without_its_wheels_is_refused(kit: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["orin", "xeon", "epyc"])
-def test_a_boards_and_a_servers_first_hour_read_their_sensors(
-    kit: Path, mount: Mount, tmp_path: Path, name: str
+@pytest.mark.parametrize(
+    ("name", "sensor"),
+    [
+        ("orin", "curr1_input"),
+        ("xeon", "energy_uj"),
+        ("epyc", "energy_uj"),
+        ("amdgpu", "power1_average"),
+        ("amdgpu-mi300", "power1_input"),
+        ("xe", "energy1_input"),
+        ("i915", "energy1_input"),
+        ("grace", "power1_average"),
+    ],
+)
+def test_a_boards_a_servers_and_a_gpus_first_hour_read_their_sensors(
+    kit: Path, mount: Mount, tmp_path: Path, name: str, sensor: str
 ) -> None:
     board = mount(name)
     done = subprocess.run(
@@ -274,7 +286,6 @@ def test_a_boards_and_a_servers_first_hour_read_their_sensors(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "first-hour.json").read_text())
-    sensor = "curr1_input" if name == "orin" else "energy_uj"
     (moved, *_) = [part for file, part in report["energy_steady"].items() if file.endswith(sensor)]
     assert moved["most"] > 0.0
     assert len(report["windows"]) == 10 and report["windows"][0]["items"] > 0

@@ -14,6 +14,7 @@ import pytest
 
 from tests.actuation import answers
 from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.gpus import ADDRESS
 from tests.boards.mounted import HERE
 from tests.boards.study import LIMIT, Truth, granted_study, study, trials_of
 from tests.nvml.fake import A100, FakeNvml
@@ -92,6 +93,32 @@ def test_a_cpu_that_boosts_over_its_ceiling_is_tuned_with_its_boost_and_goes_bac
     assert all(state is TrialState.COMPLETED for _, state in states), states
     tried = [t.setting for t in made if t.phase is Phase.TUNING]
     assert len(tried) == 4 and {"off", "on"} == {setting["cpu.boost"] for setting in tried}
+    assert all("energy_j" in t.shown for t in made if t.phase is Phase.BASELINE)
+    assert board.altered == {}
+
+
+LIMITED = (
+    '"gpu.power_limit_w" = {{ min = {}, max = {} }}\n"gpu.clock_mhz" = {{ min = {}, max = {} }}'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "driver", "spec", "grants"),
+    [
+        ("amdgpu", "drm", f"drm:{ADDRESS}", LIMITED.format(200, 300, 1200, 1500)),
+        ("xe", "drm", f"drm:{ADDRESS}", LIMITED.format(150, 190, 1100, 1500)),
+        ("grace", "cpu", "cpu", '"cpu.max_mhz" = { min = 2700, max = 3100 }'),
+    ],
+)
+def test_a_study_of_each_vendor_holds_what_it_confirmed_and_goes_back(
+    mount: Mount, tmp_path: Path, name: str, driver: str, spec: str, grants: str
+) -> None:
+    board = mount(name)
+    report = granted_study(board, driver, grants, "sobol", 3, 5, tmp_path, spec)
+    made = trials_of(tmp_path)
+    assert report["won"] and report["saving_percent"] > 5.0, report["why"]
+    assert any(t.phase is Phase.CONFIRMING for t in made)
     assert all("energy_j" in t.shown for t in made if t.phase is Phase.BASELINE)
     assert board.altered == {}
 

@@ -1,4 +1,4 @@
-"""The first hour on a Jetson board or a CPU server: reads everything, sets nothing.
+"""The first hour on a Jetson board, a CPU server, or an AMD or Intel GPU: reads all, sets nothing.
 
 The report covers the kernel's files of energy, power, clocks and heat: their permissions, their read
 times, and their steps when idle, under load and with a load on and off every 50 ms. The load is this
@@ -36,12 +36,18 @@ POWERS = (
     "sys/class/powercap/*/power_uw",
     "sys/bus/i2c/devices/*/hwmon/hwmon*/power*_input",
     "sys/bus/i2c/devices/*/hwmon/hwmon*/curr[1-6]_input",
+    "sys/class/hwmon/hwmon*/power[12]_average",
+    "sys/class/hwmon/hwmon*/power[12]_input",
+    "sys/class/hwmon/hwmon*/device/power1_average",
 )
 CLOCKS = (
     "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq",
     "sys/devices/system/cpu/cpufreq/policy*/cpuinfo_cur_freq",
     "sys/class/devfreq/*/cur_freq",
     "sys/kernel/debug/bpmp/debug/clk/emc/rate",
+    "sys/class/hwmon/hwmon*/freq1_input",
+    "sys/class/drm/card*/device/tile*/gt*/freq0/act_freq",
+    "sys/class/drm/card*/gt/gt*/rps_act_freq_mhz",
 )
 HEAT = ("sys/class/thermal/thermal_zone*/temp", "sys/class/thermal/cooling_device*/cur_state")
 SETTINGS = (
@@ -53,9 +59,19 @@ SETTINGS = (
     "sys/class/devfreq/*/m??_freq",
     "sys/class/devfreq/*/governor",
     "sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked",
+    "sys/class/hwmon/hwmon*/power[12]_cap",
+    "sys/class/hwmon/hwmon*/power[12]_max",
+    "sys/class/drm/card*/device/power_dpm_force_performance_level",
+    "sys/class/drm/card*/device/tile*/gt*/freq0/m??_freq",
+    "sys/class/drm/card*/gt/gt*/rps_m??_freq_mhz",
 )
 """The files that the product would set: they are read before and after."""
-SHOWN_BY = ("sys/bus/i2c/devices/*/name", "sys/bus/i2c/devices/*/hwmon/hwmon*/*_label")
+SHOWN_BY: tuple[str, ...] = (
+    "sys/bus/i2c/devices/*/name",
+    "sys/bus/i2c/devices/*/hwmon/hwmon*/*_label",
+)
+SHOWN_BY += ("sys/class/hwmon/hwmon*/name", "sys/class/hwmon/hwmon*/device/power1_oem_info")
+SHOWN_BY += ("sys/class/drm/card*/device/device", "sys/class/drm/card*/device/pp_dpm_sclk")
 
 
 def found(root: Path, patterns: Sequence[str]) -> list[Path]:

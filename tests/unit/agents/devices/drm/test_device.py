@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agents.devices.catalogue import open_device
 from agents.devices.drm.device import ceilings, throttled
 from agents.devices.drm.diagnosis import examine
 from agents.devices.drm.energy import find_energy
+from agents.host.bundle import write_bundle
 from agents.target.joules import Joules
 from tests.boards.gpus import ADDRESS, GPUS, PCI
 from tests.boards.inline import InlineBoard
@@ -175,3 +177,17 @@ def test_the_doctor_names_a_card_in_a_reset_and_nothing_on_a_host_without(
     (one,) = examine(board.root)
     assert one.about == SPEC and one.well is False and "not permitted" in one.seen
     assert list(examine(tmp_path / "elsewhere")) == []
+
+
+@pytest.mark.parametrize("name", ["amdgpu", "xe", "i915"])
+def test_a_bundle_of_its_host_opens_as_the_host_does(host: Host, tmp_path: Path, name: str) -> None:
+    board = host(name)
+    (board.root / PCI[1:] / "unique_id").write_text("0123456789abcdef\n")
+    assert write_bundle(board.root, tmp_path / "bundle.tar.gz") > 10
+    with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:
+        bundle.extractall(tmp_path / "there", filter="data")
+    findings = [one.seen for one in examine(board.root)]
+    assert [one.seen for one in examine(tmp_path / "there")] == [
+        seen.replace(str(board.root), str(tmp_path / "there")) for seen in findings
+    ]
+    assert not list((tmp_path / "there").rglob("unique_id"))
