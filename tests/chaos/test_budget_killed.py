@@ -77,7 +77,9 @@ def test_the_actuator_of_a_member_killed_anywhere_leaves_no_more_than_its_cap(
     problems: list[str] = []
     for at, label in enumerate(dry.labels, 1):
         theatre.renew_hardware()
-        problem = after(theatre, play(theatre, Points(at)))
+        witness = play(theatre, Points(at))
+        with theatre.quickly(at):
+            problem = after(theatre, witness)
         if problem:
             problems.append(f"killed before {at} ({label}): {problem}")
     count("budget: actuator", len(dry.labels), len(problems))
@@ -101,9 +103,10 @@ def test_a_members_replay_killed_anywhere_is_finished_by_the_next(
     for at, label in enumerate(dry.labels, 1):
         theatre.put_on(start)
         theatre.replay(Points(at))
-        left = theatre.restore()
-        problem = "" if theatre.values == AT_FLOOR else f"at {theatre.values}"
-        left = left or theatre.leave()
+        with theatre.quickly(at):
+            left = theatre.restore()
+            problem = "" if theatre.values == AT_FLOOR else f"at {theatre.values}"
+            left = left or theatre.leave()
         problem = problem or theatre.check_original() or str(left or "")
         if problem:
             problems.append(f"replay killed before {at} ({label}): {problem}")

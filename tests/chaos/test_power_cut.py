@@ -90,7 +90,8 @@ def test_what_was_written_to_hardware_is_on_the_disk(
             play(theatre, disk, cut)
         disk.lose_power(theatre.journal)
         altered += theatre.values != FACTORY
-        left = theatre.restore()
+        with theatre.quickly(at):
+            left = theatre.restore()
         problem = theatre.check_original() or str(left or "")
         if problem:
             wrong.append(f"power cut before {at}: {problem}")
