@@ -17,8 +17,6 @@ TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py pl
 # Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 export OPENBLAS_NUM_THREADS := 1
-# Half of the time to collect the tests is their compilation, in each worker.
-unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
