@@ -203,7 +203,7 @@ class _Outlook:
     def _over(self, works: Array) -> Array:
         """Return the expected excess of each work over the limits, in the logarithm."""
         penalty = np.zeros(len(works))
-        for limit in self.goal.limits:
+        for limit in (x for x in self.goal.limits if x.metric in LIMITED):
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
             room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
             penalty += np.round(np.maximum(0.0, -room), 2)
