@@ -243,7 +243,7 @@ class Restorer:
         """Return whether a watched file changed, or the machine slept, since the previous call."""
         before, self.seen = self.seen, [str(round(self.suspended_s() / LEAST_SLEEP_S))]
         for path in self.about.get("watched") or ():
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 self.seen.append(Path(path).read_text())
         return bool(before) and before != self.seen
 
