@@ -138,6 +138,22 @@ def test_a_killed_agent_leaves_no_clock_of_a_board_behind(mount: Mount, tmp_path
         until(lambda: not board.altered, "the board is not back", LEASE_S + 5.0)
 
 
+@pytest.mark.parametrize("name", ["amdgpu", "xe", "i915"])
+def test_a_killed_agent_leaves_no_limit_of_a_gpu_behind(
+    mount: Mount, tmp_path: Path, name: str
+) -> None:
+    board = mount(name)
+    limits = LIMITED.format(100, 180, 300, 2100)
+    grants = (
+        f'drivers = ["drm:{board.root}"]\n[[device]]\nmatch = "drm:*"\n[device.grant]\n{limits}\n'
+    )
+    environ = {**os.environ, "JOULETUNE_ACTUATOR": str(tmp_path / "actuator.sock")}
+    with actuator(tmp_path, grants, environ):
+        shown = killed(tmp_path, f"drm:{ADDRESS}", board.root, environ)
+        assert "'gpu.power_limit_w': 1" in shown and "'gpu.clock_mhz': " in shown
+        until(lambda: not board.altered, "the GPU is not back", LEASE_S + 5.0)
+
+
 def test_a_gpu_and_its_hosts_cpu_are_one_target_and_both_go_back(
     mount: Mount, library: Path, tmp_path: Path
 ) -> None:
