@@ -168,7 +168,7 @@ CASES: dict[str, list[str]] = {
     ],
     "study resume": ["study resume STUDY"],
     "evidence": ["evidence nothing -o study.zip", "evidence STUDY -o none/study.zip"],
-    "verify": ["verify none.zip"],
+    "verify": ["verify none.zip", "verify none.zip --json"],
     "study setting": [
         "study setting STUDY --as json",
         "study setting STUDY --as shell",
