@@ -148,6 +148,12 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
+# A real vLLM on this host's CPU, in build/vllm (4 GB, minutes the first time) with a small model of random
+# weights. Skips with a reason where it cannot be installed.
+test-vllm: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.vllm.build || true
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/vllm
+
 # Jobs of a real Slurm on this host, as root, with fake GPUs: minutes. Skips with a reason without Slurm.
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v -m "" --durations=5 tests/slurm

@@ -1,0 +1,1 @@
+"""A real vLLM on the host's CPU, with a small model of random weights."""

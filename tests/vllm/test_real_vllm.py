@@ -1,0 +1,175 @@
+"""What docs/llm.md says of vLLM, on a real one: `make test-vllm`. One server for all tests, one core."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from agents.workloads.http.llm.detection import find_server
+from agents.workloads.http.llm.engines import VLLM
+from agents.workloads.http.llm.service_file import available
+from tests.processes import gone, reserved_port, until
+from tests.vllm.build import VERSION, environment, missing
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+START_S = 300.0
+DRAFTS = '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2}'
+LOAD = "callers=4,prompt=32,output=8"
+
+
+@dataclass
+class RunningVllm:
+    """The server, and the answers of `/health` by second while it loaded."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+    loading: list[tuple[float, int]]
+
+    def complete(self, prompt: str, tokens: int, **fields: object) -> dict[str, Any]:
+        body = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, **fields}
+        response = httpx2.post(f"{self.url}/v1/completions", json=body, timeout=120.0)
+        assert response.is_success, response.text
+        return dict(response.json())
+
+    def metrics(self) -> str:
+        return httpx2.get(f"{self.url}/metrics").text
+
+
+def total(text: str, name: str) -> float:
+    """Return the sum of a metric's samples."""
+    rows = [r for r in text.splitlines() if r.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(row.split()[-1]) for row in rows)
+
+
+def health(url: str) -> int:
+    """Return the status of `/health`; 0 where nothing listens."""
+    try:
+        return httpx2.get(f"{url}/health", timeout=5.0).status_code
+    except httpx2.HTTPError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningVllm]:
+    log, port = tmp_path_factory.mktemp("vllm") / "log", reserved_port()
+    options = ["--max-model-len", "1024", "--enforce-eager", "--dtype", "float32"]
+    options += ["--max-num-seqs", "8", "--speculative-config", DRAFTS, "--port", str(port)]
+    python, model = environment() / "bin/python", environment() / "model"
+    environ = os.environ | {
+        "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+    }  # fmt: skip
+    command = [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", *options],
+            env=environ, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    url, began = f"http://127.0.0.1:{port}", time.monotonic()
+    server = RunningVllm(process, url, log, [])
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()[-2000:]
+        server.loading.append((time.monotonic() - began, health(url)))
+        time.sleep(0.5)
+        return server.loading[-1][1] == 200
+
+    try:
+        until(ready, "vLLM", START_S)
+        yield server
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def jouletune(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_nothing_listens_while_the_model_loads(vllm: RunningVllm) -> None:
+    *loading, (_, last) = vllm.loading
+    assert {status for _, status in loading} <= {0}
+    assert last == 200
+
+
+def test_it_is_recognised_with_its_histograms_before_the_first_request(vllm: RunningVllm) -> None:
+    server = find_server(vllm.url)
+    assert (server.engine, server.version) == (VLLM, VERSION)
+    for metric in ("latency", "ttft", "tpot"):
+        assert available(server, metric)
+    assert total(server.text, VLLM.tokens) == 0.0
+
+
+def test_tokens_are_counted_and_drafts_by_position(vllm: RunningVllm) -> None:
+    before = vllm.metrics()
+    answer = vllm.complete("def f(x):\n    return x\n" * 4, 48, temperature=0.0)
+    after = vllm.metrics()
+    assert answer["usage"]["completion_tokens"] == 48
+    assert total(after, VLLM.tokens) - total(before, VLLM.tokens) == 48
+    drafted, accepted = (
+        total(after, f"vllm:spec_decode_num_{name}_tokens_total") for name in ("draft", "accepted")
+    )
+    assert 0.0 <= accepted <= drafted and drafted > 0.0
+    places = [r for r in after.splitlines() if "accepted_tokens_per_pos_total{" in r]
+    assert len(places) == 3 and all('position="' in row for row in places)
+
+
+def test_a_check_names_it_and_sets_nothing(vllm: RunningVllm) -> None:
+    done = jouletune("run", "--llm", vllm.url, "--generate-load", LOAD, "--check")
+    assert f"vLLM {VERSION}" in done.stdout, done.stdout + done.stderr
+
+
+def test_its_file_measures_every_listed_metric(vllm: RunningVllm, tmp_path: Path) -> None:
+    file = tmp_path / "vllm.toml"
+    done = jouletune("run", "--llm", vllm.url, "--generate-load", LOAD, "--write-config", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"port = {vllm.url.rpartition(':')[2]}" in file.read_text()
+    done = jouletune("workload", "check", str(file), "--json")
+    findings = {f["about"]: f for f in json.loads(done.stdout)["findings"]}
+    left = {about: f["seen"] for about, f in findings.items() if not f["there"]}
+    assert left.keys() <= {"second witness"}  # its counter of items counts tokens
+    assert {"latency_mean_ms", "ttft_p99_ms", "tpot_p99_ms", "cpu_time_ms"} <= findings.keys()
+
+
+def test_a_sigterm_ends_streams_and_every_child(vllm: RunningVllm) -> None:
+    """Last: the server ends. A stream under way ends or is cut; new requests are refused."""
+    heard: list[str] = []
+
+    def stream() -> None:
+        body = {"prompt": "x", "max_tokens": 40, "ignore_eos": True, "stream": True}
+        try:
+            with httpx2.stream(
+                "POST", f"{vllm.url}/v1/completions", json=body, timeout=60.0
+            ) as answer:
+                heard.extend(answer.iter_lines())
+        except httpx2.HTTPError as error:
+            heard.append(f"cut: {error!r}")
+
+    caller = threading.Thread(target=stream)
+    caller.start()
+    until(lambda: heard, "the first token")
+    vllm.process.send_signal(signal.SIGTERM)
+    caller.join(120.0)
+    assert not caller.is_alive()
+    until(lambda: gone(vllm.process.pid) or vllm.process.poll() is not None, "its end", 60.0)
+    assert health(vllm.url) == 0
