@@ -44,7 +44,7 @@ def study(given: argparse.Namespace, url: str, state_dir: Path) -> dict[str, Any
     options = ["--device", given.device, "--workload", url, "--policy", "polythrottle", "--json"]
     options += [
         "--constraint",
-        LIMIT,
+        given.constraint,
         "--trials",
         str(given.trials),
         "--window",
@@ -115,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run both measurements; write one JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--constraint", default=LIMIT)
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--window", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=6)
