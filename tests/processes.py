@@ -5,6 +5,7 @@ Every test uses these instead of reading /proc itself; tests/test_processes.py c
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -78,6 +79,12 @@ def parent(pid: int) -> int:
 def session(pid: int) -> int:
     """Return the session of a process; 0 once the process is reaped."""
     return int(_stat(pid)[3])
+
+
+def cpu_s(pid: int) -> float:
+    """Return a process's CPU time in seconds; nan once the process is reaped."""
+    ticks = _stat(pid)[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if ticks else math.nan
 
 
 def command_line(pid: int) -> list[str]:

@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import processes
+
 CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:]))"
 LIMIT = "latency_p99_ms <= 4x baseline"
 SURE = 3.0
@@ -63,13 +65,7 @@ def study(given: argparse.Namespace, url: str, state_dir: Path) -> dict[str, Any
 def counter(device: str, pid: int) -> Callable[[], float]:
     """Return a reader of the joules of a GPU, else of the process's CPU seconds."""
     if not device.startswith("nvidia:"):
-        ticks = os.sysconf("SC_CLK_TCK")
-
-        def cpu_s() -> float:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / ticks
-
-        return cpu_s
+        return lambda: processes.cpu_s(pid)
     import pynvml
 
     pynvml.nvmlInit()
