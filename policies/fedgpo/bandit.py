@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.fedgpo.costs import RoundCosts
+from policies.fedgpo.costs import SECONDS, RoundCosts
 from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve
 from policies.fedgpo.federation import ROUNDS_LEFT, Federation, Round, state_now
 from policies.fedgpo.fitting import Array
@@ -54,7 +54,8 @@ class Bandit(RoundPolicy):
     spends: ClassVar[tuple[str, ...]] = SPENT
     limits: ClassVar[tuple[str, ...]] = LIMITED
     differ: ClassVar[float] = 1.5
-    """Classes get settings of their own where seconds or joules of a participant differ by more."""
+    """For the least seconds, classes get settings of their own where a participant's seconds differ by
+    more. For joules and grams that did not pay."""
 
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
@@ -68,7 +69,7 @@ class Bandit(RoundPolicy):
         if rungs and federation.steps:
             options = [s for s in options if s[federation.steps.name] == rungs[0]]
         best = outlook.best(options)
-        if outlook.difference(best) > self.differ:
+        if outlook.metric == SECONDS and outlook.difference(best) > self.differ:
             for kind in federation.classes:
                 best = outlook.best(federation.variants(best, kind))
         spread, predicted = outlook.expected(best, rng)
@@ -141,7 +142,7 @@ class _Outlook:
         return np.minimum(counts, ahead + np.maximum(0.0, 1.0 - ahead / counts) * fastest)
 
     def difference(self, setting: Setting) -> float:
-        """Return the largest ratio of two classes' seconds or joules of a participant in a round."""
+        """Return the largest ratio of two classes' seconds of a participant in a round."""
         if len(self._names) < 2 or not self.learnt:
             return 1.0
         return self.costs.difference(self._works([setting])[0])

@@ -103,11 +103,10 @@ class RoundCosts:
         return np.asarray(np.exp(logs) * unit * (self.carbon if name == CARBON_G else 1.0))
 
     def difference(self, work: Array) -> float:
-        """Return the largest ratio of two classes' seconds or joules of a participant in a round."""
+        """Return the largest ratio of two classes' seconds of a participant in a round."""
         alike = work.mean(axis=0)[None, None, :].repeat(len(work), axis=1)
         logs = _logs(self.classes, self.weights.mean[None, :], alike)
-        own = zip(*(_own(c) for c in self.classes), strict=True)
-        return float(np.exp(max(np.ptp([logs[name] for name in names]) for names in own)))
+        return float(np.exp(np.ptp([logs[_own(name)[1]] for name in self.classes])))
 
 
 def _own(name: str) -> tuple[str, str]:

@@ -109,8 +109,8 @@ class Bench:
         """Return the comparison of the policies and the fixed settings on one federation."""
         target, grid, fixed = self.fixed(federation)
         judgements, forecasts, mine = [], list[Forecast](), list[Played]()
-        arms = [OURS, PAPERS, *([ALIKE] if federation.unlike else [])]
         for metric in OBJECTIVES if federation.g_per_kwh else OBJECTIVES[:2]:
+            arms = [OURS, PAPERS, *([ALIKE] if federation.unlike and metric == "round_s" else [])]
             played = [self.played(federation, name, target, metric) for name in arms]
             judgements.append(judged(metric, target, federation.rounds, grid, fixed, *played))
             forecasts += [_forecast(run, federation.rounds, target) for run in played[0]]

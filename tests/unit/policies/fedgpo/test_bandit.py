@@ -242,6 +242,30 @@ def test_the_minimised_metric_changes_the_setting() -> None:
     assert most("energy_j") < most("round_s")
 
 
+class Unlike(MadeUp):
+    """A federation whose last class trains at a twentieth of the others' speed."""
+
+    def parts(self, setting: Setting) -> dict[str, float]:
+        speeds = dict(zip(CLASSES, (1.0, 1.0, 20.0), strict=True))
+        each = {n: 1.0 + s * float(setting[f"local_epochs.{n}"]) for n, s in speeds.items()}
+        slowest = {f"slowest_{name}_s": seconds for name, seconds in each.items()}
+        return {**super().parts(setting), **slowest, "round_s": max(each.values())}
+
+
+@pytest.mark.parametrize("metric", ["energy_j", "round_s", "carbon_g"])
+def test_only_for_the_least_seconds_classes_that_differ_get_settings_of_their_own(
+    metric: str,
+) -> None:
+    made, at, trials = Unlike(), federated(objective=Objective(metric)), list[Trial]()
+    for number in range(1, 13):
+        answer = Bandit().suggest(situation(at, trials, made))
+        assert isinstance(answer, Try)
+        trials.append(made.round(number, answer.setting))
+    classes = Federation.of(at.space).classes
+    apart = [len({c.action(t.setting) for c in classes}) > 1 for t in trials]
+    assert any(apart) == (metric == "round_s")
+
+
 def test_a_limit_on_a_round_is_kept_once_it_is_known() -> None:
     limited = federated(objective=Objective("round_s"), constraints=("round_s <= 13",))
     free, _ = started(Bandit(), federated(objective=Objective("round_s")), 14)
