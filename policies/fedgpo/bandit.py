@@ -22,7 +22,7 @@ from policies.fedgpo.federation import ROUNDS_LEFT, Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
-from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
+from tuner.core import Context, Limit, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
 """Number of latest rounds to learn from: older ones hardly predict the present progress."""
@@ -105,7 +105,7 @@ class _Outlook:
         """Return the cheapest option with a high enough chance to reach the goal, else the fastest."""
         works = self._works(options)
         worths = self._worth(works, self.costs.weights.mean[None, :], self._drawn)[0]
-        over = self._over(works) + _proven(self.past, options)
+        over = self._over(works) + _proven(self.past, self.goal.limits, options)
         counts = self._counts(works, self._draws)
         chances = self._in_time(counts)
         short = np.zeros(len(options), dtype=bool)
@@ -204,7 +204,7 @@ class _Outlook:
     def _over(self, works: Array) -> Array:
         """Return the expected excess of each work over the limits, in the logarithm."""
         penalty = np.zeros(len(works))
-        for limit in (x for x in self.goal.limits if x.metric in LIMITED):
+        for limit in self.goal.limits:
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
             room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
             penalty += np.round(np.maximum(0.0, -room), 2)
@@ -231,9 +231,8 @@ def _logs(works: Array) -> Array:
     return np.asarray(np.log(np.column_stack([count, *means]) / np.array(USUAL)))
 
 
-def _proven(past: Past, options: Sequence[Setting]) -> Array:
+def _proven(past: Past, limits: Sequence[Limit], options: Sequence[Setting]) -> Array:
     """Return 100 for a setting whose rounds have proven that it breaks a limit of rounds."""
-    limits = [x for x in past.evidence.limits or () if x.metric in LIMITED]
     penalty = np.zeros(len(options))
     for i, setting in enumerate(options):
         candidate = past.evidence.of(setting) if limits else None

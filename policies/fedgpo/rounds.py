@@ -34,8 +34,9 @@ class RoundPolicy(ABC):
         """Return the next round's setting, or that the goal is reached.
 
         Raises:
-            InvalidInput: the space is not that of a federation.
+            InvalidInput: a part of the study is not supported.
         """
+        self.refuse(past.study)
         federation = Federation.of(past.study.space)
         goal = TrainingGoal.of(past)
         if goal is None:

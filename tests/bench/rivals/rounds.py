@@ -24,6 +24,8 @@ SEARCHED_ROUNDS = 30
 class FixedRounds(RoundPolicy):
     """Runs every round at the baseline: a study's defaults."""
 
+    spends: ClassVar[tuple[str, ...]] = SPENT
+
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
     ) -> Try:
@@ -33,6 +35,8 @@ class FixedRounds(RoundPolicy):
 
 class RandomRounds(RoundPolicy):
     """Runs every round at a random setting."""
+
+    spends: ClassVar[tuple[str, ...]] = SPENT
 
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal

@@ -39,6 +39,15 @@ def test_a_space_that_is_no_federation_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("metric", ["latency_p99_ms", "energy_high_j"])
+def test_a_limit_that_is_not_supported_is_refused_in_a_study_too(name: str, metric: str) -> None:
+    trials, made = begun()
+    at = federated(constraints=("accuracy >= 0.9", f"{metric} <= 1"))
+    with raised(InvalidInput, f"{metric} <= 1"):
+        load_tuner(name).suggest(situation(at, trials, made))
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_no_baseline_is_measured_but_where_a_limit_is_relative_to_it(name: str) -> None:
     policy = load_tuner(name)
     cold, constraints = federated(phase=Phase.BASELINE), ("round_s <= 2x baseline",)
