@@ -18,17 +18,19 @@ import numpy as np
 
 from policies.fedgpo.costs import SECONDS, RoundCosts
 from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve
-from policies.fedgpo.federation import ROUNDS_LEFT, Federation, Round, state_now
+from policies.fedgpo.federation import ROUND, ROUNDS_LEFT, Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
-from tuner.core import Context, Limit, Past, Prediction, Setting, Try, Verdict
+from tuner.core import Context, Limit, Past, Phase, Prediction, Setting, TrialState, Try, Verdict
 
 MOST_ROUNDS = 150
 """Number of latest rounds to learn from: older ones hardly predict the present progress."""
 EXPLORATION = 0.15
 """The factor on the deviation of the drawn weights: a training ends after some dozens of rounds.
 Chosen likewise."""
+TRIES = 3
+"""The number of failed rounds after which a rung of the ladder is given up."""
 DRAWS = 64
 """The number of draws for the error of a prediction, and for a chance."""
 MARGIN = 0.1
@@ -64,10 +66,7 @@ class Bandit(RoundPolicy):
         number = max((t.number for t in past.trials), default=0) + 1
         rng = np.random.default_rng([past.study.seed, number])
         outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal, past, rng)
-        options = federation.options(outlook.available)
-        rungs = federation.ladder()[number - 1 : number]
-        if rungs and federation.steps:
-            options = [s for s in options if s[federation.steps.name] == rungs[0]]
+        options = outlook.rung(federation.options(outlook.available))
         best = outlook.best(options)
         if outlook.metric == SECONDS and outlook.difference(best) > self.differ:
             for kind in federation.classes:
@@ -94,7 +93,8 @@ class _Outlook:
         self._names = tuple(c.name for c in federation.classes)
         self._shares = self._shares_of(learnt)
         now = state_now(past, learnt)
-        self._left, self._done = now.get(ROUNDS_LEFT, math.inf), len(learnt)
+        self._left = now.get(ROUNDS_LEFT, math.inf)
+        self._done = now.get(ROUND, len(past.trials) + 1.0) - 1.0
         done = self._works([r.setting for r in learnt], learnt)
         self.costs = RoundCosts.of(learnt, self._names, done)
         self.curve = ErrorCurve.of(learnt, _logs(done), goal.accuracy, _labels(now))
@@ -116,11 +116,27 @@ class _Outlook:
         place = min(range(len(options)), key=lambda i: (over[i], short[i], worths[i]))
         return options[place]
 
+    def rung(self, options: Sequence[Setting]) -> Sequence[Setting]:
+        """Return the options with the steps of the first open rung of the ladder; all if none is open.
+
+        A rung is open until a round with its steps has completed or `TRIES` have failed, and while no
+        limit is proven to be broken by all its options.
+        """
+        knob = self.federation.local[0].name
+        tuned = [t for t in self.past.trials if t.phase is Phase.TUNING]
+        for steps in self.federation.ladder():
+            states = [t.state for t in tuned if t.setting[knob] == steps]
+            there = [s for s in options if s[knob] == steps]
+            over = TrialState.COMPLETED in states or len(states) >= TRIES
+            if not over and not _proven(self.past, self.goal.limits, there).all():
+                return there
+        return options
+
     def forecast(
         self, setting: Setting, options: Sequence[Setting], rng: np.random.Generator
     ) -> str:
         """Return the chance to reach the goal in time in words, or that no option can reach it."""
-        if self.goal.accuracy is None or not math.isfinite(self._left) or not self._done:
+        if self.goal.accuracy is None or not math.isfinite(self._left) or not self.learnt:
             return ""
         if self._done >= self._left:
             wide = self._curves(rng, WIDE, DRAWS)

@@ -24,9 +24,9 @@ ENERGY, SECONDS, ACCURACY = "energy_j", "round_s", "accuracy"
 RUNG, RUNGS = 4.0, 2
 """Each rung of the ladder of averaging steps is at most the former over `RUNG`. Chosen on the
 recipes of the benchmark that do not judge."""
-ROUNDS_LEFT = "rounds_left"
-"""A round's state has under this name the most rounds that the training may still have, this one
-included."""
+ROUND, ROUNDS_LEFT = "round", "rounds_left"
+"""A round's state has under these names its number in the training, from 1, and the most rounds that
+the training may still have, this one included."""
 
 
 @dataclass(frozen=True, slots=True)

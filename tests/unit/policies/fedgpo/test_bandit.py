@@ -23,7 +23,7 @@ from tests.unit.policies.fedgpo.made_up import (
     space,
     started,
 )
-from tuner.core import Done, Objective, Past, Role, Setting, Space, Trial, Try
+from tuner.core import Done, Objective, Past, Phase, Role, Setting, Space, Trial, TrialState, Try
 
 USUAL = np.zeros((1, 3))
 GRID = [
@@ -195,14 +195,35 @@ def test_forecasts_come_true_as_often_as_they_say_and_none_gives_up_too_early() 
     assert len(hopeless) >= 5 and not any(hopeless)
 
 
-def test_steps_between_averagings_are_tried_from_the_longest_down() -> None:
+def stepped(failing: int = 0, constraints: tuple[str, ...] = ()) -> list[object]:
+    """Return the averaging steps of the first rounds of a study, of which some at first fail."""
     role = Role.AVERAGING_STEPS
     steps = replace(
         space().knobs[0], name="averaging_steps", values=(1, 2, 5, 20, 100), default=1, role=role
     )
-    at = federated(space=Space((*space().knobs, steps)))
-    trials, _ = started(Bandit(), at, 3)
-    assert [t.setting["averaging_steps"] for t in trials[:2]] == [100, 20]
+    at = federated(space=Space((*space().knobs, steps)), constraints=constraints)
+    made = MadeUp()
+    trials = [made.round(n, at.baseline, Phase.BASELINE) for n in (1, 2)]
+    for number in range(3, 9):
+        answer = Bandit().suggest(situation(at, trials, made))
+        assert isinstance(answer, Try)
+        done = made.round(number, answer.setting)
+        if number < 3 + failing:
+            done = replace(done, state=TrialState.FAILED, measurement=None)
+        trials.append(done)
+    return [t.setting["averaging_steps"] for t in trials[2:]]
+
+
+@pytest.mark.parametrize("constraints", [(), ("round_s <= 9x baseline",)])
+def test_each_rung_of_averaging_steps_is_run_from_the_longest_whatever_came_before(
+    constraints: tuple[str, ...],
+) -> None:
+    assert stepped(constraints=constraints)[:2] == [100, 20]
+    assert stepped(2, constraints=constraints)[:4] == [100, 100, 100, 20]
+
+
+def test_a_rung_that_always_fails_is_given_up() -> None:
+    assert stepped(6)[-1] == 20
 
 
 def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
@@ -272,6 +293,30 @@ def test_a_limit_on_a_round_is_kept_once_it_is_known() -> None:
     kept, _ = started(Bandit(), limited, 14)
     assert max(t.shown["round_s"].mean for t in free[4:]) > 13.0
     assert max(t.shown["round_s"].mean for t in kept[4:]) <= 13.0
+
+
+class Stalled(MadeUp):
+    """A training without progress."""
+
+    def gain(self, setting: Setting) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize(("ran", "failed", "left"), [(165, 0, 160), (30, 30, 40)])
+def test_half_of_a_training_is_half_of_all_its_rounds(
+    numbered: bool, ran: int, failed: int, left: int
+) -> None:
+    knobs = tuple(replace(k, values=(k.default,)) for k in space().knobs)
+    at = federated(space=Space(knobs), constraints=("accuracy >= 0.999",))
+    made = Stalled()
+    trials = [made.round(n, at.baseline) for n in range(1, failed + ran + 1)]
+    for i in range(failed):
+        trials[i] = replace(trials[i], state=TrialState.FAILED, measurement=None)
+    now = situation(at, trials, made)
+    state = {k: v for k, v in now.context.items() if numbered or k != "round"}
+    answer = Bandit().suggest(replace(now, context={**state, "rounds_left": float(left)}))
+    assert isinstance(answer, Try) and "cannot be reached" in answer.why
 
 
 def test_no_more_clients_are_asked_than_answer() -> None:
