@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -22,6 +23,7 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
 OWN_GAIN = "own-gain"
 """The accuracy that a client gained by its training, on its local samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
+CLASS = "device-class"
 MOST_QUERIES = 3
 STATE = {
     "load": "load",
@@ -46,30 +48,35 @@ class ClientReply:
 class KnownClients:
     """The classes of the clients, and their latest reported states.
 
-    A client that has not answered the query counts as of the first class until it answers. After
-    `MOST_QUERIES` queries it is not queried again, because an app may not support the query.
+    A client counts as of the first class until it reports its own, in a reply to a query or to
+    training. It is queried at most `MOST_QUERIES` times, because an app may not support the query.
     """
 
+    classes: Sequence[str] = ("all",)
     kinds: dict[int, str] = field(default_factory=dict)
     latest: dict[int, Mapping[str, float]] = field(default_factory=dict)
-    _silent: dict[int, int] = field(default_factory=dict)
+    _queries: Counter[int] = field(default_factory=Counter)
 
-    def unsure(self, node: int) -> bool:
-        """Return whether to query a client's class again."""
-        return node not in self.kinds or 0 < self._silent.get(node, 0) < MOST_QUERIES
+    def to_query(self, nodes: Iterable[int]) -> list[int]:
+        """Return the clients to query now, and count the queries; none if there is only one class."""
+        unsure = [n for n in nodes if n not in self.kinds and self._queries[n] < MOST_QUERIES]
+        chosen = unsure if len(self.classes) > 1 else []
+        self._queries.update(chosen)
+        return chosen
 
-    def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
-        """Record a client's answer to the query; an empty text or an unknown class is no answer."""
-        if answer in classes:
-            self.kinds[node] = answer
-            self._silent.pop(node, None)
-        else:
-            self.kinds[node] = classes[0]
-            self._silent[node] = self._silent.get(node, 0) + 1
+    def hear_class(self, reply: Message) -> None:
+        """Record the class in a reply's config records; an unknown class is no answer."""
+        for record in () if reply.has_error() else reply.content.config_records.values():
+            if record.get(CLASS) in self.classes:
+                self.kinds[reply.metadata.src_node_id] = str(record[CLASS])
 
     def kind(self, node: int) -> str:
-        """Return a client's class; empty while unknown."""
-        return self.kinds.get(node, "")
+        """Return a client's class; the first one while it is unknown."""
+        return self.kinds.get(node, self.classes[0])
+
+    def unknown(self, replies: Iterable[ClientReply]) -> int:
+        """Return the number of replies from clients of an unknown class; 0 if there is only one class."""
+        return sum(r.node not in self.kinds for r in replies) if len(self.classes) > 1 else 0
 
     def hear(self, replies: Iterable[ClientReply]) -> None:
         """Record the states that replies report."""
@@ -82,7 +89,7 @@ class KnownClients:
         by_metric: dict[str, list[float]] = {}
         for node, latest in self.latest.items():
             for name, value in latest.items():
-                by_metric.setdefault(f"{name}.{self.kind(node) or 'all'}", []).append(value)
+                by_metric.setdefault(f"{name}.{self.kind(node)}", []).append(value)
         return {name: fmean(values) for name, values in sorted(by_metric.items())}
 
 
@@ -105,7 +112,7 @@ def sound(
             continue
         (metrics,) = message.content.metric_records.values()
         scalars = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
-        accepted.append(ClientReply(node, clients.kind(node) or "all", message, scalars))
+        accepted.append(ClientReply(node, clients.kind(node), message, scalars))
     _make_alike([reply.message for reply in accepted])
     return accepted
 

@@ -31,16 +31,16 @@ from tuner.core import InvalidInput, Knob, Now, Origin, Role, Setting, TimeSerie
 log = logging.getLogger(__name__)
 
 ACCURACY = "accuracy"
-CLASS, CONFIG = "device-class", "config"
+CONFIG = "config"
 FIXED_CLIENTS, WEIGHT = "num_sampled_clients", "weighted_by_key"
 """Attributes of Flower's wrappers for differential privacy, and of its strategies with a weighted mean."""
 BATCH, EPOCHS, STEPS = "batch-size", "local-epochs", "averaging-steps"
 ROUND = "server-round"
 ROUNDS_LEFT = "rounds_left"
 """The entry of a round's context with the number of rounds left, this one included."""
-QUERY_S = 60.0
 WAIT_S = 10.0
-"""Seconds without a new client after which a round starts with the clients present, at least one."""
+"""Seconds without a new client after which a round starts with the clients present, at least one. Also
+the longest wait for the classes of clients, if they decide a round's settings."""
 LOOK_S = 1.0
 
 
@@ -49,10 +49,10 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
     Clients receive `batch-size` and `local-epochs` in their message's config, `averaging-steps` if the
     steps between two averagings are a knob, and all entries of the inner strategy. If there are several
-    classes, clients are queried and answer with a config record that has their `device-class`. Beside
-    `num-examples`, their metrics may have `energy-j` (with `energy-measured` 1 if a meter measured it),
-    `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. The accuracy is
-    the metric `accuracy` of `evaluate_fn`, or else of the clients' evaluation.
+    classes, clients report theirs as `device-class` in a config record of their replies to queries and to
+    training. Beside `num-examples`, their metrics may have `energy-j` (with `energy-measured` 1 if a meter
+    measured it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. The
+    accuracy is the metric `accuracy` of `evaluate_fn`, or else of the clients' evaluation.
 
     `g_per_kwh` is the carbon intensity of the clients' electricity: one value for all, one per class, or a
     `tuner.core.TimeSeries`, which is read at the end of each round.
@@ -81,7 +81,10 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
         self._now = now
-        self._clients = KnownClients()
+        self._clients = KnownClients(self._classes)
+        self._queries: set[str] = set()
+        """The round's queries without a reply. Not kept for longer: Flower may fail on expired ones."""
+        self._grid: Grid | None = None
         self._accuracy: float | None = None
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
@@ -156,7 +159,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._round = _OpenRound(setting, state, self._accuracy)
         self._sent = arrays
         nodes = self._chosen(grid, server_round, int(setting[self._knob(Role.PARTICIPANTS)]))
-        self._ask_classes(grid, nodes)
+        self._query_classes(grid, nodes, setting)
         return [
             Message(
                 content=self._instructions(contents.get(node, usual), server_round, node, setting),
@@ -171,9 +174,18 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average the sound replies by the inner strategy; the round has failed if there are none."""
         all_ = list(replies)
+        self._hear_classes(all_)
+        self._queries.clear()
         weight = getattr(self._inner, WEIGHT, EXAMPLES)
         good = sound(all_, self._sent, self._clients, weight)
         self._clients.hear(good)
+        if unknown := self._clients.unknown(good):
+            log.warning(
+                "event=class_not_told clients=%d of=%d taken_as=%s",
+                unknown,
+                len(good),
+                self._classes[0],
+            )
         if self._round is not None:
             shown, self._round.origin = round_metrics(
                 good, self._classes, self._round.seconds, self._intensity()
@@ -264,30 +276,36 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         dice = random.Random(f"{self._seed} {server_round}")
         return dice.sample(nodes, min(count, len(nodes)))
 
-    def _ask_classes(self, grid: Grid, nodes: Iterable[int]) -> None:
-        """Query the clients whose class is unknown, if there are several classes."""
-        if len(self._classes) < 2:
-            return
-        unsure = [node for node in nodes if self._clients.unsure(node)]
+    def _query_classes(self, grid: Grid, nodes: Iterable[int], setting: Setting) -> None:
+        """Query the clients whose class is unknown; wait for it only if the setting differs by class.
+
+        Later replies, as of clients that still start, are read with those of the training.
+        """
+        self._grid = grid
         queries = [
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
-            for node in unsure
+            for node in self._clients.to_query(nodes)
         ]
-        kinds = dict.fromkeys(unsure, "")
-        for reply in grid.send_and_receive(queries, timeout=QUERY_S) if queries else ():
-            records = [] if reply.has_error() else reply.content.config_records.values()
-            kinds[reply.metadata.src_node_id] = next(
-                (str(r[CLASS]) for r in records if CLASS in r), ""
-            )
-        for node, kind in kinds.items():
-            self._clients.note_class(node, kind, self._classes)
-        if missed := [node for node, kind in kinds.items() if kind not in self._classes]:
-            log.warning(
-                "event=class_not_told clients=%d of=%d taken_as=%s",
-                len(missed),
-                len(kinds),
-                self._classes[0],
-            )
+        sent = {one for one in grid.push_messages(queries) if one} if queries else set()
+        self._queries |= sent
+        settings = {
+            tuple(setting[self._knob(r, kind)] for r in (Role.LOCAL_BATCH, Role.LOCAL_EPOCHS))
+            for kind in self._classes
+        }
+        until = time.monotonic() + (self._wait_s if len(settings) > 1 else 0.0)
+        self._hear_classes()
+        while self._queries & sent and time.monotonic() < until:
+            time.sleep(min(LOOK_S, self._wait_s))
+            self._hear_classes()
+
+    def _hear_classes(self, replies: Iterable[Message] = ()) -> None:
+        """Record the classes in replies to training, and in those to queries that have come since."""
+        late: Iterable[Message] = ()
+        if self._grid is not None and self._queries:
+            late = self._grid.pull_messages(list(self._queries))
+        for reply in (*late, *replies):
+            self._queries.discard(reply.metadata.reply_to_message_id)
+            self._clients.hear_class(reply)
 
     def _state(self, server_round: int) -> dict[str, float]:
         """Return the state at the start of a round, for the tuner."""

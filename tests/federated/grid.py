@@ -24,6 +24,7 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
     def __init__(self, nodes: Mapping[int, Node]) -> None:
         self._nodes = dict(nodes)
         self.sent: list[Message] = []
+        self._replies: dict[str, Message] = {}
         identified()
 
     def set_run(self, run: object) -> None:
@@ -56,28 +57,33 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
         return list(self._nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Raise NotImplementedError: messages are sent by `send_and_receive`."""
-        raise NotImplementedError("send and receive in one call")
+        """Send messages; return their ids. The replies of the clients wait to be pulled."""
+        ids = []
+        for message in messages:
+            ids.append(f"message {len(self.sent)}")
+            message.metadata.__dict__["_message_id"] = ids[-1]
+            self.sent.append(message)
+            reply = self._answered(message)
+            if reply is not None:
+                # Flower takes a reply's sender from its process, but here all clients share one.
+                reply.metadata._src_node_id = message.metadata.dst_node_id
+                self._replies[ids[-1]] = reply
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Raise NotImplementedError: replies are returned by `send_and_receive`."""
-        raise NotImplementedError("send and receive in one call")
+        """Return the replies to messages, each once."""
+        return [self._replies.pop(one) for one in message_ids if one in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return the clients' replies; send no more after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        replies = []
+        replies: list[Message] = []
         for message in messages:
-            self.sent.append(message)
             if until is not None and time.monotonic() > until:
                 break
-            reply = self._answered(message)
-            if reply is not None:
-                # Flower takes a reply's sender from its process, but here all clients share one.
-                reply.metadata._src_node_id = message.metadata.dst_node_id
-                replies.append(reply)
+            replies += self.pull_messages(self.push_messages([message]))
         return replies
 
     def _answered(self, message: Message) -> Message | None:

@@ -54,20 +54,6 @@ def ran(
     return strategy.start(grid, start, num_rounds=rounds, evaluate_fn=evaluated(of))
 
 
-def test_each_client_gets_its_classs_batch_and_epochs_and_a_config_of_its_own() -> None:
-    of = training()
-    grid = LocalGrid(nodes(of))
-    tuner = Scripted(of.space, [setting(of, high=5, mid=1, low=10)])
-    ran(of, grid, tuner, rounds=1)
-    sent = [m for m in grid.sent if m.metadata.message_type == "train"]
-    assert len(sent) == 10 == len({m.metadata.dst_node_id for m in sent})
-    wanted = {"high": 5, "mid": 1, "low": 10}
-    for message in sent:
-        kind = of.fleet[message.metadata.dst_node_id - 1000].kind.name
-        assert message.content["config"]["local-epochs"] == wanted[kind]
-    assert len({id(m.content["config"]) for m in sent}) == 10
-
-
 def test_a_round_is_reported_with_what_it_took_and_the_accuracy_after_it() -> None:
     of = training()
     tuner = Scripted(of.space, [setting(of)])
@@ -201,53 +187,6 @@ def test_clients_that_come_late_are_waited_for() -> None:
     assert tuner.told[0].metrics["participated"] == 10.0
 
 
-def test_clients_that_cannot_say_their_class_are_of_the_first_and_are_not_asked_for_ever() -> None:
-    of = training()
-
-    def mute(answer: Node) -> Node:
-        def told(message: Message) -> Message | None:
-            if message.metadata.message_type == "query":
-                raise NotImplementedError("no query function")
-            return answer(message)
-
-        return told
-
-    tuner = Scripted(of.space, [setting(of, k=20, high=5)])
-    grid = LocalGrid({n: mute(a) for n, a in nodes(of).items()})
-    ran(of, grid, tuner, rounds=5)
-    assert len([m for m in grid.sent if m.metadata.message_type == "query"]) == 3 * 20
-    sent = [m for m in grid.sent if m.metadata.message_type == "train"]
-    assert {m.content["config"]["local-epochs"] for m in sent} == {5}
-
-
-@pytest.mark.parametrize("silent", [True, False], ids=["no reply", "an error"])
-def test_a_client_that_could_not_say_its_class_once_is_asked_again(silent: bool) -> None:
-    of = training()
-    queried: list[int] = []
-
-    def mute_once(node: int, answer: Node) -> Node:
-        def told(message: Message) -> Message | None:
-            if message.metadata.message_type == "query":
-                queried.append(node)
-                if queried.count(node) == 1:
-                    if silent:
-                        return None
-                    raise ConnectionError("the battery is empty")
-            return answer(message)
-
-        return told
-
-    tuner = Scripted(of.space, [setting(of, k=20, high=1, mid=5, low=10)])
-    grid = LocalGrid({n: mute_once(n, a) for n, a in nodes(of).items()})
-    ran(of, grid, tuner, rounds=3)
-    assert sorted(queried) == sorted([*nodes(of)] * 2), "each twice: who has said it is not asked"
-    trains = [m for m in grid.sent if m.metadata.message_type == "train"]
-    assert {m.content["config"]["local-epochs"] for m in trains[:20]} == {1}
-    assert {m.content["config"]["local-epochs"] for m in trains[20:]} == {1, 5, 10}
-    kinds = [tuner.told[0].metrics[f"energy_{kind}_j"] for kind in ("high", "mid", "low")]
-    assert math.fsum(kinds) == pytest.approx(tuner.told[0].metrics["energy_j"])
-
-
 def test_a_round_is_what_the_benchs_own_training_would_be_with_the_same_clients() -> None:
     of = training()
     alone = training()
@@ -348,17 +287,3 @@ def test_clients_that_do_not_come_are_waited_for_once() -> None:
     began = time.monotonic()
     strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=4)
     assert time.monotonic() - began < 2.0 and len(tuner.told) == 4
-
-
-def test_carbon_is_by_the_intensity_of_each_class() -> None:
-    of = training()
-    metrics = []
-    for intensity in (360.0, {"high": 360.0, "mid": 0.0, "low": 720.0}, {"high": 360.0}):
-        tuner = Scripted(of.space, [setting(of, k=20)])
-        strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.0, g_per_kwh=intensity)
-        strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=1)
-        metrics.append(tuner.told[0].metrics)
-    same, classes, missing = metrics
-    assert same["carbon_g"] == pytest.approx(same["energy_j"] * 1e-4)
-    by_class = classes["energy_high_j"] + 2.0 * classes["energy_low_j"]
-    assert classes["carbon_g"] == pytest.approx(1e-4 * by_class) and "carbon_g" not in missing

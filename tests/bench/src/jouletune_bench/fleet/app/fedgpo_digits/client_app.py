@@ -18,9 +18,7 @@ app = ClientApp()
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Return the class of this device."""
-    kind = _federation(context).fleet[_number(context)].kind.name
-    content = RecordDict({"client": ConfigRecord({"device-class": kind})})
-    return Message(content, reply_to=message)
+    return Message(RecordDict({"client": _client(context)}), reply_to=message)
 
 
 @app.train()
@@ -52,8 +50,12 @@ def train(message: Message, context: Context) -> Message:
         "data-classes": of.held(own),
         "own-gain": after - before,
     }
-    content = RecordDict({"arrays": arrays_of(updated), "metrics": MetricRecord(metrics)})
-    return Message(content, reply_to=message)
+    records = {"arrays": arrays_of(updated), "metrics": MetricRecord(metrics)}
+    return Message(RecordDict({**records, "client": _client(context)}), reply_to=message)
+
+
+def _client(context: Context) -> ConfigRecord:
+    return ConfigRecord({"device-class": _federation(context).fleet[_number(context)].kind.name})
 
 
 def _number(context: Context) -> int:
