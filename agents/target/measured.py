@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,8 @@ class MeasuredTarget(Generic[S]):
     """Devices, with or without a workload. It has no actuator, so nothing can be ordered to it.
 
     Raises:
-        ConfigError: there is no side, or sides run on different clocks, which prevents a common window.
+        ConfigError: there is no side, sides run on different clocks, which prevents a common window, or
+            it is unknown whether one's energy includes another's.
     """
 
     devices: tuple[S, ...]
@@ -49,6 +51,10 @@ class MeasuredTarget(Generic[S]):
                     f"{simulated.name} uses simulated time, {real.name} does not",
                     hint="remove one of the two, or choose a real device",
                 )
+        for one, other in itertools.permutations(self.devices, 2):
+            if one.perhaps_of & other.energy_of and one.metrics and other.metrics:
+                why = f"the energy of {one.name} may include that of {other.name}"
+                raise ConfigError(f"{why}: its driver does not show it", hint="measure one alone")
 
     @cached_property
     def sides(self) -> Mapping[str, S]:

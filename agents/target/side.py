@@ -333,6 +333,8 @@ class MeasuredSide:
     """Identifies a workload's processes."""
     energy_of: frozenset[str] = frozenset()
     """The parts of the host that its energy covers; a part that another side covers is added once."""
+    perhaps_of: frozenset[str] = frozenset()
+    """The parts that its energy may cover, too: a side of one of those cannot be measured beside it."""
 
     @property
     def restarts_workload(self) -> bool:

@@ -124,9 +124,10 @@ def amd(
     overdrive: bool = False,
     capped: bool = True,
     guest: bool = False,
-    metrics: int = 0,
+    metrics: tuple[int, int] = (1, 3),
+    centre: bool = False,
 ) -> Board:
-    """Return a host with an AMD GPU; `metrics` is the content revision of gpu_metrics."""
+    """Return a host with an AMD GPU; `metrics` has gpu_metrics' revisions, `centre` is a card's class."""
     most = 345 if overdrive else 300
     gpu = Gpu("amdgpu", 300 * UW, 90 * UW, most * UW, SCLK if not fine else FINE, guest=guest)
 
@@ -139,10 +140,8 @@ def amd(
         }
         if overdrive:
             made["pp_od_clk_voltage"] = fixed("OD_SCLK:\n0: 500Mhz\n1: 2500Mhz")
-        if metrics:
-            made["gpu_metrics"] = Node(lambda: blob(machine, metrics), None, 0o444)
-            made["class"] = fixed("0x120000")
-        return made
+        made["gpu_metrics"] = Node(lambda: blob(machine, *metrics), None, 0o444)
+        return made | ({"class": fixed("0x120000")} if centre else {})
 
     def sensors(machine: Machine) -> dict[str, Node]:
         made = {
@@ -162,9 +161,14 @@ def amd(
     return host(name, gpu, files, sensors)
 
 
-def blob(machine: Machine, content: int) -> bytes:
-    """Return gpu_metrics 1.`content`: its energy accumulator in 2^-16 J; all ones where it has none."""
+def blob(machine: Machine, form: int, content: int) -> bytes:
+    """Return gpu_metrics: its energy accumulator in 2^-16 J; all ones where it has none.
+
+    libdrm-amdgpu-sys-rs, doc/amdgpu_metrics.md: format 1 is of cards, 2 and 3 are of APUs.
+    """
     machine.advance()
+    if form > 1:
+        return struct.pack("<HBB", 128, form, content) + b"\xff" * 124
     before = {3: "<20x", 4: "<20x", 5: "<84x"}[content]
     counted = ALL_ONES if content == 3 else int(machine.energy_j * 65536)
     return struct.pack("<HBB", 288, 1, content) + struct.pack(f"{before}QQ", counted, 0) + bytes(32)
@@ -263,8 +267,10 @@ def _shared(machine: Machine, share: float) -> int:
 GPUS: Mapping[str, Callable[[], Board]] = {
     "amdgpu": partial(amd, "amdgpu"),
     "amdgpu-fine": partial(amd, "amdgpu-fine", power="power1_input", fine=True, overdrive=True),
-    "amdgpu-mi300": partial(amd, "amdgpu-mi300", power="power1_input", fine=True, metrics=4),
-    "amdgpu-apu": partial(amd, "amdgpu-apu", fine=True, capped=False),
+    "amdgpu-mi300": partial(
+        amd, "amdgpu-mi300", power="power1_input", fine=True, metrics=(1, 4), centre=True
+    ),
+    "amdgpu-apu": partial(amd, "amdgpu-apu", fine=True, capped=False, metrics=(2, 1)),
     "amdgpu-guest": partial(amd, "amdgpu-guest", fine=True, guest=True),
     "xe": partial(intel, "xe"),
     "xe-package": partial(intel, "xe-package", channel=2, off=True),

@@ -211,12 +211,12 @@ def _amd_energy(root: Path) -> list[Zone]:
     ]
 
 
-def grace_meters(root: Path) -> dict[str, list[Path]]:
-    """Return Grace's power meters by scope, widest first: one file for each socket."""
-    meters: dict[str, list[Path]] = {scope: [] for scope in GRACE}
+def grace_meters(root: Path) -> dict[str, dict[str, Path]]:
+    """Return Grace's power meters by scope, widest first, and by socket."""
+    meters: dict[str, dict[str, Path]] = {scope: {} for scope in GRACE}
     for text in sorted(root.glob("sys/class/hwmon/hwmon*/device/power1_oem_info")):
-        scope = text_of(text).split(" Power Socket ")[0]
-        meters.get(scope, []).append(text.with_name("power1_average"))
+        scope, _, socket = text_of(text).strip().partition(" Power Socket ")
+        meters.get(scope, {})[socket] = text.with_name("power1_average")
     return {scope: files for scope, files in meters.items() if files}
 
 
@@ -226,12 +226,14 @@ def _grace(root: Path, clock: Clock, every: Every) -> EnergySource | None:
     `Module` is left out: it contains the GPU, whose own meter counts the same joules.
     """
     meters = grace_meters(root)
-    scope = next((scope for scope in GRACE[1:3] if scope in meters), "")
+    sockets = {socket for files in meters.values() for socket in files}
+    scope = next((s for s in GRACE[1:3] if meters.get(s, {}).keys() == sockets), "")
     if not meters:
         return None
     if not scope:
-        return EnergySource(None, why_not=f"Grace's meters cover only {', '.join(meters)}")
-    powers = meters[scope]
+        covered = ", ".join(f"{s} of socket {' and '.join(n)}" for s, n in meters.items())
+        return EnergySource(None, why_not=f"Grace's meters cover only {covered}")
+    powers = [*meters[scope].values()]
     try:
         _watts(powers)
     except MeasurementError as error:  # ENODATA before the first sample

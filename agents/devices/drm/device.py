@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import thinned
-from agents.devices.drm.energy import find_energy
+from agents.devices.drm.energy import find_energy, metrics_format
 from agents.devices.drm.knobs import CLOCK, LIMIT, Card, discover
 from agents.host.host import HostClock
 from agents.host.processor import text_of
@@ -41,7 +41,7 @@ def open_drm(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
     card = chosen(rest, root)
     clock = HostClock()
     energy = find_energy(card.folder, clock, in_background)
-    whole = integrated(card)
+    whole, host = integrated(card), frozenset({HOST_CPU})
     scope = Scope.MODULE if whole else Scope.BOARD
     metrics = tuple(Metric(name, scope=scope) for name in ("energy_j", "power_w"))
     unmetered = {} if energy.open else {metric.name: energy.why_not for metric in metrics}
@@ -67,7 +67,8 @@ def open_drm(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         settle_s=SETTLE_S,
         cannot={**cannot, **(remote.without if remote else {}), **unmetered},
         source=energy.source,
-        energy_of=frozenset({card.uuid} | ({HOST_CPU} if whole else set())),
+        energy_of=frozenset({card.uuid}) | (host if whole else set()),
+        perhaps_of=host if whole is None else frozenset(),
     )
 
 
@@ -83,12 +84,15 @@ def chosen(rest: str, root: Path) -> Card:
     return card
 
 
-def integrated(card: Card) -> bool:
-    """Return whether a GPU is part of the processor, whose power its sensor then includes.
+def integrated(card: Card) -> bool | None:
+    """Return whether a GPU is part of the processor, whose power its sensor then includes; None if unknown.
 
-    AMD's integrated GPUs have no power limit of their own.
+    Formats 2 and 3 of AMD's gpu_metrics are of APUs, format 1 of cards; those before Vega 12 have none. A
+    power limit shows neither: Van Gogh has one, cards of Southern Islands do not.
     """
-    return card.kind == "amdgpu" and not any(card.folder.glob("hwmon/hwmon*/power1_cap"))
+    if card.kind != "amdgpu":
+        return False
+    return {1: False, 2: True, 3: True}.get(metrics_format(card.folder))
 
 
 def throttled(device: Path) -> bool:

@@ -11,6 +11,7 @@ that shows no more than 2 W throughout, as AMD's tools report of sensors that th
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +69,13 @@ def find_energy(device: Path, clock: Clock, every: Every) -> EnergySource:
     except MeasurementError as error:
         return EnergySource(None, why_not=error.message)
     return EnergySource(None, why_not="its driver shows neither energy nor power")
+
+
+def metrics_format(device: Path) -> int:
+    """Return the revision of gpu_metrics' format; 0 if it cannot be read."""
+    with suppress(OSError, IndexError):
+        return (device / "gpu_metrics").read_bytes()[2]
+    return 0
 
 
 def accumulator(device: Path) -> int | None:

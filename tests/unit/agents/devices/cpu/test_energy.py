@@ -288,6 +288,20 @@ def test_of_graces_four_meters_one_is_taken_for_each_socket(tmp_path: Path) -> N
         assert "scope CPU" in find_energy(tmp_path, Time(), in_background).source
 
 
+@pytest.mark.parametrize("missing", ["Grace Power Socket 1", "Grace Power Socket 0"])
+def test_one_socket_of_grace_is_not_taken_for_both(tmp_path: Path, missing: str) -> None:
+    board = InlineBoard("grace", tmp_path)
+    texts = [n for path, n in board.board.nodes.items() if path.endswith("power1_oem_info")]
+    with board.at():
+        for text in (t for t in texts if str(t.tell()) == missing):
+            text.tell = lambda: "unknown"
+        source = find_energy(tmp_path, Time(), in_background)
+        assert "2 sockets, integrated (scope CPU" in source.source
+        for text in (t for t in texts if str(t.tell()).startswith("CPU Power Socket 1")):
+            text.tell = lambda: "unknown"
+        assert "Grace of socket" in find_energy(tmp_path, Time(), in_background).why_not
+
+
 def test_a_grace_meter_without_a_sample_or_with_the_gpu_in_it_is_none(tmp_path: Path) -> None:
     board = InlineBoard("grace", tmp_path)
     nodes = board.board.nodes
@@ -297,4 +311,7 @@ def test_a_grace_meter_without_a_sample_or_with_the_gpu_in_it_is_none(tmp_path: 
         for n in range(8):
             if "Module" not in str(nodes[f"{ACPI}:{n:02}/power1_oem_info"].tell()):
                 nodes[f"{ACPI}:{n:02}/power1_oem_info"].tell = lambda: "unknown"
-        assert "cover only Module" in find_energy(tmp_path, Time(), in_background).why_not
+        assert (
+            "cover only Module of socket 0 and 1"
+            in find_energy(tmp_path, Time(), in_background).why_not
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from agents.devices.drm.diagnosis import examine
 from agents.devices.drm.energy import find_energy
 from agents.host.bundle import write_bundle
 from agents.target.joules import Joules
+from agents.target.side import HOST_CPU
+from agents.target.target import Target
 from tests.boards.gpus import ADDRESS, GPUS, PCI
 from tests.boards.inline import InlineBoard
 from tests.boards.kernel import Node, fixed
 from tests.builders import Time
 from tests.unit.agents.devices.drm.conftest import Host
-from tuner.core import DeviceLost, InvalidInput, MeasurementError, Scope
+from tuner.core import ConfigError, DeviceLost, InvalidInput, MeasurementError, Scope
 
 SPEC = f"drm:{ADDRESS}"
 
@@ -132,6 +135,20 @@ def test_an_integrated_gpus_energy_is_the_processors_too(host: Host) -> None:
     card = open_device(SPEC, seed=0, state_dir=None, root=host("amdgpu").root)
     assert {m.scope for m in apu.metrics} == {Scope.MODULE} and apu.energy_of > {SPEC}
     assert {m.scope for m in card.metrics} == {Scope.BOARD} and card.energy_of == {SPEC}
+
+
+def test_what_a_cards_energy_covers_is_read_from_its_metrics_not_from_its_limit(host: Host) -> None:
+    """amdgpu_pm.c: Van Gogh, an APU, has power1_cap; cards of Southern Islands have neither file."""
+    van_gogh, island = host("amdgpu-fine"), host("amdgpu")
+    van_gogh.board.nodes[f"{PCI}/gpu_metrics"] = Node(lambda: b"\x80\x00\x02\x04")
+    apu = open_device(SPEC, seed=0, state_dir=None, root=van_gogh.root)
+    assert apu.energy_of > {SPEC} and apu.perhaps_of == frozenset()
+    island.board.nodes[f"{PCI}/gpu_metrics"].refusal = lambda: errno.EOPNOTSUPP
+    card = open_device(SPEC, seed=0, state_dir=None, root=island.root)
+    cpu = replace(apu, name="cpu", energy_of=frozenset({HOST_CPU}))
+    with pytest.raises(ConfigError, match=f"energy of drm-{ADDRESS} may include that of cpu"):
+        Target((cpu, card))
+    assert Target((card,)).metrics == card.metrics
 
 
 def test_a_card_is_opened_by_its_address_alone(host: Host) -> None:
