@@ -45,6 +45,7 @@ PLACED = {
         "nvidia.rules": "usr/lib/udev/rules.d/90-jouletune-nvidia.rules",
         "actuator-cpu.conf": "usr/share/jouletune",
         "actuator-drm.conf": "usr/share/jouletune",
+        "drm-files.sh": "usr/share/jouletune",
         "actuator-jetson.conf": "usr/share/jouletune",
         "actuator-unit.conf": "usr/share/jouletune",
         "powercap.rules": "usr/share/jouletune",

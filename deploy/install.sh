@@ -134,6 +134,9 @@ place_files() {
   done
   for board in "${boards[@]}"; do
     run install -Dm 0644 "$here/actuator-$board.conf" "$UNITS/jouletune-actuator.service.d/$board.conf"
+    if [ "$board" = drm ]; then
+      run sh -c "bash '$here/drm-files.sh' >'$UNITS/jouletune-actuator.service.d/drm-files.conf'"
+    fi
   done
   run install -Dm 0644 "$here/nvidia.rules" /etc/udev/rules.d/90-jouletune-nvidia.rules
   if command -v udevadm >/dev/null; then run udevadm control --reload; fi

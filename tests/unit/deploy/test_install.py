@@ -95,6 +95,7 @@ def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
     for file in (
         "actuator-cpu.conf",
         "actuator-drm.conf",
+        "drm-files.conf",
         "actuator-jetson.conf",
         "actuator-unit.conf",
         "powercap.rules",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,11 @@ NO_FILES = {"fake", "nvidia"}
 
 def opened(name: str) -> list[str]:
     """Return the paths that a drop-in opens."""
-    lines = re.findall(
-        r"^ReadWritePaths=(.*)$", (DEPLOY / f"actuator-{name}.conf").read_text(), re.M
-    )
+    return paths_in((DEPLOY / f"actuator-{name}.conf").read_text())
+
+
+def paths_in(drop_in: str) -> list[str]:
+    lines = re.findall(r"^ReadWritePaths=(.*)$", drop_in, re.M)
     return [path.lstrip("-") for line in lines for path in line.split()]
 
 
@@ -81,10 +84,12 @@ def test_all_files_of_a_gpu_are_opened(mount: Mount, name: str) -> None:
     root = mount(name).root
     (card,) = drm(str(root))
     assert isinstance(card, Card)
-    opens = {(root / path[1:]).resolve() for path in opened("drm") if (root / path[1:]).exists()}
+    command = ["bash", str(DEPLOY / "drm-files.sh"), str(root)]
+    drop_in = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    opens = {(root / path[1:]).resolve() for path in paths_in(drop_in)}
     files = [file.resolve() for entry in card.entries()[0] for file in card.folder.glob(entry)]
     assert files and all({file, *file.parents} & opens for file in files)
-    assert (card.folder / "device").resolve() not in opens
+    assert (card.folder / "device").resolve() not in opens and card.folder.resolve() not in opens
 
 
 def test_the_paths_of_a_power_mode_and_a_units_folder_are_opened(mount: Mount) -> None:
