@@ -60,6 +60,7 @@ class InlineBoard:
         """Have the board as it began; its policies are new ones."""
         self.board.reset()
         self.reload()
+        self.board.reset()
 
     def turn(self, cpus: Iterable[int], *, online: bool) -> None:
         """Take CPUs offline, or bring them back."""

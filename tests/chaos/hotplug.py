@@ -68,13 +68,17 @@ class Happening:
 
 @dataclass
 class Stage:
-    """A board, a journal, a clock to turn, and the actuator of the moment."""
+    """A board, a journal, a clock to turn, and the actuator of the moment.
+
+    `lost` has what a GPU's files showed after it lost its settings by itself: no one's to bring back.
+    """
 
     board: InlineBoard
     journal: Path
     now: float = 0.0
     unread: int = 0
     slept_s: float = 0.0
+    lost: Mapping[str, bytes] = field(default_factory=dict)
     happening: Happening = field(default_factory=Happening)
 
     def __post_init__(self) -> None:
@@ -159,21 +163,28 @@ class Stage:
         """Sleep and wake up."""
         self.slept_s += 100.0
         self.board.board.resume()
+        self.note_lost()
 
     def reload(self) -> None:
         """Load the clocks' driver anew."""
         self.board.reload()
+        self.note_lost()
+
+    def note_lost(self) -> None:
+        self.lost = self.board.board.snapshot() if self.board.board.gpus else {}
 
     def reset_gpu(self, error: int = 0) -> None:
         """Reset a GPU, whose files answer an error until time passes."""
         for gpu in self.board.board.gpus:
             gpu.lose()
             gpu.busy = error
+        self.note_lost()
 
     def nap(self) -> None:
         """Let a GPU sleep until it is read."""
         for gpu in self.board.board.gpus:
             gpu.sleep()
+        self.note_lost()
 
     @property
     def journalled(self) -> bool:
@@ -191,10 +202,12 @@ class Stage:
             TuningError
         ):  # a device that was absent when its driver was started is lost once more
             self.ask("read")
-        files = {p: v for p, v in self.board.board.altered.items() if not p.endswith("/online")}
+        lost = {p: text.decode().strip() for p, text in self.lost.items()}
+        altered = self.board.board.altered.items()
+        files = {p: v for p, v in altered if not p.endswith("/online") and lost.get(p) != v}
         said = self.ask("read")
-        if lost := files.keys() - self.waiting.keys():
-            return f"left at { {path: files[path] for path in lost} }"
+        if left := files.keys() - self.waiting.keys():
+            return f"left at { {path: files[path] for path in left} }"
         if said["paused"] or said["trouble"]:
             return f"{said['paused']} {said['trouble']}".strip()
         return "a journal is left" if self.journalled and not self.board.cpus.offline else ""
@@ -219,6 +232,7 @@ def _played(
         left.unlink()
     stage.board.turn(offline, online=False)
     stage.happening, stage.now, stage.slept_s = Happening(over=True), 0.0, 0.0
+    stage.lost = {}
     stage.start()
     stage.happening = happening
     happening.fault = errno.EIO if end == "fault" else 0

@@ -10,9 +10,11 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.boards.cards import UW
 from tests.boards.inline import InlineBoard
 from tests.chaos.boards import choices
 from tests.chaos.hotplug import Happening, Stage, play_once
@@ -27,13 +29,25 @@ Count = Callable[[str, int, int], None]
     "what that put back to its default is lost, not another program's: it is set again in a hold, and no "
     "trial goes on without it",
 )
-@pytest.mark.parametrize(("name", "step"), [("amdgpu", 1), ("xe", 3)])
+@pytest.mark.parametrize(
+    ("name", "step", "begin"),
+    [
+        ("amdgpu", 1, {}),
+        ("amdgpu", 3, {"cap": 200 * UW, "level": "high"}),
+        ("xe", 3, {}),
+        ("xe", 3, {"cap": 150 * UW, "top": 1800}),
+        ("i915", 3, {"cap": 150 * UW, "top": 1800}),
+    ],
+)
 def test_a_gpu_that_loses_its_settings_at_any_point_is_left_as_it_was(
-    name: str, step: int, tmp_path: Path, count: Count
+    name: str, step: int, begin: dict[str, Any], tmp_path: Path, count: Count
 ) -> None:
     """radeon-profile 129, LACT 41: files show the default after a resume or a reset."""
     (tmp_path / "journal").mkdir()
     board, chosen = InlineBoard(name, tmp_path / "root"), random.Random(0)
+    vars(board.board.gpus[0]).update(begin)
+    board.board.keep(*board.board.state)
+    board.board.begin = board.board.snapshot()
     with board.at():
         stage = Stage(board, tmp_path / "journal")
         played = scripts(*choices(stage.device))
