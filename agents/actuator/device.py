@@ -154,6 +154,14 @@ class ManagedDevice:
                 await self.restorer.describe()
             self._grant()
 
+    async def _restore(self) -> None:
+        """Restore the original. After trouble, look at what is offered: our values may have hidden it."""
+        troubled = self.restorer.trouble
+        await self.restorer.restore()
+        if troubled and not self.restorer.trouble:
+            await self.restorer.describe()
+            self._grant()
+
     def _grant(self) -> None:
         """Set the granted values, and the errors of those that the device does not offer."""
         self.restorer.granted, self.errors = self.restorer.terms.values(self.restorer.about)
@@ -307,7 +315,7 @@ class ManagedDevice:
     async def _rest(self, peer: Peer) -> dict[str, Any]:
         """Restore a device without a trial or hold; return its reading. Raises ActuationError."""
         if self.level == "original":
-            await self.restorer.restore()
+            await self._restore()
             self._require_restored()
         return await self.read(peer)
 
@@ -401,7 +409,7 @@ class ManagedDevice:
         if self.job and now >= self.job.heard_at + self.config.agent_grace_s:
             await self._end_job("its job has ended without an epilog")
         if self.level == "original" and self.restorer.due:
-            await self.restorer.restore()
+            await self._restore()
 
     async def _put_in_force(self) -> None:
         """Write again the values that a trial, a hold or a job has lost, and lower those above a cap."""
@@ -447,4 +455,4 @@ class ManagedDevice:
         if self.level != "original" or self.restorer.record.entries:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = self.job = None
-        await self.restorer.restore()
+        await self._restore()

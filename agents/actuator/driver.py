@@ -274,7 +274,7 @@ def _answered(
 ) -> Any:  # noqa: ANN401
     """Return the answer of one device's driver to a verb. Raises DeviceLost, or the driver's error."""
     if verb == "describe":
-        return [about for driver in drivers.values() if (about := _described(driver))]
+        return [_described(driver) for driver in drivers.values()]
     driver = drivers.get(uuid)
     if driver is None or isinstance(driver, Mapping):
         raise DeviceLost(f"{uuid} was lost")
@@ -290,7 +290,7 @@ def _answered(
 
 
 def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
-    """Return a device's description; empty, and logged, if its driver fails.
+    """Return a device's description; it is absent, with the reason, if its driver fails.
 
     A knob without values is left out, because no value of it could be granted.
     """
@@ -302,9 +302,10 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
         without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
         offered = {knob: values for knob, values in ranges.items() if values}
         return {**about, "ranges": offered, "without": {**without, **dict(about["without"])}}
-    except Exception:
+    except Exception as error:
         log.exception("event=device_undescribed device=%s", driver.uuid)
-        return {}
+        why = str(error) if isinstance(error, TuningError) else f"its driver failed: {error!r}"
+        return {"uuid": driver.uuid, "absent": why}
 
 
 def refusal(error: TuningError) -> dict[str, Any]:

@@ -41,6 +41,8 @@ RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before a failed restore is tried again, in seconds; it doubles up to the longest."""
 LOOK_S = 3.0
 """The period of checks of waiting entries and a member's floor, in seconds: the driver may be reloaded."""
+CONTEST_S = 600.0
+"""A second return to the defaults within this time, in seconds, means that another program sets them."""
 LEAST_SLEEP_S = 0.1
 """A difference between two clocks below this, in seconds, is only the time between their reads."""
 RESTORE = "run `jouletune actuator restore"
@@ -104,6 +106,7 @@ class Restorer:
     retry_s: float = RETRY_S
     retry_at: float = 0.0
     restarted_at: float = -inf
+    reset_at: float = -inf
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     suspended_s: Callable[[], float] = suspended_s
     taken: Callable[[str], Mapping[str, str]] = lambda _: {}
@@ -201,10 +204,17 @@ class Restorer:
         return reading
 
     def _was_reset(self, reading: DeviceReading) -> bool:
-        """Return whether all that we changed and can read shows what a reset of the device leaves."""
+        """Return whether all that we changed and can read shows what a reset of the device leaves.
+
+        Another program's return to the default looks the same: it counts as a reset once in CONTEST_S.
+        """
         after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
         ours = [n for n, e in entries if e.state == SET and n in after and e.wrote != after[n]]
-        return bool(ours) and all(reading.shows(name, after[name]) for name in ours)
+        shown = bool(ours) and all(reading.shows(name, after[name]) for name in ours)
+        if not shown or self.now() < self.reset_at + CONTEST_S:
+            return False
+        self.reset_at = self.now()
+        return True
 
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
         """Drop the entries that a reload of the driver (`reset`) or a resume has changed.

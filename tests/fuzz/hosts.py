@@ -166,7 +166,7 @@ class Hosts:
 
     def _act(self, name: str, driver: KnobDriver, change: Callable[[], None]) -> None:
         about = _described(driver)
-        if not about:
+        if "absent" in about:
             return
         spans = about["ranges"].items()
         grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in spans if v}

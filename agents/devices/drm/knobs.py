@@ -35,7 +35,7 @@ ENDS = {"max_freq": "rpn_freq rp0_freq min_freq"}
 ENDS["rps_max_freq_mhz"] = "rps_RPn_freq_mhz rps_RP0_freq_mhz rps_min_freq_mhz"
 """Ceiling to the files of the least clock, the greatest clock and the lower limit in force."""
 NUMBERED = re.compile(r"\b(hwmon/hwmon|drm/card)\d+")
-UW, STEP_MHZ, LEAST_LEVELS = 1_000_000, 50, 4
+UW, STEP_MHZ, LEAST_LEVELS, DIGITS = 1_000_000, 50, 4, 20
 AWAY = {errno.EPERM, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.EBUSY}
 WAIT = "it is in a reset, asleep or removed: see `dmesg`"
 SINGLE = f"{MASK} lists only the lowest, present and highest clock"
@@ -71,37 +71,56 @@ class Card:
     @property
     def resets(self) -> Mapping[str, str]:
         """Return the texts that a GPU reset leaves without another trace, by entry."""
-        texts = {n: t for k in self.knobs for n, t in self.plan(k, None).items() if t}
+        texts = {n: t for k in self.ranges() for n, t in self.plan(k, None).items() if t}
         return texts | ({MODE: "auto"} if self._names(CLOCK) == [MASK] else {})
 
     @property
     def defaults(self) -> Mapping[str, Value]:
         """Return the default power limit in W."""
-        return {LIMIT: int(self._default(n)) // UW for n in self._names(LIMIT)}  # noqa: B035 - one
+        names = self._names(LIMIT) if LIMIT in self.ranges() else ()
+        return {LIMIT: self._default(n) // UW for n in names}  # noqa: B035 - one
 
     @property
     def without(self) -> Mapping[str, str]:
         """Return the knobs left out, each with the reason."""
-        absent = dict.fromkeys(self.knobs, "its driver shows none")
-        if self._names(CLOCK) == [MASK]:
-            absent[CLOCK] = FOREIGN if self.foreign else SINGLE
-        return {knob: why for knob, why in absent.items() if knob not in self.ranges()}
+        return {knob: found for knob, found in self._found().items() if isinstance(found, str)}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the values that can be written now: the allowed range is read each time."""
-        limits, clocks = list[int](), list[int]()
+        return {knob: found for knob, found in self._found().items() if not isinstance(found, str)}
+
+    def _found(self) -> dict[str, tuple[Value, ...] | str]:
+        """Return each knob's values, or the reason that it has none. Raises DeviceLost."""
+        found = dict[str, tuple[Value, ...] | str]()
+        for knob, values in ((LIMIT, self._limits), (CLOCK, self._clocks)):
+            try:
+                found[knob] = tuple(values()) or "its driver shows none"
+            except DeviceLost:
+                raise
+            except ActuationError as error:
+                found[knob] = str(error)
+        return found
+
+    def _limits(self) -> list[int]:
+        """Return the power limits in W, ascending. Raises ActuationError."""
         for name in self._names(LIMIT):
+            self._default(name)  # a limit that cannot be restored is not offered
             high = self._default(name, f"{name}_max") // UW
             low = -(-self._number(f"{name}_min") // UW) or high // 4
-            limits = sysfs.span([low, high], 1) if 0 < low < high else []
+            return sysfs.span([low, high], 1) if 0 < low < high else []
+        return []
+
+    def _clocks(self) -> list[int]:
+        """Return the clock ceilings in MHz, ascending. Raises ActuationError."""
         for name in self._names(CLOCK)[:1]:
             if name != MASK:
                 low, high, floor = self._ends(name)
                 ladder = sysfs.span([0, high], STEP_MHZ) if high < UW else []
-                clocks = [mhz for mhz in ladder if mhz and mhz >= max(low, floor)]
-            elif len(self._levels()) >= LEAST_LEVELS and not self.foreign:
-                clocks = sorted({*self._levels()})
-        return {k: tuple(v) for k, v in ((LIMIT, limits), (CLOCK, clocks)) if v}
+                return [mhz for mhz in ladder if mhz and mhz >= max(low, floor)]
+            if self.foreign or len(self._levels()) < LEAST_LEVELS:
+                raise ActuationError(FOREIGN if self.foreign else SINGLE)
+            return sorted({*self._levels()})
+        return []
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the knobs' values; None for a limit that is off, and for a mask, which is not shown."""
@@ -131,8 +150,8 @@ class Card:
         if names == [MASK]:
             rows = [n for n, mhz in enumerate(self._levels()) if value and mhz <= float(value)]
             return {MASK: " ".join(map(str, rows)) or None}
-        tops = {n: self._default(n) if knob == LIMIT else self._ends(n)[1] for n in names}
-        return {n: f"{float(value) * unit if value else tops[n]:.0f}" for n in names}
+        top = self._default if knob == LIMIT else lambda name: self._ends(name)[1]
+        return {n: f"{float(value) * unit if value else top(n):.0f}" for n in names}
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, or one file; None sets the driver's default. Raises ActuationError, DeviceLost.
@@ -166,14 +185,19 @@ class Card:
         return [self._number(f"{folder}/{end}") for end in ENDS[file].split()]
 
     def _default(self, name: str, *files: str) -> int:
-        """Return the default limit in µW, or that of `files`. Old kernels of AMD show the greatest."""
-        rated = name.replace("_max", "_rated_max")
-        return self._number(*(files or [f"{name}_default"]), f"{name}_max", rated, name)
+        """Return the default limit in µW, or that of `files`. Old kernels of AMD show the greatest.
+
+        Raises ActuationError without one: the present limit may be ours.
+        """
+        names = (*(files or [f"{name}_default"]), f"{name}_max", name.replace("_max", "_rated_max"))
+        if uw := self._number(*(n for n in names if n != name)):
+            return uw
+        raise ActuationError(f"{self.uuid}: {name} has no default in {', '.join(names)}")
 
     def _number(self, *names: str) -> int:
-        """Return the first number above 0 in files, 0 without one."""
-        files = [file for name in names for file in self.folder.glob(name)]
-        return next((n for file in files for n in sysfs.numbers(file) if n), 0)
+        """Return the first number above 0 in files, 0 without one. Raises ActuationError, DeviceLost."""
+        texts = (self._text(name) for name in names if any(self.folder.glob(name)))
+        return next((int(t) for t in texts if t.isdecimal() and len(t) < DIGITS and int(t)), 0)
 
     def _text(self, name: str) -> str:
         """Return a file's text. Raises ActuationError, DeviceLost."""

@@ -137,7 +137,9 @@ class Broken(FakeKnobs):
 def test_a_broken_driver_is_reported_and_ends_nothing(hardware: Path) -> None:
     fake.save(hardware, fake.blank(GPU, "GPU-2"))
     hand = Now(lambda: [Broken(hardware, GPU), Broken(hardware, "GPU-2")], DEADLINE_S)
-    assert [about["uuid"] for about in hand.now("describe")] == [GPU]
+    whole, broken = hand.now("describe")
+    assert whole["uuid"] == GPU and "absent" not in whole
+    assert broken == {"uuid": "GPU-2", "absent": "its driver failed: ZeroDivisionError()"}
     child = hand._child
     with pytest.raises(ActuationError, match="an integer is required"):
         hand.now("write", GPU, "gpu.clock_mhz", 810.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import KnobDriver
+from agents.actuator.driver import KnobDriver, _described
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.drm.knobs import CLOCK, LIMIT, MASK, MODE, Card, discover
@@ -19,6 +19,7 @@ from tests.actuation import Direct, actuator_of
 from tests.boards.cards import UW
 from tests.boards.gpus import GPUS, PCI
 from tests.boards.inline import InlineBoard
+from tests.boards.kernel import fixed
 from tests.chaos.points import InlineDriver
 from tests.contracts.drivers import DriverContract
 from tests.contracts.members import MemberContract
@@ -51,11 +52,17 @@ class Stand:
     board: InlineBoard
     folder: Path
     now: list[float] = field(default_factory=lambda: [0.0])
+    grant: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        spans = card_of(self.board).ranges().items()
-        grant = {knob: (values[0], values[-1]) for knob, values in spans}
-        config = ActuatorConfig(devices=(Granted(match="drm:*", grant=grant),))
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the actuator, as after a kill."""
+        if not self.grant:
+            spans = card_of(self.board).ranges().items()
+            self.grant = {knob: (values[0], values[-1]) for knob, values in spans}
+        config = ActuatorConfig(devices=(Granted(match="drm:*", grant=self.grant),))
         made = actuator_of(
             config,
             lambda: InlineDriver(lambda: discover(str(self.board.root)), lambda _: None),
@@ -246,3 +253,78 @@ def test_a_card_keeps_its_name_when_hwmon_is_numbered_anew(host: Host) -> None:
     card.write(LIMIT, 150)
     assert card.epoch != epoch and board.board.gpus[0].cap == 150 * UW
     assert card_of(board).uuid == card.uuid == UUID and MODE in card.entries()[0]
+
+
+@pytest.mark.parametrize("name", SETTABLE)
+@pytest.mark.parametrize("error", [errno.EIO, errno.EPERM])
+def test_no_unreadable_file_hides_a_card(
+    host: Host, name: str, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken file costs its knob at most, by name; in a reset the whole card is absent, by name."""
+    board = host(name)
+    whole = card_of(board).ranges()
+    for path, node in board.board.nodes.items():
+        if path.startswith(PCI) and "/hwmon5/" not in path:
+            with monkeypatch.context() as broken:
+                card = card_of(board)  # found before the file breaks
+                broken.setattr(node, "refusal", lambda: error)
+                about = _described(card)
+            if error == errno.EPERM and "absent" in about:
+                assert "not permitted" in about["absent"]
+            else:
+                assert {*whole} <= {*about["ranges"], *about["without"]}
+                lost = whole.keys() - about["ranges"].keys()
+                assert all("Input/output error" in about["without"][knob] for knob in lost)
+
+
+def test_a_limit_without_a_default_is_not_offered_and_not_called_restored(stand: Stands) -> None:
+    """xe_hwmon.c shows power1_rated_max only where the firmware has it: the present limit may be ours."""
+    xe = stand("xe")
+    xe.hold(watts=100)
+    for n in (3, 5):
+        xe.board.board.nodes[f"{PCI}/hwmon/hwmon{n}/power1_rated_max"] = fixed(0)
+    card = card_of(xe.board)
+    assert LIMIT not in card.ranges() and LIMIT not in card.defaults
+    assert "power1_max has no default" in card.without[LIMIT]
+    with pytest.raises(ActuationError, match="has no default"):
+        card.plan(LIMIT, None)
+    for copy in xe.folder.iterdir():
+        copy.write_bytes(b"damaged")
+    xe.restart()
+    assert xe.gpu.cap == 100 * UW and "default was set: gpu.clock_mhz;" in xe.told()["unknown"]
+
+
+def test_our_own_manual_is_offered_again_once_it_is_restored(
+    stand: Stands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amd = stand("amdgpu")
+    amd.hold(mhz=900)
+    mask = amd.board.board.nodes[f"{PCI}/{MASK}"]
+    with monkeypatch.context() as broken:
+        broken.setattr(mask, "take", lambda text: _raise(OSError(errno.EIO, "I/O error")))
+        amd.restart()
+    amd.now[0] += 120.0
+    amd.actuator.tick()
+    assert amd.board.altered == {} and amd.actuator.inner.devices[UUID].errors == []
+    amd.hold(mhz=900)
+    assert amd.is_back()
+
+
+def test_a_second_return_to_the_default_is_another_programs(stand: Stands) -> None:
+    """NVIDIA's lost locks follow the same rule: written again once, then left alone."""
+    amd = stand("amdgpu")
+    amd.hold(watts=150)
+    for at_s in range(0, 900, 30):
+        amd.now[0] = float(at_s)
+        if at_s in (30, 660):
+            amd.gpu.lose()
+        amd.actuator.renew(ME, UUID, 5.0)
+        assert amd.gpu.cap == 150 * UW
+    amd.gpu.cap = 300 * UW
+    with pytest.raises(ActuationError, match="another program set"):
+        amd.actuator.renew(ME, UUID, 5.0)
+    assert amd.gpu.cap == 300 * UW and amd.told()["paused"]
+
+
+def _raise(error: OSError) -> None:
+    raise error
