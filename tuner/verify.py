@@ -321,13 +321,11 @@ class Archive:
         """Return every figure that follows from the windows, as the report prints it, by name."""
         study = self.study
         base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
+        relative = {n for n, _, _, by in study["constraints"] if by}
+        known = all(n in solid and solid[n][0] for n in relative)
         limits = [
-            (
-                n,
-                op,
-                (x if solid[n][0] >= 0.0 else 2.0 - x) * solid[n][0] if by and n in solid else x,
-            )
-            for n, op, x, by in study["constraints"]
+            (n, op, x if not by else (x if solid[n][0] > 0.0 else 2.0 - x) * solid[n][0])
+            for n, op, x, by in (study["constraints"] if known else ())
         ]
         return {**compared(study, base, best, limits), **self.bill(base, best)}
 

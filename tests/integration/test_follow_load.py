@@ -28,7 +28,7 @@ from tuner.core import (
 )
 from tuner.presentation.facts import facts
 from tuner.service.operations import Operations
-from tuner.service.reports import look
+from tuner.service.reports import StudyRecord, look
 from tuner.service.views import study_view
 from tuner.study.follow import REACH
 from tuner.study.loop import Loop
@@ -152,7 +152,9 @@ def test_a_report_says_what_the_setting_rests_on() -> None:
     served = Served()
     served.run([15.0, 17.0, 20.0] * 20)
     stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
-    report = look(served.loop, stored, trials, study_view(stored, trials, ""), {}, "").report
+    report = look(
+        served.loop, StudyRecord.read(served.loop, stored), study_view(stored, trials, ""), {}, ""
+    ).report
     low, _ = report.rows
     assert low.windows >= 5 and low.saving is not None and low.saving.mean > 0.05
     assert low.metrics["latency_p99_ms"].mean <= LIMIT_MS

@@ -38,7 +38,7 @@ from tuner.core import (
     windows,
 )
 from tuner.release import version
-from tuner.service.reports import held_samples
+from tuner.service.reports import StudyRecord
 from tuner.service.views import alternating, chosen
 from tuner.study.loop import Loop
 from tuner.wire import StudyReport
@@ -61,15 +61,16 @@ MOVED = "its windows were moved to one load"
 Json = dict[str, Any]
 
 
-def archive(loop: Loop, study: Study, trials: Sequence[Trial], report: StudyReport) -> bytes:
-    """Return the archive of a study's evidence; equal content gives equal bytes."""
-    samples = loop.store.trials.samples(study.id)
+def archive(loop: Loop, record: StudyRecord, report: StudyReport) -> bytes:
+    """Return the archive of the evidence of a record's report; equal content gives equal bytes."""
+    study, samples = record.study, loop.store.trials.samples(record.study.id)
+    measured = {trial.number for trial in record.trials if trial.measurement}
     names = {
         key: f"samples/{key[0]:05d}-{study.devices.index(key[1]) + 1}.json"
         for key in samples
-        if key[1] in study.devices
+        if key[1] in study.devices and key[0] in measured
     }
-    document = _document(loop, study, trials, report, names)
+    document = _document(loop, record, report, names)
     files = {
         "evidence.json": json.dumps(document, indent=1, sort_keys=True).encode(),
         "UNPROVEN.txt": UNPROVEN.encode(),
@@ -87,21 +88,19 @@ def archive(loop: Loop, study: Study, trials: Sequence[Trial], report: StudyRepo
 
 def _document(
     loop: Loop,
-    study: Study,
-    trials: Sequence[Trial],
+    record: StudyRecord,
     report: StudyReport,
     names: Mapping[tuple[int, str], str],
 ) -> Json:
     """Return what `verify.py` reads beside the samples."""
+    study, trials, revisions = record.study, record.trials, record.revisions
     past, declared = Past(study=study, trials=tuple(trials)), study.quantities
     best = chosen(study, past.evidence)
     winner = None if best is None or study.rests(best.setting) else best.setting
     none: dict[str, list[int]] = {"baseline": [], "best": [], "solid": []}
     pools = none | _pools(past, winner)
-    revisions = loop.store.studies.revisions(study.id)
     course, held = BaselineCourse.of(study, trials), []
-    own = held_samples(loop, study, trials)
-    for window, covers_s, parts in billed_windows(trials, own, revisions, declared, course):
+    for window, covers_s, parts in billed_windows(trials, record.held, revisions, declared, course):
         held.append(
             {
                 "began": window.started_at.timestamp(),
@@ -114,7 +113,8 @@ def _document(
                 "basis": [[_basis(p, course, window.context, pools), p.share] for p in parts],
             }
         )
-    metrics = dict.fromkeys(n for t in trials for n in t.shown)
+    asked = [study.objective.metric, *(c.metric for c in study.constraints)]
+    metrics = dict.fromkeys([*asked, *(n for t in trials for n in t.shown)])
     plan, bill, origins = study.plan, report.bill, set(report.origins.values())
     described = {
         "id": study.id,

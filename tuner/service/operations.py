@@ -33,7 +33,7 @@ from tuner.service.explanations import explained
 from tuner.service.halting import halt
 from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
-from tuner.service.reports import StudyLook, look
+from tuner.service.reports import StudyLook, StudyRecord, look
 from tuner.service.study_views import StudyViews
 from tuner.service.views import candidate_view, trial_view
 from tuner.study.loop import Loop
@@ -295,8 +295,8 @@ class Operations(BudgetOperations):
     def evidence(self, study: str) -> EvidenceArchive:
         """Return the archive of a study's evidence, and log its digest. Raises NotFound."""
         stored, now = self._stored(study), self.loop.now()
-        trials = self.loop.store.trials.list(stored.id)
-        content = archive(self.loop, stored, trials, self.report(stored.id))
+        record = StudyRecord.read(self.loop, stored)
+        content = archive(self.loop, record, self._look(record).report)
         digest = hashlib.sha256(content).hexdigest()
         path = f"/v1/studies/{stored.id}/evidence#sha256={digest}"
         entry = AuditEntry(at=now, who="", role="", address="", method="GET", path=path, status=200)
@@ -306,10 +306,12 @@ class Operations(BudgetOperations):
 
     def look(self, study: str, since: datetime | None = None) -> StudyLook:
         """Return a study's gain and cost, with all its trials. Raises NotFound."""
-        stored = self._stored(study)
-        trials = self.loop.store.trials.list(stored.id)
-        view = self._with_held_violations(stored, trials)
-        return look(self.loop, stored, trials, view, self.price.series, self.price.currency, since)
+        return self._look(StudyRecord.read(self.loop, self._stored(study)), since)
+
+    def _look(self, record: StudyRecord, since: datetime | None = None) -> StudyLook:
+        """Return a study's gain and cost, with all its trials, from a record."""
+        view = self._with_held_violations(record.study, record.trials)
+        return look(self.loop, record, view, self.price.series, self.price.currency, since)
 
     def explain(self, study: str, setting: str | None = None) -> ExplanationView:
         """Return a study's explanation by its policy; why `setting` (`knob=value …`) was not chosen.

@@ -63,10 +63,29 @@ class StudyLook:
     front: tuple[SettingView, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study with its trials, revisions and held windows, each read once.
+
+    A report and its evidence are made of the same record: a window that is stored meanwhile is in neither.
+    """
+
+    study: Study
+    trials: Sequence[Trial]
+    revisions: Sequence[Revision]
+    held: Sequence[MetricSample]
+
+    @classmethod
+    def read(cls, loop: Loop, study: Study) -> StudyRecord:
+        """Return the present record of a study; revisions are as new as the trials or newer."""
+        trials = loop.store.trials.list(study.id)
+        held = held_samples(loop, study, trials)
+        return cls(study, trials, loop.store.studies.revisions(study.id), held)
+
+
 def look(
     loop: Loop,
-    study: Study,
-    trials: Sequence[Trial],
+    record: StudyRecord,
     view: StudyView,
     prices: Mapping[str, TimeSeries],
     currency: str,
@@ -76,6 +95,7 @@ def look(
 
     With `since`, the saving since that time replaces those of the usual periods.
     """
+    study, trials, revisions = record.study, record.trials, record.revisions
     past = Past(study=study, trials=tuple(trials))
     best = chosen(study, past.evidence)
     baseline = setting_view(past.evidence, study.baseline)
@@ -90,7 +110,6 @@ def look(
     shift = next(reversed(baseline_shifts(study, trials)), None)
     present = _shifted(study.objective, baseline, shift)
     gain = _improvement(study.objective, present, shown) if winner else None
-    revisions = loop.store.studies.revisions(study.id)
     ended = (TrialState.COMPLETED, TrialState.RUNNING)
     report = StudyReport(
         study=view,
@@ -106,7 +125,7 @@ def look(
                 trials,
                 present.metrics,
                 shown.metrics if shown and winner else {},
-                held_samples(loop, study, trials),
+                record.held,
                 revisions,
                 study.quantities,
                 BaselineCourse.of(study, trials),
