@@ -137,9 +137,9 @@ class CounterStep(Fact):
 class PrintedNumber(Fact):
     """A number that a pattern matched, between the texts `before` and `after` of its line.
 
-    `delimited` is whether the pattern itself also matches the text after the number; `unit` is its declared
-    unit. `later` is a later
-    line, or the end of the output, that begins like the match but has no number in its place.
+    `delimited` is whether the pattern itself also matches the text after the number; `lead` is the text
+    before it that the pattern matches; `unit` is its declared unit. `later` is a later line, or the end of
+    the output, that begins like the match but has no number in its place.
     """
 
     text: str
@@ -148,6 +148,7 @@ class PrintedNumber(Fact):
     delimited: bool = False
     unit: str = ""
     later: str = ""
+    lead: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,16 +268,19 @@ def not_restarted(one: CounterStep) -> RuleFinding:
 
 
 _ENDS_INSIDE = re.compile(
-    r"\d|[._'’\u00a0\u202f]\d|[eEdD](?:[-+]?\d|[-+]?(?![\w/]))|\.?#(?:INF|IND|[QS]NAN)"
-    r"|\s?[x×*·]\s?10(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])"
+    r"\d|[._'’\u00a0\u202f]\d|[eEdD][-+]?\d|(?:[eE][-+]?|[dD][-+])(?![\w/])"
+    r"|\.?#(?:INF|IND|[QS]NAN)|\s?[x×*·]\s?10(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])"
 )
 """An exponent, also Fortran's 1.0D-03 or one that is cut, 1.#INF, × 10^-5."""
 _HEXADECIMAL = re.compile(r"[-+]?0[xX][\da-fA-F]")
 _SEPARATED = re.compile(r"(?:[,:]|d|h|m|min)\d")
 """A decimal comma, or a time such as 3:45 or 1h2m, unless the pattern has its other parts, too."""
-_BEGINS_INSIDE = re.compile(
-    r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.,:'’\u00a0\u202f]?$|\d[eEdD][-+]?$|\d ?(?:d|h|m|min) ?$"
-)
+_BEGINS_INSIDE = re.compile(r"(?:^|[\s=:(\[,;\"'])[-+]$|\d[.'’\u00a0\u202f]?$|\d[eEdD][-+]?$")
+_FIRST_PARTS = re.compile(r"\d,$|\d ?(?:h|min) ?$|\d[dm] ?$")
+_CLOCK, _SIXTIETHS = re.compile(r"(?:^|[^\w.@])\d+(?:[:.]\d+)*:$"), re.compile(r"\d|\d\d(?:\.\d*)?")
+"""The first parts of 3:45, and its last: p99:12.3, recall@10:0.61 and epoch 3:0.52 are no times."""
+_SPACED, _PART = re.compile(r"\d [dm] $"), re.compile(r"\s?(?:h|m|min|s)(?!\w)")
+"""The first part of 2 d 5 h, and the unit of its last: phase 2 d 5 is no time."""
 _UNIT = re.compile(r"([ \t]?)((?:[kKMGTP]i?[bB]?|[numµμ]?s|[numµμ%h]|min|[mk]?[WJ]))(?![\w/=:])")
 """A unit, or a factor of a thousand, after a number: programs print 950 ms and then 1.2 s."""
 
@@ -295,7 +298,7 @@ def whole_number(one: PrintedNumber) -> RuleFinding:
     more = None if one.delimited else _SEPARATED.match(one.after)
     unit = None if one.delimited else _UNIT.match(one.after)
     ends = _ENDS_INSIDE.match(one.after) or _HEXADECIMAL.match(one.text + one.after)
-    if more or ends or _BEGINS_INSIDE.search(one.before):
+    if more or ends or _begins_inside(one):
         return contradiction(
             f"the pattern matches {one.text!r}, only a part of the number in {line!r}",
             f"let its group match whole numbers, like ({NUMBER})",
@@ -311,6 +314,16 @@ def whole_number(one: PrintedNumber) -> RuleFinding:
         else "",
         f"let the program end with a number that its group matches, like ({NUMBER})",
     )
+
+
+def _begins_inside(one: PrintedNumber) -> bool:
+    """Return whether a number began before its match; the pattern may have a time's first parts itself."""
+    if _BEGINS_INSIDE.search(one.before):
+        return True
+    firsts = [_FIRST_PARTS]
+    firsts += [_CLOCK] if _SIXTIETHS.fullmatch(one.text) else []
+    firsts += [_SPACED] if _PART.match(one.after) else []
+    return any(first.search(one.before) and not first.search(one.lead) for first in firsts)
 
 
 def last_object(one: LastObject) -> RuleFinding:

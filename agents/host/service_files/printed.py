@@ -106,6 +106,7 @@ def whole(match: re.Match[str], group: str | int, unit: str = "", later: str = "
                 delimited=end < match.end(),
                 unit=unit,
                 later=later,
+                lead=text[match.start() : start],
             )
         )
     return value

@@ -234,6 +234,24 @@ def test_a_part_of_a_duration_or_of_a_hexadecimal_is_no_result(before: str, afte
     assert contradicted(PrintedNumber(text="0", before=before, after=after))
 
 
+@pytest.mark.parametrize(
+    ("before", "text", "after"),
+    [
+        ("p99:", "12", ""), ("top1:", "76.3", ""), ("GPU0:", "25", ""), ("mAP50:", "0.53", ""),
+        ("recall@10:", "61", ""), ("epoch 3:", "0.52", ""), ("loss ", "5", "d"), ("phase 2 d ", "5", ""),
+    ],
+)  # fmt: skip
+def test_a_number_after_a_name_with_digits_is_whole(before: str, text: str, after: str) -> None:
+    assert not contradicted(PrintedNumber(text=text, before=before, after=after))
+
+
+def test_a_pattern_that_has_the_first_parts_itself_takes_the_last() -> None:
+    for before in ("epoch 3:", "1h", "3,"):
+        fact = PrintedNumber(text="45", before=before, after="")
+        assert contradicted(fact) and contradicted(replace(fact, lead=before[-1]))
+        assert not contradicted(replace(fact, lead=before))
+
+
 def test_a_window_without_a_witness_is_noted_by_its_rule() -> None:
     facts = (
         CounterAndPower(meter="gpu", counted_j=1.0, why="no power is reported"),
