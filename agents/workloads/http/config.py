@@ -310,6 +310,8 @@ def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
     if "process" not in table:
         return None
     entry = checked(where, table["process"], PROCESS_KEYS)
+    if not 1 <= entry.get("port", 1) <= 65535:
+        raise ConfigError(f"{where}: port is {entry['port']}", hint="give 1 to 65535")
     for alone in ("unit", "port"):
         if alone in entry and len(entry) > 1:
             raise ConfigError(f"{where}: a {alone} needs no other keys", hint="leave out the rest")

@@ -220,6 +220,7 @@ def test_a_value_without_readback_is_reported_and_its_effect_checked(
         ('pid_file = "/', 'pid_file = "', "pid_file must be an absolute path"),
         ('pid_file = "', 'unit = "a.service"\npid_file = "', "a unit needs no other keys"),
         ('pid_file = "', 'port = 80\npid_file = "', "a port needs no other keys"),
+        *(('pid_file = "', f'port = {n}\npid_file = "', "1 to 65535") for n in (0, -5, 70000)),
         ("runs = 3", "runs = 2", "runs must be at least 3, not 2"),
         ("runs = 3", "timeout_s = 0", "timeout_s must be above 0"),
         ("runs = 3", "env = { 'A=B' = 'c' }", "env: A=B"),
