@@ -18,7 +18,16 @@ import numpy as np
 
 from policies.fedgpo.costs import SECONDS, RoundCosts
 from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve
-from policies.fedgpo.federation import ROUND, ROUNDS_LEFT, Federation, Round, state_now
+from policies.fedgpo.federation import (
+    ACCURACY,
+    ROUND,
+    ROUNDS_LEFT,
+    Federation,
+    Round,
+    begins,
+    ran,
+    state_now,
+)
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
@@ -65,14 +74,15 @@ class Bandit(RoundPolicy):
         """Return the next round's setting, with its predicted spending."""
         number = max((t.number for t in past.trials), default=0) + 1
         rng = np.random.default_rng([past.study.seed, number])
-        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal, past, rng)
+        history = ran(past, federation)
+        outlook = _Outlook(federation, history[-MOST_ROUNDS:], goal, past, rng)
         options = outlook.rung(federation.options(outlook.available))
         best = outlook.best(options)
         if outlook.metric == SECONDS and outlook.difference(best) > self.differ:
             for kind in federation.classes:
                 best = outlook.best(federation.variants(best, kind))
         spread, predicted = outlook.expected(best, rng)
-        why = _why(learnt, goal, past.study.objective.metric, spread)
+        why = _why(history, goal, past.study.objective.metric, spread)
         return Try(best, why + outlook.forecast(best, options, rng), predicted)
 
 
@@ -92,7 +102,7 @@ class _Outlook:
         self.metric = past.study.objective.metric
         self._names = tuple(c.name for c in federation.classes)
         self._shares = self._shares_of(learnt)
-        now = state_now(past, learnt)
+        self._now = now = state_now(past, learnt)
         self._left = now.get(ROUNDS_LEFT, math.inf)
         self._done = now.get(ROUND, len(past.trials) + 1.0) - 1.0
         done = self._works([r.setting for r in learnt], learnt)
@@ -206,6 +216,9 @@ class _Outlook:
     def _curves(self, rng: np.random.Generator, doubt: float, count: int) -> tuple[Array, Array]:
         """Return draws of the curve's weights, and the error now under each."""
         weights = self.curve.weights.drawn(rng, doubt, count)
+        now = self._now.get(ACCURACY)
+        if now is not None and self.learnt and begins(now, self.learnt[-1].accuracy):
+            return weights, np.full(count, 1.0 - now)
         return weights, self.curve.course(weights)[1]
 
     def _worth(self, works: Array, costs: Array, curves: tuple[Array, Array]) -> Array:

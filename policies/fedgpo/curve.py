@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.fedgpo.federation import Round
+from policies.fedgpo.federation import Round, begins
 from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 
 K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
@@ -38,9 +38,6 @@ LEAST_LEFT, HIGHEST = 1e-3, -0.1
 REFERENCE = 0.3
 POINTS = 8
 FIRST_ACCURACY = 0.1
-JUMP = 0.15
-"""A round whose first accuracy differs by more than this from the last one's begins another
-training."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +66,12 @@ class ErrorCurve:
         """
         starts = _starts(rounds)
         blank = cls(Weights(np.zeros(0), np.zeros((0, 0))), works, starts)
-        accuracies = np.array([r.accuracy for r in rounds])
-        noise = np.full(len(rounds), NOISE)
-        fit = fitted(lambda w: blank.course(w)[0], accuracies, noise, _prior(goal, labels))
+        whole = [i for i, one in enumerate(rounds) if one.whole]
+        accuracies = np.array([rounds[i].accuracy for i in whole])
+        noise = np.full(len(whole), NOISE)
+        fit = fitted(
+            lambda w: blank.course(w)[0][:, whole], accuracies, noise, _prior(goal, labels)
+        )
         return cls(fit, works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:
@@ -140,6 +140,6 @@ def _starts(rounds: Sequence[Round]) -> tuple[float | None, ...]:
     starts: list[float | None] = []
     last: float | None = None
     for one in rounds:
-        starts.append(one.before if last is None or abs(one.before - last) > JUMP else None)
+        starts.append(one.before if last is None or begins(one.before, last) else None)
         last = one.accuracy
     return tuple(starts)

@@ -27,6 +27,11 @@ recipes of the benchmark that do not judge."""
 ROUND, ROUNDS_LEFT = "round", "rounds_left"
 """A round's state has under these names its number in the training, from 1, and the most rounds that
 the training may still have, this one included."""
+JUMP = 0.15
+"""A state whose accuracy differs by more than this from that after the last round begins another
+training."""
+SHORT_FOR = 10
+"""The number of rounds for which a shortage of clients counts: they may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,8 @@ class Federation:
         return rungs
 
     def available(self, learnt: Sequence[Round]) -> float:
-        """Return the number of available clients, from the latest round short of participants."""
-        for one in reversed(learnt):
+        """Return the number of available clients, from a round short of participants not long ago."""
+        for one in reversed(learnt[-SHORT_FOR:]):
             reachable = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
             if 0.0 < reachable < float(one.setting[self.participants.name]):
                 return reachable
@@ -161,7 +166,8 @@ class Round:
 
     `before` and `accuracy` are shares of right answers of the global model. `shown` is its whole
     report, `spent` the part of it that the study minimises. `class_spent` is `spent` of the clients
-    of a class, where joules are minimised and reported.
+    of a class, where joules are minimised and reported. A round that is not `whole` lacks a possible
+    accuracy, and has that before it, or a possible cost.
     """
 
     number: int
@@ -172,6 +178,7 @@ class Round:
     before: float
     accuracy: float
     shown: Mapping[str, float] = field(default_factory=dict)
+    whole: bool = True
 
     @property
     def gain(self) -> float:
@@ -180,10 +187,15 @@ class Round:
 
 
 def rounds(past: Past, federation: Federation) -> list[Round]:
-    """Return the rounds usable for learning, in their order.
+    """Return the whole rounds of `ran`."""
+    return [one for one in ran(past, federation) if one.whole]
 
-    Rounds that failed, or lack a finite accuracy or the objective, are left out. A round whose
-    state does not report the accuracy before it uses that of the latest round that reports one.
+
+def ran(past: Past, federation: Federation) -> list[Round]:
+    """Return the completed rounds since the first known accuracy, in their order; not all are whole.
+
+    A round whose state does not report the accuracy before it uses that of the latest round that
+    reports one.
     """
     metric = past.study.objective.metric
     history: list[Round] = []
@@ -193,29 +205,44 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
             continue
         shown = _finite(trial)
         before = trial.ran_at.get(ACCURACY, latest)
-        if ACCURACY not in shown or not 0.0 <= shown[ACCURACY] <= 1.0:
-            continue
-        latest = shown[ACCURACY]
-        if before is None or not math.isfinite(before) or shown.get(metric, 0.0) <= 0.0:
+        evaluated = 0.0 <= shown.get(ACCURACY, -1.0) <= 1.0
+        latest = shown[ACCURACY] if evaluated else latest
+        if before is None or not math.isfinite(before):
             continue
         by_class = {
             c.name: value
             for c in federation.classes
             if metric == ENERGY and (value := shown.get(f"energy_{c.name}_j", -1.0)) >= 0.0
         }
+        spent = shown.get(metric, 0.0)
         history.append(
             Round(
                 trial.number,
                 trial.setting,
                 trial.ran_at,
-                shown[metric],
+                spent,
                 by_class,
                 before,
-                latest,
+                shown[ACCURACY] if evaluated else before,
                 shown,
+                evaluated and spent > 0.0,
             )
         )
     return history
+
+
+def of_this_training(learnt: Sequence[Round], now: Context) -> Sequence[Round]:
+    """Return the latest rounds, those of the training that a state continues."""
+    begin, accuracy = len(learnt), now.get(ACCURACY)
+    while begin and not begins(accuracy, learnt[begin - 1].accuracy):
+        begin -= 1
+        accuracy = learnt[begin].before
+    return learnt[begin:]
+
+
+def begins(before: float | None, last: float) -> bool:
+    """Return whether another training begins at an accuracy after a round that ended with the last."""
+    return before is not None and abs(before - last) > JUMP
 
 
 def state_now(past: Past, learnt: Sequence[Round]) -> Context:

@@ -319,6 +319,58 @@ def test_half_of_a_training_is_half_of_all_its_rounds(
     assert isinstance(answer, Try) and "cannot be reached" in answer.why
 
 
+def chance(every: int) -> float:
+    """Return the chance forecast after 40 of 100 rounds, of which some are evaluated."""
+    knobs = tuple(replace(k, values=(k.default,)) for k in space().knobs)
+    at = federated(space=Space(knobs), constraints=("accuracy >= 0.9",))
+    made, trials = Course([1.0 - 0.9 * math.exp(-0.02 * n) for n in range(41)]), list[Trial]()
+    seen = made.accuracy
+    for number in range(1, 41):
+        one = made.round(number, at.baseline)
+        assert one.measurement is not None
+        shown = dict(one.measurement.estimates)
+        context = {**one.measurement.context, "accuracy": seen}
+        if number % every:
+            del shown["accuracy"]
+        else:
+            seen = made.accuracy
+        trials.append(
+            replace(one, measurement=replace(one.measurement, estimates=shown, context=context))
+        )
+    state = {**made.state(41), "accuracy": seen, "rounds_left": 60.0}
+    answer = Bandit().suggest(Past(study=at, trials=tuple(trials), context=state))
+    assert isinstance(answer, Try)
+    return float(answer.why.partition("a chance of ")[2].partition(" ")[0])
+
+
+def test_a_round_without_an_evaluation_removes_error_too() -> None:
+    assert [chance(every) for every in (1, 5, 10)] == pytest.approx([0.0] * 3, abs=0.25)
+
+
+@pytest.mark.parametrize("first", [39, 100])
+def test_a_second_training_in_a_study_is_judged_by_its_own_accuracy(first: int) -> None:
+    knobs = tuple(replace(k, values=(k.default,)) for k in space().knobs)
+    at = federated(space=Space(knobs), constraints=("accuracy >= 0.9",))
+    made = MadeUp(noise=0.02)
+    trials = [made.round(n, at.baseline) for n in range(1, first + 1)]
+    end, made.accuracy = made.accuracy, 0.1
+    state = {**made.state(1), "rounds_left": 5.0}
+    answer = Bandit().suggest(replace(situation(at, trials, made), context=state))
+    assert end > 0.8 and isinstance(answer, Try)
+    assert "a chance of 0.00 in 5 rounds" in answer.why
+
+
+def test_clients_that_come_back_are_asked_again() -> None:
+    made, at = MadeUp(clients=30), federated()
+    trials = [made.round(1, at.baseline)]
+    made.clients = 50
+    federation = Federation.of(at.space)
+    for number in range(2, 21):
+        assert number > 9 or federation.available(rounds(past(at, trials), federation)) == 30.0
+        trials.append(made.round(number, {**at.baseline, "participants": 10}))
+    assert federation.available(rounds(past(at, trials), federation)) > 30.0
+
+
 def test_no_more_clients_are_asked_than_answer() -> None:
     made, at = MadeUp(clients=30), federated(objective=Objective("round_s"))
     trials = [made.round(1, {**at.baseline, "participants": 50})]
