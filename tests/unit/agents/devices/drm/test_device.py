@@ -197,14 +197,16 @@ def test_the_doctor_names_a_card_in_a_reset_and_nothing_on_a_host_without(
 
 
 @pytest.mark.parametrize("name", ["amdgpu", "xe", "i915"])
-def test_a_bundle_of_its_host_opens_as_the_host_does(host: Host, tmp_path: Path, name: str) -> None:
-    board = host(name)
+def test_a_bundle_of_its_host_opens_as_the_host_does(
+    host: Host, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    board, there = host(name), tmp_path_factory.mktemp("b")  # a socket's path has at most 107 bytes
     (board.root / PCI[1:] / "unique_id").write_text("0123456789abcdef\n")
     assert write_bundle(board.root, tmp_path / "bundle.tar.gz") > 10
     with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:
-        bundle.extractall(tmp_path / "there", filter="data")
+        bundle.extractall(there, filter="data")
     findings = [one.seen for one in examine(board.root)]
-    assert [one.seen for one in examine(tmp_path / "there")] == [
-        seen.replace(str(board.root), str(tmp_path / "there")) for seen in findings
+    assert [one.seen for one in examine(there)] == [
+        seen.replace(str(board.root), str(there)) for seen in findings
     ]
-    assert not list((tmp_path / "there").rglob("unique_id"))
+    assert not list(there.rglob("unique_id"))
