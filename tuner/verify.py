@@ -223,7 +223,7 @@ class Archive:
 
     def order(self) -> None:
         """Check that trials have no gaps, begin in turn and in their phase, and alternate."""
-        turns = self.doc["revisions"]
+        turns, needed = self.doc["revisions"], set(self.study.get("needed", ()))
         if [w["number"] for w in self.doc["windows"]] != [*range(1, self.study["trials"] + 1)]:
             self.say(f"gap: trials are not numbered from 1 to {self.study['trials']}")
         done, run, before = list[Json](), None, 0.0
@@ -244,7 +244,8 @@ class Archive:
             again = done.count(window["setting"]) >= 2 and not rests
             if rests == (last == [self.study["baseline"]]) and not again:
                 self.say(f"order: {name} is out of turn: baseline and setting alternate")
-            done += [window["setting"]] if window["state"] == "completed" else []
+            whole = window["state"] == "completed" and needed <= window["shown"].keys()
+            done += [window["setting"]] if whole else []
 
     def window(self, window: Json, name: str) -> None:
         """Check that a window's estimates fit each other, and find its raw samples."""

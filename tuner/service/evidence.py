@@ -41,6 +41,7 @@ from tuner.release import version
 from tuner.service.reports import StudyRecord
 from tuner.service.views import alternating, chosen
 from tuner.study.loop import Loop
+from tuner.study.moves import needed_metrics
 from tuner.wire import StudyReport
 
 FORMAT = 1
@@ -124,6 +125,7 @@ def _document(
         "baseline": study.baseline,
         "best": winner,
         "metric": study.objective.metric,
+        "needed": needed_metrics(study),
         "sign": study.objective.sign,
         "constraints": [(c.metric, c.op, c.bound, c.relative) for c in study.constraints],
         "since": study.since_trial,

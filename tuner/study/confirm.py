@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
 
 from tuner import guard
 from tuner.core import (
     ANYWHERE,
-    CYCLE,
     Candidate,
     Context,
     Estimate,
@@ -40,6 +38,7 @@ from tuner.core import (
     weigh,
     windows,
 )
+from tuner.study.looks import PROVEN, beyond_scatter
 from tuner.study.moves import (
     Assign,
     Move,
@@ -63,20 +62,8 @@ MOST_COMPARED = 5
 CONFIRM_CANDIDATES = 3
 LEAST_VALUE = 1e-9
 """A limit of 0 is compared as this."""
-PROVEN = NormalDist().inv_cdf(0.975)
-"""Standard errors, as the windows report them, that prove a gain together with `PROVEN_T`.
-
-After one contender without a proven gain no other is compared, because each would have its own
-chance to win by luck.
-"""
-PROVEN_T = {2: 11.11, 4: 4.37, 6: 3.23, 8: 2.75}
-"""The least t of a gain by the scatter of the windows, by its degrees of freedom.
-
-Each look, with two windows each up to five, is a chance to win by luck: these one-sided levels of 0.4, 0.6,
-0.9 and 1.25 % are together an error below 2.5 %, whatever errors the windows report (our choice).
-"""
 CONFIRM_MOST = 2 * (CONFIRM_WINDOWS + MORE_TRIES) * CONFIRM_CANDIDATES
-"""Number of windows that end the phase; a comparison still open then counts as lost."""
+"""The most windows of a plan with one row, if none is disturbed."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
@@ -139,7 +126,7 @@ def duel_windows(
     Only windows that requested the load `at`; empty for those that requested none.
     """
     there = windows(counted(study, trials), phase=Phase.CONFIRMING, requested=at)
-    own = windows(there, setting, least=Worth.COMPLETED)
+    own = _measured(study, there, setting)
     baseline = _alternating_with(study, own, there) if own else []
     return (baseline, own) if baseline else None
 
@@ -269,13 +256,7 @@ def _result(past: Past, plan: Plan, row: Row, phase: Sequence[Trial]) -> Confirm
     at = confirmation_load(study, plan, row)
     own = windows(phase, requested=at)
     result = judged(study, row.setting, own, past.at(at))
-    if at and result == PENDING:
-        result = _unmeasurable(study, own, at)
-    contenders = max(CONFIRM_CANDIDATES, len(plan.rows))
-    most = 2 * (least_windows(study) + MORE_TRIES) * contenders
-    if result == PENDING and sum(CYCLE not in t.context for t in phase) >= most:
-        return lost(f"{len(phase)} confirming windows gave no clear result")
-    return result
+    return _unmeasurable(study, row.setting, own, at) if result == PENDING else result
 
 
 def judged(
@@ -292,7 +273,7 @@ def judged(
     if study.rests(setting):
         return THE_BASELINE
     own = windows(there, setting)
-    good = windows(own, least=Worth.COMPLETED)
+    good = _measured(study, own)
     failed = [t for t in own if t.state is TrialState.FAILED]
     bad = next((t for t in own if t.censored), None)
     if bad is None and len(failed) >= guard.MOST_FAILURES:
@@ -301,40 +282,36 @@ def judged(
         return lost(f"trial {bad.number} {bad.state}: {bad.reason}")
     if above := _windows_above(study, evidence, setting):
         return lost(f"{above} of its windows were above a limit")
-    least = least_windows(study)
-    if len(good) < least:
-        spent = len(own) >= least + MORE_TRIES
-        return (
-            lost(f"only {len(good)} of {len(own)} confirming windows were completed")
-            if spent
-            else PENDING
-        )
+    most, spent = least_windows(study) + MORE_TRIES, len(own) >= most_tries(study)
+    few = f"only {len(good)} of {len(own)} confirming windows were completed"
+    if len(good) < least_windows(study):
+        return lost(few) if spent else PENDING
     shown = _pools(study, good)
     if not guard.may_hold(shown, evidence.limits):
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
-        if len(own) < least + MORE_TRIES and may_be:
+        if len(good) < most and not spent and may_be:
             return PENDING
         return lost("its confirming windows do not prove that it meets the limits")
-    return compared(
+    result = compared(
         study,
         evidence,
         [t.shown for t in _alternating_with(study, good, there)],
         [t.shown for t in good],
-        last=len(own) >= MOST_COMPARED,
+        last=len(good) >= MOST_COMPARED,
     )
+    return lost(few) if spent and result == PENDING else result
 
 
-def _unmeasurable(study: Study, there: Sequence[Trial], at: Context) -> ConfirmResult:
-    """Return the loss of a row at whose load too little can be measured, above all of the baseline."""
-    base = windows(there, study.baseline)
-    failed = sum(t.state is TrialState.FAILED for t in base)
-    none_solid = len(base) >= CONFIRM_WINDOWS + MORE_TRIES and not windows(base, least=Worth.SOLID)
-    if failed >= guard.MOST_FAILURES or none_solid:
-        reason = base[-1].reason or "no reason given"
-        return lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
-    if len(there) < 2 * (CONFIRM_WINDOWS + MORE_TRIES):
+def _unmeasurable(
+    study: Study, setting: Setting, there: Sequence[Trial], at: Context
+) -> ConfirmResult:
+    """Return the loss of a setting beside which the baseline cannot be measured, else that it is open."""
+    base = windows(there, study.baseline, since=_began(study, setting, there))
+    fails = at and sum(t.state is TrialState.FAILED for t in base) >= guard.MOST_FAILURES
+    if not fails and len(base) < most_tries(study):
         return PENDING
-    return lost(f"{len(there)} confirming windows gave no clear result")
+    load, reason = in_words(at) or "the present load", base[-1].reason or "no reason given"
+    return lost(f"the baseline could not be measured at {load}: {reason}")
 
 
 def compared(
@@ -375,22 +352,29 @@ def compared(
     return ConfirmResult(True, False, why)
 
 
-def beyond_scatter(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Return whether two groups of values differ by more than their scatter, by Student's t."""
-    freedom = len(before) + len(after) - 2
-    least = min((t for at_least, t in PROVEN_T.items() if freedom >= at_least), default=math.inf)
-    squares = sum((value - fmean(each)) ** 2 for each in (before, after) for value in each)
-    error = math.sqrt(squares / freedom * (1.0 / len(before) + 1.0 / len(after)))
-    return abs(fmean(before) - fmean(after)) > least * error
+def most_tries(study: Study) -> int:
+    """Return the most windows of a setting, and of the baseline beside it, with those that show nothing."""
+    return 2 * (least_windows(study) + MORE_TRIES)
+
+
+def _measured(study: Study, trials: Sequence[Trial], *settings: Setting) -> list[Trial]:
+    """Return the completed windows that have all metrics that the study needs."""
+    needed = set(needed_metrics(study))
+    return [t for t in windows(trials, *settings, least=Worth.COMPLETED) if needed <= set(t.shown)]
+
+
+def _began(study: Study, setting: Setting, there: Sequence[Trial]) -> int:
+    """Return the number after the last window of the setting before this one."""
+    first = next((t.number for t in windows(there, setting)), math.inf)
+    others = [t.number for t in there if not t.tries(study.baseline) and not t.tries(setting)]
+    return 1 + max((n for n in others if n < first), default=0)
 
 
 def _alternating_with(study: Study, own: Sequence[Trial], there: Sequence[Trial]) -> list[Trial]:
     """Return the baseline's windows from after the previous setting up to this one's last."""
-    baseline = windows(there, study.baseline, least=Worth.COMPLETED)
-    first, last = own[0].number, own[-1].number
-    others = [t.number for t in there if t.number < first and not t.tries(study.baseline)]
-    since = max(others, default=0)
-    return [t for t in baseline if since < t.number < last]
+    since = _began(study, own[0].setting, there)
+    baseline = _measured(study, there, study.baseline)
+    return [t for t in baseline if since <= t.number < own[-1].number]
 
 
 def _pools(study: Study, own: Sequence[Trial]) -> dict[str, Estimate]:
@@ -399,7 +383,7 @@ def _pools(study: Study, own: Sequence[Trial]) -> dict[str, Estimate]:
 
 def alternate(study: Study, setting: Setting, at: Context, phase: Sequence[Trial]) -> Assign:
     """Return the next of the alternating windows: baseline, contender, baseline, contender."""
-    done = windows(phase, requested=at, least=Worth.COMPLETED)
+    done = _measured(study, windows(phase, requested=at))
     turn = bool(done) and done[-1].tries(study.baseline)
     what = "the proposed setting" if turn else "the baseline"
     load = f", at {in_words(at)}" if at else ""

@@ -11,13 +11,11 @@ trials fail, including one of the baseline, the setting is not the cause: the st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner import guard
 from tuner.core import (
-    Candidate,
     DecidesSteps,
     Done,
     Mode,
@@ -26,7 +24,6 @@ from tuner.core import (
     Plan,
     Policy,
     Row,
-    Setting,
     Study,
     Trial,
     TrialState,
@@ -246,8 +243,6 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     study, evidence = past.study, past.evidence
     if all(study.rests(row.setting) for row in plan.rows):
         return hold_baseline(study, evidence, why)
-    if len(plan.rows) == 1 and study.second_objective is None and not _continuous(study):
-        plan, why = _nearer_baseline(past, plan.rows[0].setting, why)
     refused = {
         number: f"{render_setting(row.setting)} cannot be held: {refusal}"
         for number, row in enumerate(plan.rows)
@@ -266,34 +261,6 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     if best is None:
         return hold_baseline(study, evidence, why)
     return Move(Phase.CONFIRMING, why, Plan.single(best.setting))
-
-
-def _nearer_baseline(past: Past, best: Setting, why: str) -> tuple[Plan, str]:
-    """Return the plan of a proposed setting without changes of knobs that make no measured difference.
-
-    Of the measured settings that only have some of its knobs at the baseline's value, and are worse by at
-    most the standard error, that with the fewest changes.
-    """
-    study = past.study
-    measured, base, sign = past.evidence.of(best), study.baseline, study.objective.sign
-    score = study.objective.score(measured.estimates) if measured else None
-    if score is None:
-        return Plan.single(best), why
-
-    def like(candidate: Candidate) -> bool:
-        shown = study.objective.score(candidate.estimates)
-        only = all(candidate.setting.get(k) in (v, base.get(k)) for k, v in best.items())
-        return (
-            only
-            and shown is not None
-            and sign * (shown.mean - score.mean) <= math.hypot(shown.stderr, score.stderr)
-        )
-
-    near = [c.setting for c in rivals(study, past.evidence) if like(c)]
-    plain = min([best, *near], key=lambda s: sum(s[k] != base.get(k) for k in best))
-    kept = [f"{k}={plain[k]}" for k in best if plain[k] != best[k]]
-    because = f"; {' '.join(kept)} as in the baseline: no difference was measured" if kept else ""
-    return Plan.single(plain), why + because
 
 
 def _objection(past: Past, trials: Sequence[Trial], plan: Plan, row: Row) -> str | None:

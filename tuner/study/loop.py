@@ -423,13 +423,14 @@ class Loop:
         """Return why a setting held since a time is to be confirmed higher; empty if it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
-        if not study.terms.plan_by or not in_force or since is None or not self.hours(now):
+        held = timedelta() if since is None else now - since
+        why = self._growth.why(study, poll.context, self.monotonic(), held)
+        if not why or not in_force or not self.hours(now):
             return ""
         if self._waits(study):  # a study that waits in TUNING loses its hold
             return ""
-        why = self._growth.why(study, poll.context, self.monotonic(), now - since)
         tuning = replace(study, phase=Phase.TUNING)
-        spent = why and over_budget(tuning, self.changes.trials(study.id), now)
+        spent = over_budget(tuning, self.changes.trials(study.id), now)
         return "" if spent else why
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:

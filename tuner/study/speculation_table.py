@@ -26,9 +26,9 @@ from tuner.core import (
     pool_windows,
     render_setting,
     setting_key,
-    student_t95,
     windows,
 )
+from tuner.study.looks import proven_t
 from tuner.study.moves import Assign
 
 ROUNDS, MOST_ROUNDS = 3, 6
@@ -169,13 +169,17 @@ class _Rounds:
         return windows(self._own, setting)
 
     def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
-        """Return the gain round by round: the load and its phase are the same."""
+        """Return the gain round by round: the load and its phase are the same.
+
+        The lengths share the level of each look, as the best of them is taken.
+        """
         pairs = zip(_good(own), _good(other), strict=False)
         logs = [self._score(a) - self._score(b) for a, b in pairs]
         if len(logs) < 2:
             return _Gain(math.expm1(logs[0]) if logs else 0.0, -math.inf)
         mean, spread = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-        return _Gain(math.expm1(mean), math.expm1(mean - student_t95(len(logs) - 1) * spread))
+        least = proven_t(len(logs) - 1, max(0, len(logs) - ROUNDS), len(self._singles))
+        return _Gain(math.expm1(mean), math.expm1(mean - least * spread))
 
     def _score(self, window: Trial) -> float:
         """Return the logarithm of the objective; greater is better."""

@@ -32,8 +32,10 @@ from tuner.study.confirm import (
     MOST_COMPARED,
     PENDING,
     compared,
+    most_tries,
 )
 from tuner.study.lifecycle import next_step
+from tuner.study.looks import beyond_scatter
 from tuner.study.moves import Assign, Move
 
 BY = "requests_in_system"
@@ -60,10 +62,12 @@ def proposed(*rows: Row, askable: bool = True) -> Study:
     return study(Phase.CONFIRMING, plan=Plan(rows, BY), phase_since=5, signals=signals)
 
 
-def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
+def confirm(
+    at: Study, truth: Truth, before: Sequence[Trial] = TUNED
+) -> tuple[Asked, Move, list[Trial]]:
     """Play the phase; return the requested clocks and loads, the end, and all trials."""
-    trials, windows = list(TUNED), Asked()
-    for _ in range(2 * CONFIRM_MOST):
+    trials, windows = list(before), Asked()
+    for _ in range(4 * CONFIRM_MOST):
         step = next_step(past(at, trials), Silent())
         assert step == next_step(past(at, list(trials)), Silent()), "the same past, the same step"
         if isinstance(step, Move):
@@ -72,7 +76,7 @@ def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
         windows.append((int(step.setting["gpu.clock_mhz"]), step.context.get(BY)))
         outcome = truth(step.setting, step.context)
         ended = (
-            {"state": outcome, "reason": f"overrun at {step.context[BY]:g}"}
+            {"state": outcome, "reason": f"overrun at {step.context.get(BY, 0):g}"}
             if isinstance(outcome, TrialState)
             else {"measurement": replace(outcome, context=step.context or outcome.context)}
         )
@@ -182,6 +186,85 @@ def test_windows_at_other_requested_loads_do_not_inform_about_the_present_one() 
     at = proposed(LOW, HIGH)
     _, _, trials = confirm(at, saves)
     assert past(at, trials).evidence == past(at, TUNED).evidence
+
+
+@pytest.mark.parametrize("lack", [(1,), (1, 2), (1, 4), (3, 4), (2, 4)])
+def test_a_window_without_the_objective_is_measured_again(lack: tuple[int, ...]) -> None:
+    count = 0
+
+    def truth(of: Setting, context: Context) -> Measurement:
+        nonlocal count
+        count += 1
+        seen = saves(of, context)
+        missing = {n: e for n, e in seen.estimates.items() if n != "energy_j" or count not in lack}
+        return replace(seen, estimates=missing)
+
+    at = study(Phase.CONFIRMING, plan=Plan.single(setting(600)), phase_since=5)
+    windows, end, _ = confirm(at, truth)
+    assert end.plan == at.plan and len(windows) == 2 * CONFIRM_WINDOWS + len(lack)
+    assert not beyond_scatter([1.0], [2.0])
+
+
+def disturbed(*spoilt: int) -> Truth:
+    """Return windows with a gain that needs several looks; these of the setting are disturbed."""
+    seen = {1000: 0, 600: 0}
+
+    def truth(of: Setting, context: Context) -> Measurement | TrialState:
+        clock = int(of["gpu.clock_mhz"])
+        seen[clock] += 1
+        if clock == 600 and seen[clock] in spoilt:
+            return TrialState.CONTAMINATED
+        return window((8.7 if clock == 600 else 10.0) * (1.0 + 0.03 * (-1) ** seen[clock]), 50.0)
+
+    return truth
+
+
+@pytest.mark.parametrize("askable", [True, False])
+def test_disturbed_windows_are_no_looks(askable: bool) -> None:
+    at = proposed(LOW, Row(math.inf, setting(), at=8.0), askable=askable)
+    _, calm, _ = confirm(at, disturbed())
+    _, end, _ = confirm(at, disturbed(2, 3, 4, 5))
+    assert calm.plan == at.plan and end.plan == at.plan, end.why
+
+
+def test_too_few_undisturbed_windows_are_not_a_missing_gain() -> None:
+    at = study(Phase.CONFIRMING, plan=Plan.single(setting(600)), phase_since=5)
+
+    def truth(of: Setting, context: Context) -> Measurement | TrialState:
+        return TrialState.CONTAMINATED if of == setting(600) else saves(of, context)
+
+    windows, end, _ = confirm(at, truth)
+    assert end.plan == Plan.single(setting(800)), end.why
+    assert windows.count((600, None)) == most_tries(at)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_contender_after_a_table_is_not_cut_off(rows: int) -> None:
+    """All rows and the first contender use all their windows, as their limits are not proven."""
+    of_rows = [setting(400), setting(600), setting(800), setting(400, 2), setting(600, 2)][:rows]
+    unsure, last = setting(800, 4), setting(600, 4)
+    trials = [trial(n, setting(), window(), phase=Phase.BASELINE) for n in (1, 2)]
+    for each in [*of_rows, unsure, last]:
+        trials.append(trial(len(trials) + 1, each, window(6.0 + 0.1 * len(trials))))
+    plan = Plan(
+        tuple(
+            Row(3.0 * k if k < rows else math.inf, s, at=3.0 * k - 1.0)
+            for k, s in enumerate(of_rows, 1)
+        ),
+        BY,
+    )
+    at = study(Phase.CONFIRMING, plan=plan, phase_since=len(trials) + 1, signals=(Signal(BY),))
+
+    def truth(of: Setting, _: Context) -> Measurement:
+        seen = window(10.0 if of == setting() else 6.0)
+        wait = seen.estimates["latency_p99_ms"]
+        high = 140.0 if of in (*of_rows, unsure) else wait.high
+        return replace(
+            seen, estimates={**seen.estimates, "latency_p99_ms": replace(wait, high=high)}
+        )
+
+    _, end, _ = confirm(at, truth, trials)
+    assert end.plan == Plan.single(last), end.why
 
 
 NOISE, PARTS = 0.02, 9

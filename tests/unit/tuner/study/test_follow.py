@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from db.sql.store import Store
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, Time, applied, device, setting, study, trial
 from tests.stores import memory_store
@@ -172,17 +174,12 @@ def test_a_study_of_an_earlier_release_says_how_to_go_on(by: str) -> None:
     assert not unsupported(HELD)
 
 
-@pytest.mark.parametrize(
-    ("frozen", "spent", "stays"),
-    [("", "", False), ("release day", "", True), ("", "10 % of the time", True)],
-)
-def test_nothing_is_confirmed_while_nothing_may_be_tried(
-    frozen: str, spent: str, stays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would leave its hold, and then only wait."""
-    monkeypatch.setattr("tuner.study.loop.over_budget", lambda *_: spent)
+def holding(
+    frozen: str = "", hours: Callable[[datetime], bool] = lambda _: True
+) -> tuple[Time, Store, Loop, Poll]:
+    """Return a tuner with a hold in force, and a poll above the load that it is held up to."""
     time, store = Time(), memory_store()
-    loop = Loop(store, lambda _: Polythrottle(), time.now, monotonic=time.monotonic)
+    loop = Loop(store, lambda _: Polythrottle(), time.now, hours=hours, monotonic=time.monotonic)
     loop.register(device(signals=(Signal(BY, "1/s"),)))
     held = replace(HELD, exploration=Exploration(frozen=frozen), created_at=START)
     store.studies.add(held, "test", "created")
@@ -193,8 +190,33 @@ def test_nothing_is_confirmed_while_nothing_may_be_tried(
         revision=held.revision,
         context={BY: 12.0},
     )
+    return time, store, loop, poll
+
+
+@pytest.mark.parametrize(
+    ("frozen", "spent", "stays"),
+    [("", "", False), ("release day", "", True), ("", "10 % of the time", True)],
+)
+def test_nothing_is_confirmed_while_nothing_may_be_tried(
+    frozen: str, spent: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would leave its hold, and then only wait."""
+    monkeypatch.setattr("tuner.study.loop.over_budget", lambda *_: spent)
+    time, store, loop, poll = holding(frozen)
     assert isinstance(loop.order("sim", poll), HoldOrder)
     time.sleep(AGAIN.total_seconds())
     order = loop.order("sim", poll)
     assert isinstance(order, HoldOrder) is stays
-    assert (store.studies.get(held.id).phase is Phase.HOLDING) is stays
+    assert (store.studies.get(HELD.id).phase is Phase.HOLDING) is stays
+
+
+def test_a_load_that_fell_while_the_hours_were_closed_has_not_lasted() -> None:
+    opened = [True]
+    time, _, loop, high = holding(hours=lambda _: opened[0])
+    low = high.model_copy(update={"context": {BY: 3.0}})
+    assert isinstance(loop.order("sim", high), HoldOrder)
+    opened[0] = False
+    time.sleep(AGAIN.total_seconds())
+    loop.order("sim", low)
+    opened[0] = True
+    assert isinstance(loop.order("sim", high), HoldOrder)
