@@ -231,9 +231,9 @@ def ran(past: Past, federation: Federation) -> list[Round]:
     return history
 
 
-def of_this_training(learnt: Sequence[Round], now: Context) -> Sequence[Round]:
-    """Return the latest rounds, those of the training that a state continues."""
-    begin, accuracy = len(learnt), now.get(ACCURACY)
+def of_this_training(past: Past, learnt: Sequence[Round]) -> Sequence[Round]:
+    """Return the latest rounds, those of the training that the coming round continues."""
+    begin, accuracy = len(learnt), state_now(past, learnt).get(ACCURACY)
     while begin and not begins(accuracy, learnt[begin - 1].accuracy):
         begin -= 1
         accuracy = learnt[begin].before

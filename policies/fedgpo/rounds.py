@@ -8,15 +8,7 @@ from typing import ClassVar
 
 from policies.fedgpo import goals
 from policies.fedgpo.costs import ENERGY_J
-from policies.fedgpo.federation import (
-    ACCURACY,
-    Federation,
-    Round,
-    of_this_training,
-    ran,
-    rounds,
-    state_now,
-)
+from policies.fedgpo.federation import ACCURACY, Federation, Round, of_this_training, ran
 from policies.fedgpo.goals import TrainingGoal
 from tuner.core import Done, Past, Plan, Study, Suggestion, Try, Wait
 
@@ -51,10 +43,9 @@ class RoundPolicy(ABC):
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last round is still running")
-        learnt = rounds(past, federation)
         history = ran(past, federation)
-        ours = of_this_training(history, state_now(past, history))
-        if goal.reached([one for one in ours if one.whole]):
+        learnt = [one for one in history if one.whole]
+        if goal.reached([one for one in of_this_training(past, history) if one.whole]):
             held = Plan.single(learnt[-1].setting)
             return Done(held, f"{ACCURACY} {learnt[-1].accuracy:.4g}: the goal is reached")
         return self.round(past, federation, learnt, goal)
