@@ -8,19 +8,19 @@ import logging
 import os
 import select
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from agents.actuator.grants import ActuatorConfig, load_config
-from agents.job.record import JobRecords, utc_now
+from agents.job.record import BEGIN_S, JobRecords, utc_now
 from agents.job.slurm import SlurmJob, job_of, require_alloc
 from agents.job.wish import require_granted, wish_of
-from tuner.errors import ActuationError, TuningError
+from tuner.errors import ActuationError, InvalidInput, TuningError
 
 log = logging.getLogger("jouletune-job")
 
-BEGIN_S = 5.0
-"""The Prolog's wait for the actuator, in seconds: Slurm's BatchStartTimeout is 10 s by default."""
 DEFAULTS = (
     "end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs", "/var/lib/jouletune-agent/holds"
 )  # fmt: skip
@@ -34,30 +34,40 @@ def begin(environ: Mapping[str, str], config: Path, records: JobRecords, holds: 
     Raises:
         InvalidInput: the environment has no job.
     """
-    job = job_of(environ)
-    for key in {job.key, *records.leases_on(job.gpus)}:
-        if records.end(key, "the next job on its GPU"):
-            log.warning("event=lease_left job=%s by=%s", key, job.key)
+    job, until, gpus = job_of(environ), time.monotonic() + BEGIN_S, tuple[int, ...]()
+    with suppress(InvalidInput):  # refused below if there is a wish
+        gpus = job.gpus
+    left = {job.key, *records.leases_on(gpus, job.uuids)}
+    for key in records.end("the next job on its GPU", *left, within_s=BEGIN_S):
+        log.warning("event=lease_left job=%s by=%s", key, job.key)
     try:
         wish = wish_of(job.comment, holds)
         if not wish:
             return
         records.prune()
         about = {"job": job.id, "restart": job.restart, "uid": job.uid, "began_at": utc_now()}
-        records.note(job.key, **about, wish=wish, gres=job.gpus)
+        records.note(job.key, **about, wish=wish, gres=gpus, uuids=job.uuids)
         granted = load_config(config)
         require_granted(wish, granted.jobs)
         require_alloc(job)
-        _lease(job, wish, granted, records)
+        _lease(job, wish, granted, records, until)
     except TuningError as error:
         log.warning("event=wish_refused job=%s why=%r", job.key, str(error))
         records.note(job.key, job=job.id, uid=job.uid, state="refused", reason=str(error))
 
 
 def _lease(
-    job: SlurmJob, wish: Mapping[str, object], config: ActuatorConfig, records: JobRecords
+    job: SlurmJob,
+    wish: Mapping[str, object],
+    config: ActuatorConfig,
+    records: JobRecords,
+    until: float,
 ) -> None:
-    """Start the process that keeps the lease, and wait for its answer. Raises TuningError if refused."""
+    """Start the process that keeps the lease, and wait for its answer until a time, in seconds.
+
+    Raises:
+        TuningError: it is refused.
+    """
     heard, answer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -70,7 +80,7 @@ def _lease(
             os._exit(0)
     os.close(answer)
     os.waitpid(child, 0)
-    ready, _, _ = select.select([heard], [], [], BEGIN_S)
+    ready, _, _ = select.select([heard], [], [], max(0.0, until - time.monotonic()))
     text = os.read(heard, 4096).decode(errors="replace") if ready else ""
     os.close(heard)  # a lease that comes later ends for that
     if text != "leased":
@@ -100,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
         if verb == "begin":
             begin(os.environ, Path(config), records, Path(holds))
         else:
-            records.end(job_of(os.environ).key, "the epilog")
+            records.end("the epilog", job_of(os.environ).key)
     except TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
     except Exception:

@@ -16,7 +16,8 @@ from tuner.errors import ConfigError, InvalidInput, NotFound
 ALLOC = {"alloc", "contain", "x11"}
 """With any of these PrologFlags the Prolog runs at the job's allocation; the last two imply the first."""
 SPANS = r"\d{1,4}(?:-\d{1,4})?"
-FILES = re.compile(rf"(?i)\bFile=[^\s,\[]*?(\d+|\[{SPANS}(?:,{SPANS})*\])(?=\s|$)", re.ASCII)
+FILE = re.compile(r"(?i)(?<!\w)File=(\S+)")
+GPUS = re.compile(rf"/dev/nvidia(\d{{1,4}}|\[{SPANS}(?:,{SPANS})*\])", re.ASCII)
 FOREIGN = re.compile(r"(?i)\b(MultipleFiles|NodeName)=")
 PROC = "proc/driver/nvidia/gpus"
 MOST_GPUS = 256
@@ -26,15 +27,15 @@ MOST_GPUS = 256
 class SlurmJob:
     """One job, or one component of a heterogeneous job, on this node; `key` identifies one start of it.
 
-    `gpus` are gres ids. `uuids` has its GPUs where another batch system's script gives them. `exclusive`
-    is Slurm's own word that no other job may use the node.
+    `listed` has its gres ids as Slurm writes them. `uuids` has its GPUs where another batch system's script
+    gives them. `exclusive` is Slurm's own word that no other job may use the node.
     """
 
     id: int
     restart: int
     uid: int
     comment: str
-    gpus: tuple[int, ...]
+    listed: str
     mps: bool
     config: Path
     node: str
@@ -48,6 +49,14 @@ class SlurmJob:
         """Return the job's id and its restart count: a requeued job gets a new lease."""
         return f"{self.id}-{self.restart}"
 
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Return its gres ids. Raises InvalidInput if Slurm wrote another form."""
+        if self.listed and not re.fullmatch(r"\d{1,4}(,\d{1,4}){0,255}", self.listed, re.ASCII):
+            shown, hint = self.listed[:20], "GPUs of a type or with shards of MIG are not supported"
+            raise InvalidInput(f"SLURM_JOB_GPUS is {shown!a}, not a list of numbers", hint=hint)
+        return tuple(map(int, filter(None, self.listed.split(","))))
+
 
 def job_of(environ: Mapping[str, str]) -> SlurmJob:
     """Return the job of a Prolog's or Epilog's environment. Raises InvalidInput if it has none."""
@@ -59,16 +68,12 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
             raise InvalidInput(f"{name} is {text[:20]!a}, not a number", hint=hint)
         return int(text)
 
-    gpus = environ.get("SLURM_JOB_GPUS", "")
-    if gpus and not re.fullmatch(r"\d{1,4}(,\d{1,4}){0,255}", gpus, re.ASCII):
-        hint = "GPUs of a type or with shards of MIG are not supported"
-        raise InvalidInput(f"SLURM_JOB_GPUS is {gpus[:20]!a}, not a list of numbers", hint=hint)
     return SlurmJob(
         number("SLURM_JOB_ID"),
         number("SLURM_JOB_RESTART_COUNT", "0"),
         number("SLURM_JOB_UID"),
         environ.get("SLURM_JOB_COMMENT", ""),
-        tuple(map(int, filter(None, gpus.split(",")))),
+        environ.get("SLURM_JOB_GPUS", ""),
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ,
         Path(environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")),
         re.sub(r"[^\w.-]", "", environ.get("SLURMD_NODENAME", "")),
@@ -80,11 +85,17 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
 
 
 def seen(job: SlurmJob) -> bool:
-    """Return whether the job is visible on this node: a cgroup of version 2 or 1, or a step's socket."""
+    """Return whether the job is visible on this node: a cgroup of version 2 or 1, or a step's socket.
+
+    True, too, where a folder vanished during the search: only a whole search shows an absence.
+    """
     cgroups, spool = job.root / "sys/fs/cgroup", job.root / _spool(job).lstrip("/")
     v2, v1 = f"system.slice/*slurmstepd.scope/job_{job.id}", f"*/slurm*/uid_{job.uid}/job_{job.id}"
     shown = ((cgroups, v2), (cgroups, v1), (spool, f"*_{job.id}.*"))
-    return any(True for top, pattern in shown for _ in top.glob(pattern))
+    try:
+        return any(True for top, pattern in shown for _ in top.glob(pattern))
+    except OSError:
+        return True
 
 
 def _spool(job: SlurmJob) -> str:
@@ -139,15 +150,19 @@ def _minors(job: SlurmJob) -> list[int]:
     Ids number the files of gres.conf, or the GPUs that AutoDetect lists.
 
     Raises:
-        ConfigError: the file has MultipleFiles= or NodeName=, or its order may not be that of the minors,
-            because of a sort or of the bus.
+        ConfigError: the file has MultipleFiles= or NodeName=, another driver's GPU, or its order may not be
+            that of the minors, because of a sort or of the bus.
     """
     gres = job.config.with_name("gres.conf")
     every, minors = _lines(gres), list[int]()
     lines = [line for line in every if re.search(r"(?i)(^|\s)Name=gpu\b", line)]
-    files = [None if FOREIGN.search(line) else FILES.search(line) for line in lines]
-    for text in (match[1].strip("[]") for match in files if match):
-        for first, _, last in (span.partition("-") for span in text.split(",")):
+    files = [None if FOREIGN.search(line) else FILE.search(line) for line in lines]
+    for file in (match[1] for match in files if match):
+        match = GPUS.fullmatch(file.removeprefix(str(job.root).rstrip("/")))
+        if match is None:
+            hint = "NVIDIA GPUs by their files: Name=gpu File=/dev/nvidia[0-N]"
+            raise ConfigError(f"{gres}: {file[:60]} is not /dev/nvidiaN", hint=hint)
+        for first, _, last in (span.partition("-") for span in match[1].strip("[]").split(",")):
             minors += range(int(first), min(int(last or first), int(first) + MOST_GPUS) + 1)
     if not lines and any(re.search(r"(?i)\bAutoDetect=(nvml|nvidia)\b", line) for line in every):
         minors = [minor for minor, _ in _by_minor(job.root)]

@@ -66,7 +66,8 @@ def _profile(study: str, holds: Path) -> dict[str, Any]:
             order = hold["order"]
             rows, baseline = order["plan"]["rows"], order["baseline"]
             tuned = rows[hold["row"]]["setting"].items() - baseline.items()
-            profiles[order["study"]] = {k: v for k, v in tuned if k.startswith(DEVICES)}
+            if isinstance(order["study"], str):
+                profiles[order["study"]] = {k: v for k, v in tuned if k.startswith(DEVICES)}
     if not profiles.get(study):
         names = ", ".join(name for name, setting in profiles.items() if setting) or "none"
         raise NotFound(f"no device's last hold here is of study {study}", hint=f"studies: {names}")

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,9 +67,15 @@ CPU = {
     CEILING.replace("scaling_max", "scaling_min"): "1500000",
     CEILING.replace("scaling_max_freq", "affected_cpus"): "0",
     CEILING.replace("scaling_max_freq", "related_cpus"): "0",
-    "sys/class/powercap/intel-rapl:0/energy_uj": "1000000",
 }
 """The files of a CPU with one policy."""
+ZONES = {
+    "intel-rapl:0": ("package-0", 100.0),
+    "intel-rapl:0:0": ("core", 80.0),
+    "intel-rapl:0:1": ("dram", 20.0),
+    "intel-rapl:1": ("psys", 150.0),
+}
+"""The folders of its energy counters, with their names and power in W: the kernel lists parts beside."""
 GRANTS = """socket = "{folder}/actuator.sock"
 state_dir = "{folder}/actuator"
 drivers = ["nvidia", "cpu:{folder}/root"]
@@ -131,17 +138,21 @@ class SlurmNode:
 
     def write(self) -> None:
         """Write the configuration, the two scripts and the driver's tree."""
-        for name in ("state", "spool", "root", "dev"):
+        for name in ("state", "spool", "root", "root/dev"):
             (self.folder / name).mkdir()
         for file, text in CPU.items():
             path = self.folder / "root" / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n")
+        for zone, (name, _) in ZONES.items():
+            self.count(zone, 0.0)
+            for file, text in {"name": name, "max_energy_range_uj": "262143328850"}.items():
+                (self.folder / "root/sys/class/powercap" / zone / file).write_text(f"{text}\n")
         below_root = self.folder / "root" / str(self.folder).lstrip("/")
         below_root.parent.mkdir(parents=True)
         below_root.symlink_to(self.folder)  # where steps show
         for minor, uuid in enumerate((A100, A40)):
-            device = self.folder / f"dev/nvidia{minor}"
+            device = self.folder / f"root/dev/nvidia{minor}"
             os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
             shown = self.folder / f"root/proc/driver/nvidia/gpus/0000:0{minor}:00.0/information"
             shown.parent.mkdir(parents=True)
@@ -149,7 +160,9 @@ class SlurmNode:
         ports = (reserved_port(), reserved_port())
         text = CONFIG.format(host=HOST, ports=ports, folder=self.folder, flags=self.flags)
         (self.folder / "slurm.conf").write_text(text)
-        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/dev/nvidia[0-1]\n")
+        (self.folder / "gres.conf").write_text(
+            f"Name=gpu File={self.folder}/root/dev/nvidia[0-1]\n"
+        )
         (self.folder / "actuator.toml").write_text(GRANTS.format(folder=self.folder))
         environ = {
             k: v
@@ -169,6 +182,31 @@ class SlurmNode:
             script = self.folder / name
             script.write_text(f"#!/bin/sh\nexec >>{self.folder}/{name}.log 2>&1\n{exports}{ours}")
             script.chmod(0o755)
+
+    def count(self, zone: str, joules: float) -> None:
+        """Set a zone's energy counter, as a read never finds half of it."""
+        file = self.folder / "root/sys/class/powercap" / zone / "energy_uj"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_suffix(".new").write_text(f"{int(1e6 * joules)}\n")
+        file.with_suffix(".new").replace(file)
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Let the CPU's counters run at the power of `ZONES`."""
+        over, began = threading.Event(), time.monotonic()
+
+        def run() -> None:
+            while not over.wait(0.05):
+                for zone, (_, watts) in ZONES.items():
+                    self.count(zone, watts * (time.monotonic() - began))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def start(self, name: str) -> None:
         """Start one of the processes."""

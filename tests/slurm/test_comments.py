@@ -61,9 +61,11 @@ def test_the_energy_of_an_ended_job_goes_to_accounting(tmp_path: Path) -> None:
     records = JobRecords(tmp_path / "jobs")
     energy = {"GPU-a": {"energy_j": 12.5, "error_j": 1.0}, "cpu": {"energy_j": 3.25}}
     records.note("7-1", state="ended", energy=energy)
+    partly = {"GPU-a": {"energy_j": 12.5}, "cpu": {"refused": "the counter was reset"}}
+    records.note("9-0", state="ended", energy=partly)
     records.note("8-0", state="refused", reason="it is not granted")
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOULETUNE_JOBS": str(records.folder)}
-    for job, restart in (("7", "1"), ("7", "0"), ("8", "0")):
+    for job, restart in (("7", "1"), ("7", "0"), ("8", "0"), ("9", "0")):
         ours = {"SLURM_JOB_ID": job, "SLURM_JOB_RESTART_COUNT": restart}
         quick = text.replace("sleep 1", ":")
         subprocess.run(["sh", "-c", quick], env=environ | ours, check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,13 +55,19 @@ def test_a_job_is_what_the_prolog_shows() -> None:
     "changed",
     [
         {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "../1"}, {"SLURM_JOB_ID": "-1"}, {"SLURM_JOB_ID": "١"},
-        {"SLURM_JOB_UID": "root"}, {"SLURM_JOB_RESTART_COUNT": "1\n"}, {"SLURM_JOB_GPUS": "0-3"},
-        {"SLURM_JOB_GPUS": "a100:1"}, {"SLURM_JOB_GPUS": "0,"},
+        {"SLURM_JOB_UID": "root"}, {"SLURM_JOB_RESTART_COUNT": "1\n"},
     ],
 )  # fmt: skip
 def test_an_environment_of_no_prolog_is_refused(changed: dict[str, str]) -> None:
     with raised(InvalidInput):
         job_of(PROLOG | changed)
+
+
+@pytest.mark.parametrize("listed", ["0-3", "a100:1", "0:1", "0,"])
+def test_gpus_of_another_form_are_refused_where_they_count(listed: str) -> None:
+    job = job_of({**PROLOG, "SLURM_JOB_GPUS": listed})
+    with raised(InvalidInput, listed):
+        uuids_of(job)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,10 @@ def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list
         ("NodeName=n1 Name=gpu File=/dev/nvidia[0-3]\n", ConfigError),
         ("Name=gpu File=/dev/gpu-a,/dev/gpu-b\n", ConfigError),
         ("Name=gpu File=/dev/nvidia1,/dev/nvidia2\n", ConfigError),
-        ("Name=gpu File=/dev/nvidia1-3\n", NotFound),
+        ("Name=gpu File=/dev/nvidia1-3\n", ConfigError),
+        ("Name=gpu File=/dev/dri/card[0-3]\n", ConfigError),
+        ("Name=gpu File=/dev/nvidia0\nName=gpu File=/dev/dri/card2\n", ConfigError),
+        ("Name=gpu MultipleFile=/dev/nvidia[0-3]\n", ConfigError),
         ("Name=gpu File=/dev/nvidia[-1]\n", ConfigError),
         ("Name=gpu File=/dev/nvidia[1,,2]\n", ConfigError),
         ("Name=gpu Count=4\n", ConfigError),
@@ -103,6 +112,11 @@ def test_an_environment_without_the_gpus_identity_is_refused(
 ) -> None:
     with raised(kind):
         uuids(node, gres)
+
+
+def test_another_drivers_gpu_is_refused_by_name(node: Path) -> None:
+    with raised(ConfigError, "/dev/dri/card1", "/dev/nvidiaN"):
+        uuids(node, "Name=gpu File=/dev/nvidia[0-1]\nName=gpu File=/dev/dri/card1\n")
 
 
 def test_gpus_that_are_found_in_another_order_than_their_files_are_refused(node: Path) -> None:
@@ -196,3 +210,13 @@ def test_a_job_that_is_on_the_node_is_seen(tmp_path: Path, folder: str) -> None:
     assert not seen(job)
     (top / folder).mkdir(parents=True)
     assert seen(job)
+
+
+def test_a_job_is_seen_where_a_folder_vanishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanishes(self: Path, pattern: str) -> Iterator[Path]:
+        raise FileNotFoundError(pattern)
+
+    monkeypatch.setattr(Path, "glob", vanishes)
+    assert seen(job_of({**PROLOG, "JOULETUNE_ROOT": str(tmp_path)}))

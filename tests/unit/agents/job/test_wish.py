@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -71,7 +72,11 @@ def test_a_profile_is_the_tuned_part_of_a_hold_on_the_agents_disk(tmp_path: Path
     row = {"setting": {CAP: 250, "gpu.clock_mhz": 900, "gpu.mem_clock_mhz": 5, "batch": 8}}
     order = {"study": "fast-1", "plan": {"rows": [{"setting": {}}, row]}}
     baseline = {CAP: 400, "gpu.clock_mhz": 1410, "gpu.mem_clock_mhz": 5, "batch": 4}
-    whole = {"order": {**order, "baseline": baseline}, "row": 1, "ended": "it was stopped"}
+    whole: dict[str, Any] = {
+        "order": {**order, "baseline": baseline},
+        "row": 1,
+        "ended": "it was stopped",
+    }
     held(tmp_path, "node-gpu0", json.dumps(whole))
     assert wish_of("jouletune:profile=fast-1", tmp_path) == {CAP: 250, "gpu.clock_mhz": 900}
     with raised(NotFound, "fast-2", "fast-1"):
@@ -84,7 +89,8 @@ def test_a_profile_is_the_tuned_part_of_a_hold_on_the_agents_disk(tmp_path: Path
         wish_of("jouletune:profile=fast-1", tmp_path)
     for name in ("node-gpu0", "node-gpu1"):
         (tmp_path / f"{name}.hold.json").unlink()
-    for text in ("", "{", "[]", "9" * 9999, "[" * 9999, json.dumps({**whole, "row": 7})):
+    number = json.dumps({**whole, "order": {**whole["order"], "study": 5}})
+    for text in ("", "{", "[]", "9" * 9999, "[" * 9999, json.dumps({**whole, "row": 7}), number):
         held(tmp_path, "node-gpu0", text)
         with raised(NotFound, "studies: none"):
             wish_of("jouletune:profile=fast-1", tmp_path)
