@@ -122,11 +122,37 @@ def order(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
 
 
 def energy(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
-    own = [w for w in doc["windows"] if "energy_j" in w["estimates"] and w["one_meter"]]
+    own = [w for w in doc["windows"] if "energy_j" in w["estimates"]]
     window, factor = chance.choice(own), chance.choice([0.2, 4.0, 10.0])
     window["estimates"]["energy_j"] = [
         x * factor if isinstance(x, float) else x for x in window["estimates"]["energy_j"]
     ]
+    return True
+
+
+def absent(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    def change(raw: Doc) -> bool:
+        raw["totals"]["energy_j"][0] = -5.0
+        return True
+
+    return _sampled(chance, files, change)
+
+
+def formula(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    window = chance.choice([w for w in doc["windows"] if w["samples"]])
+    name = chance.choice(["energy_j", "power_w"])
+    window["estimates"][name] = [0.5 * float(x) for x in window["estimates"][name]]
+
+    for file in window["samples"]:
+        raw = json.loads(files[file])
+        raw["ratios"].pop(name, None)
+        files[file] = json.dumps(raw).encode()
+    return True
+
+
+def infinite(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    estimates = chance.choice([w for w in doc["windows"] if w["estimates"]])["estimates"]
+    estimates[chance.choice([*estimates])][chance.choice([0, 1, 2])] = "inf"
     return True
 
 
@@ -146,5 +172,8 @@ KINDS: dict[str, Damage] = {
     "order": order,
     "energy": energy,
     "figure": figure,
+    "absent": absent,
+    "formula": formula,
+    "infinite": infinite,
 }
 """The kinds of damage that docs/evidence.md lists as found, also with new digests."""

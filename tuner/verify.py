@@ -1,9 +1,6 @@
 """Check an evidence archive of jouletune: `python3 -I verify.py FILE`. It needs Python alone.
 
-It computes the report's figures again from the windows in the archive, and the windows from their raw
-samples. It prints contradictions, refused windows, and what it cannot compute. Take this file from a
-release, not from the archive. It finds accidents and an editor of some numbers, but no producer who
-made up all of them.
+It finds accidents and an editor of some numbers, but no producer who made up all. Take it from a release.
 """
 
 import hashlib
@@ -19,13 +16,15 @@ Estimate = tuple[float, float, float, float, float]
 """Mean, standard error, number of observations, one-sided 95 % bounds."""
 Pools = dict[str, Estimate]
 Json = Any
-PRIOR, GAP_S, FACTOR, MOST_BYTES = 3, 300.0, 3.0, 2**30
-"""Windows that the spread within windows weighs; the longest held time in s; the factor that refutes a
-window; the largest archive in bytes."""
+PRIOR, GAP_S, FACTOR, ABSENT = 3, 300.0, 3.0, -1.0
+"""The weight of windows; longest hold in s; factor that refutes; a total that is not there."""
+MOST = {"evidence.json": 2**26, "SHA256SUMS": 2**22}
+NOT = "That the producer measured what it wrote cannot be proven from its archive."
 UNITS = {"J": "µJ mJ J kJ MJ", "W": "mW W kW", "ms": "µs ms s", "s": "µs ms s"}
 TAILS = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
-WRONG = "CONTRADICTION"
-NOT = "That the producer measured what it wrote cannot be proven from its archive."
+ENERGY, POWER = ("energy_j", "items", 1.0), ("energy_j", "seconds", 1.0)
+CPU, RATE = ("cpu_s", "items", 1000.0), ("items", "seconds", 1.0)
+RATIOS = {"energy_j": ENERGY, "power_w": POWER, "cpu_time_ms": CPU, "throughput_per_s": RATE}
 
 
 def fitting(unit: str, mean: float) -> tuple[str, float]:
@@ -126,10 +125,8 @@ def pooled(parts: list[Estimate], tail: bool) -> Estimate:
     mean = math.fsum(w * m for w, m in pairs) / total
     scatter = math.fsum(w * (m - mean) ** 2 for w, m in pairs) / total
     if tail:  # of k independent bounds, as many may fail as fail together in 5 % of cases
-        above, safe = 1.0, 0
-        while above > 0.05 and safe <= free:
-            above -= mass(free + 1, 0.05, safe)
-            safe += 1
+        left = [1.0 - math.fsum(mass(free + 1, 0.05, j) for j in range(k)) for k in range(free + 1)]
+        safe = sum(above > 0.05 for above in left)
         within = math.sqrt(math.fsum((e[2] * e[1]) ** 2 for e in parts)) / n
         high, low = sorted(e[4] for e in parts)[safe - 1], sorted(e[3] for e in parts)[-safe]
         return mean, max(within, math.sqrt(scatter / free)), n, min(low, mean), max(high, mean)
@@ -179,11 +176,6 @@ def cost(seconds: float, joules: float | None, watts: float | None) -> dict[str,
     return text
 
 
-def near(stored: float, own: float) -> bool:
-    """Return whether numbers are equal but for rounding; a limit cut short leaves one side open."""
-    return math.isinf(stored) or math.isclose(stored, own, rel_tol=1e-9, abs_tol=1e-12)
-
-
 class Archive:
     """One archive: `wrong` are its contradictions, `refused` its windows, `beyond` what is not computed."""
 
@@ -197,17 +189,20 @@ class Archive:
 
     def open(self, path: str) -> None:
         """Read the files, compare their digests, and check their content."""
-        with zipfile.ZipFile(path) as bundle:
-            if sum(one.file_size for one in bundle.infolist()) > MOST_BYTES:
-                raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
-            files = {one.filename: bundle.read(one) for one in bundle.infolist()}
-        listed = set(files.pop("SHA256SUMS").decode().splitlines())
-        digests = {f"{hashlib.sha256(content).hexdigest()}  {n}" for n, content in files.items()}
-        for line in sorted(listed ^ digests):
+        self.bundle = zipfile.ZipFile(path)
+        sizes = {one.filename: one.file_size for one in self.bundle.infolist()}
+        large = [n for n, size in sizes.items() if size > MOST.get(n, 2**19)]
+        if large or len(sizes) != len(self.bundle.infolist()):
+            raise ValueError(f"two files have one name, or a file is too large: {large[:1]}")
+        listed, found = set(self.bundle.read("SHA256SUMS").decode().splitlines()), set[str]()
+        for name in sizes.keys() - {"SHA256SUMS"}:
+            found.add(f"{hashlib.sha256(self.bundle.read(name)).hexdigest()}  {name}")
+        for line in sorted(listed ^ found):
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
-        doc = json.loads(files["evidence.json"])
+        doc = json.loads(self.bundle.read("evidence.json"))
         self.study, self.doc = doc["study"], doc
-        self.raw = {n: json.loads(c) for n, c in files.items() if n.startswith("samples/")}
+        origins = {o for w in doc["windows"] for o, _ in w["origins"].values()}
+        self.real_time = origins <= {"measured", "estimated"}
         self.windows = {window["number"]: window for window in doc["windows"]}
         for window in doc["windows"]:
             window["shown"] = {n: tuple(map(float, e)) for n, e in window["estimates"].items()}
@@ -251,22 +246,24 @@ class Archive:
         """Check that a window's estimates fit each other, and find its raw samples."""
         shown, study = window["shown"], self.study
         for metric, (mean, error, n, low, high) in shown.items():
-            if not (error >= 0.0 and n >= 1 and low <= mean <= high):
+            finite = math.isfinite(mean + error + n) and min(error, n - 1) >= 0.0
+            if not (finite and low <= mean <= high):
                 self.say(f"window: {metric} of {name} is not within its bounds")
         if window["implausible"]:
             self.refused.append(f"{name}: the tuner found it implausible; it is not in the bill")
         energy, power = (shown.get(study["names"][n]) for n in ("energy", "power"))
-        if energy and power and window["one_meter"] and not window["implausible"]:
+        sources = [window["origins"].get(study["names"][n]) for n in ("energy", "power")]
+        if energy and power and sources[0] == sources[1] and not window["implausible"]:
             joules, by_time = energy[0] * window["completed"], power[0] * window["seconds"]
             if joules and not by_time / FACTOR <= joules <= by_time * FACTOR:
                 self.say(f"energy: {name}: {joules:.4g} J, by its power {by_time:.4g} J")
-        raw = [self.raw[file] for file in window["samples"]]
-        if len(raw) == 1:
-            self.samples(window, name, raw[0])
-        elif raw:
-            self.beyond.append(f"each window's sum over {len(raw)} devices: it is as stored")
+        files = window["samples"]
+        if len(files) == 1:
+            self.samples(window, name, json.loads(self.bundle.read(files[0])))
+        elif files:
+            self.beyond.append(f"each window's sum over {len(files)} devices: it is as stored")
         elif shown and window["phase"] != "tuning":
-            self.refused.append(f"{name}: it has no raw samples; its figures are as stored")
+            self.refused.append(f"{name}: it has no raw samples")
 
     def samples(self, window: Json, name: str, raw: Json) -> None:
         """Check that readings have no gap, that counters never go back, and what follows from both."""
@@ -277,11 +274,11 @@ class Archive:
         if not raw["runs"] and max(steps) > FACTOR * statistics.median(steps) + 2.0:
             say(f"gap: {name} was not read for {max(steps):.3g} s")
         clock, wall = (raw[key][1] - raw[key][0] for key in ("clock_s", "wall_s"))
-        late = self.study["real_time"] and not -1.0 <= wall - clock <= 60.0
+        late = self.real_time and not -1.0 <= wall - clock <= 60.0
         if late or max(abs(clock - seconds[-1]), abs(raw["wall_s"][0] - window["began"])) > 1e-3:
             say(f"clock: the two clocks of {name} disagree, or are not those of its window")
         for total, values in totals.items():
-            growth = [0.0, *(v for v in values if v >= 0.0)]
+            growth = [0.0, *(v for v in values if v != ABSENT)]
             if len(values) != len(seconds) or growth != sorted(growth):
                 say(f"counter: {total} of {name} goes back, or lacks readings")
         if "items" in totals and int(max(totals["items"])) != window["completed"]:
@@ -290,22 +287,26 @@ class Archive:
         series = {**totals, "seconds": seconds}
         for metric, (total, per, scale) in raw["ratios"].items():
             pairs = [(0.0, 0.0), *zip(series[total], series[per], strict=True)]
-            rows = [row for row in pairs if min(row) >= 0.0]
+            rows = [row for row in pairs if ABSENT not in row]
             made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
         if (latencies := raw["latencies"]) and (each := latencies["each_ms"]):
             for metric in TAILS.keys() & shown.keys():
                 made[metric] = quantile(each, TAILS[metric], latencies["together"])
         for metric in sorted(made.keys() | shown.keys()):
-            stored, own = shown.get(metric), made.get(metric)
+            stored, own = shown.get(metric, ()), made.get(metric) or ()
+            both = zip(stored, own, strict=False)
+            far = [a for a, b in both if abs(a - b) > 1e-9 * abs(a) + 1e-12]
             if metric not in made:
                 self.beyond.append(f"each window's {metric}: its meter finished it, or has buckets")
-            elif not stored or not own or not all(map(near, stored, own)):
+            elif not stored or not own or far:
                 say(f"window: {metric} of {name} is {stored}; its samples give {own}")
-        metric = self.study["names"]["energy"]
-        if metric in shown.keys() - made.keys() and "energy_j" in totals and window["completed"]:
-            counted = max(totals["energy_j"]) / window["completed"]
-            if abs(shown[metric][0] - counted) > max(5.0 * shown[metric][1], 0.1 * counted):
-                say(f"energy: {name} has {shown[metric][0]:.4g} J an item, counted {counted:.4g}")
+        for metric in (RATIOS.keys() & shown.keys()) - made.keys():
+            top, below = (series.get(n, [ABSENT]) for n in RATIOS[metric][:2])
+            if ABSENT in top + below or max(below) <= 0.0:
+                continue
+            counted, (mean, error) = RATIOS[metric][2] * max(top) / max(below), shown[metric][:2]
+            if abs(mean - counted) > max(5.0 * error, 0.1 * counted):
+                say(f"window: {metric} of {name} is {mean:.4g}, counted {counted:.4g}")
 
     def pool(self, name: str) -> Pools:
         """Return the estimates of the windows that the archive lists for a purpose."""
@@ -322,8 +323,12 @@ class Archive:
         """Return every figure that follows from the windows, as the report prints it, by name."""
         study = self.study
         base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
-        relative = {n for n, _, _, by in study["constraints"] if by}
-        known = all(n in solid and solid[n][0] for n in relative)
+        top = self.doc["pools"]["best"]
+        for n, one in self.windows.items() if study["alternates"] and base else ():
+            won = one["phase"] == "confirming" and one["setting"] == study["best"]
+            if won and one["state"] == "completed" and study["since"] <= n and n not in top:
+                self.say(f"pool: trial {n} confirmed the best setting, but is not in its pool")
+        known = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
         limits = [
             (n, op, x if not by else (x if solid[n][0] > 0.0 else 2.0 - x) * solid[n][0])
             for n, op, x, by in (study["constraints"] if known else ())
@@ -384,11 +389,11 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(__doc__ or "")
         return 2
     read = Archive(arguments[0])
-    all_lines = ("refused", read.refused), ("not computed", read.beyond), (WRONG, read.wrong)
-    for title, lines in all_lines:
-        sys.stdout.write("".join(f"{title}: {line}\n" for line in dict.fromkeys(lines)))
-    counts = f"{read.same} figures follow from the windows; {len(read.wrong)} contradictions."
-    sys.stdout.write(f"{counts}\n{NOT}\n")
+    lines = [f"CONTRADICTION: {x}" for x in read.wrong] + [f"refused: {x}" for x in read.refused]
+    lines += [f"not computed: {x}" for x in read.beyond]
+    lines += [f"{read.same} figures follow from the windows; {len(read.wrong)} contradictions."]
+    for line in dict.fromkeys([*lines, NOT]):
+        sys.stdout.write("".join(c if c.isprintable() else "?" for c in line) + "\n")
     return 1 if read.wrong else 0
 
 

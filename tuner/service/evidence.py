@@ -24,7 +24,6 @@ from tuner.core import (
     BaselinePart,
     Context,
     Estimate,
-    Origin,
     Past,
     Setting,
     Study,
@@ -116,7 +115,7 @@ def _document(
         )
     asked = [study.objective.metric, *(c.metric for c in study.constraints)]
     metrics = dict.fromkeys([*asked, *(n for t in trials for n in t.shown)])
-    plan, bill, origins = study.plan, report.bill, set(report.origins.values())
+    plan, bill = study.plan, report.bill
     described = {
         "id": study.id,
         "policy": study.policy,
@@ -132,7 +131,6 @@ def _document(
         "trials": len(trials),
         "devices": len(study.devices),
         "share": bill.share,
-        "real_time": all(o.startswith((Origin.MEASURED, Origin.ESTIMATED)) for o in origins),
         "alternates": not study.terms.plan_by and (plan is None or len(plan.rows) < 2),
         "names": {
             "energy": called(ENERGY, declared),
@@ -200,13 +198,12 @@ def _numbers(trials: Sequence[Trial]) -> list[int]:
 def _window(study: Study, trial: Trial, names: Mapping[tuple[int, str], str]) -> Json:
     """Return a trial and its window, without texts."""
     window, declared = trial.measurement, study.quantities
-    energy, power = (trial.shown.get(called(name, declared)) for name in (ENERGY, POWER))
-    one_meter = energy and power and (energy.scope, energy.origin) == (power.scope, power.origin)
     kept = [names[k] for d in trial.on(study.devices) if (k := (trial.number, d)) in names]
     return {
         "number": trial.number,
         "phase": trial.phase,
         "state": trial.state,
+        "censored": trial.censored,
         "setting": trial.setting,
         "context": trial.context,
         "alone": bool(trial.device),
@@ -214,7 +211,6 @@ def _window(study: Study, trial: Trial, names: Mapping[tuple[int, str], str]) ->
         "ended_at": trial.ended_at.timestamp() if trial.ended_at else None,
         "estimates": {n: _numbers_of(e) for n, e in trial.shown.items()},
         "origins": {n: (e.origin, e.scope) for n, e in trial.shown.items()},
-        "one_meter": bool(one_meter),
         "samples": kept if window else [],
         "implausible": bool(window and implausible(window, declared)),
         "began": window.started_at.timestamp() if window else None,

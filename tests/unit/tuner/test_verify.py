@@ -4,6 +4,7 @@ import random
 import re
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -113,6 +114,36 @@ def test_any_changed_byte_is_found_without_new_digests(archive: Path, tmp_path: 
         (tmp_path / "torn.zip").write_bytes(torn)
         found = verify.Archive(str(tmp_path / "torn.zip"))
         assert found.wrong or opened(tmp_path / "torn.zip")[0] == files
+
+
+def test_hostile_archives_neither_hide_nor_fake_the_result(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, doc = opened(archive)
+    doc["beyond"]["\x1b[2J0 contradictions.\n"] = "x"
+    doc["figures"]["saving"] = "99 %"
+    bad = closed(files, doc, tmp_path / "bad.zip", sums=True)
+    assert verify.main([str(bad)]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("CONTRADICTION") and "\x1b" not in shown
+    assert "\n0 contradictions" not in shown
+    files["samples/00001-1.json"] = b" " * 600_000
+    assert "too large" in str(verify.Archive(str(packed(files, bad))).wrong)
+    with zipfile.ZipFile(archive) as bundle, pytest.warns(UserWarning, match="Duplicate"):
+        twice = tmp_path / "twice.zip"
+        twice.write_bytes(archive.read_bytes())
+        with zipfile.ZipFile(twice, "a") as again:
+            again.writestr("UNPROVEN.txt", bundle.read("UNPROVEN.txt"))
+    assert "one name" in str(verify.Archive(str(twice)).wrong)
+
+
+def test_a_window_that_confirmed_the_best_setting_cannot_be_left_out(
+    archive: Path, tmp_path: Path
+) -> None:
+    files, doc = opened(archive)
+    doc["pools"]["best"].pop()
+    bad = closed(files, doc, tmp_path / "bad.zip", sums=True)
+    assert any("confirmed the best" in line for line in verify.Archive(str(bad)).wrong)
 
 
 def test_an_archive_names_no_host_person_or_device(archive: Path) -> None:
