@@ -16,8 +16,7 @@ Estimate = tuple[float, float, float, float, float]
 """Mean, standard error, number of observations, one-sided 95 % bounds."""
 Pools = dict[str, Estimate]
 Json = Any
-PRIOR, GAP_S, FACTOR, ABSENT = 3, 300.0, 3.0, -1.0
-"""The weight of windows; longest hold in s; factor that refutes; a total that is not there."""
+PRIOR, GAP_S, FACTOR, ABSENT = 3, 300.0, 3.0, -1.0  # windows, s, a factor, no reading
 MOST = {"evidence.json": 2**26, "SHA256SUMS": 2**22}
 NOT = "That the producer measured what it wrote cannot be proven from its archive."
 UNITS = {"J": "µJ mJ J kJ MJ", "W": "mW W kW", "ms": "µs ms s", "s": "µs ms s"}
@@ -194,10 +193,10 @@ class Archive:
         large = [n for n, size in sizes.items() if size > MOST.get(n, 2**19)]
         if large or len(sizes) != len(self.bundle.infolist()):
             raise ValueError(f"two files have one name, or a file is too large: {large[:1]}")
-        listed, found = set(self.bundle.read("SHA256SUMS").decode().splitlines()), set[str]()
+        listed, digests = set(self.bundle.read("SHA256SUMS").decode().splitlines()), set[str]()
         for name in sizes.keys() - {"SHA256SUMS"}:
-            found.add(f"{hashlib.sha256(self.bundle.read(name)).hexdigest()}  {name}")
-        for line in sorted(listed ^ found):
+            digests.add(f"{hashlib.sha256(self.bundle.read(name)).hexdigest()}  {name}")
+        for line in sorted(listed ^ digests):
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
         doc = json.loads(self.bundle.read("evidence.json"))
         self.study, self.doc = doc["study"], doc
@@ -328,10 +327,10 @@ class Archive:
             won = one["phase"] == "confirming" and one["setting"] == study["best"]
             if won and one["state"] == "completed" and study["since"] <= n and n not in top:
                 self.say(f"pool: trial {n} confirmed the best setting, but is not in its pool")
-        known = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
+        sure = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
         limits = [
             (n, op, x if not by else (x if solid[n][0] > 0.0 else 2.0 - x) * solid[n][0])
-            for n, op, x, by in (study["constraints"] if known else ())
+            for n, op, x, by in (study["constraints"] if sure else ())
         ]
         return {**compared(study, base, best, limits), **self.bill(base, best)}
 

@@ -113,8 +113,8 @@ def _document(
                 "basis": [[_basis(p, course, window.context, pools), p.share] for p in parts],
             }
         )
-    asked = [study.objective.metric, *(c.metric for c in study.constraints)]
-    metrics = dict.fromkeys([*asked, *(n for t in trials for n in t.shown)])
+    judged = [study.objective.metric, *(c.metric for c in study.constraints)]
+    metrics = dict.fromkeys([*judged, *(n for t in trials for n in t.shown)])
     plan, bill = study.plan, report.bill
     described = {
         "id": study.id,

@@ -115,16 +115,16 @@ def _energy(side: Side, root: Path) -> Symptom:
         return Symptom("cpu: energy", None if none else False, why, no_energy(root))
     try:
         window = side.meter.start()
-        until = time.monotonic() + LOAD_S
-        while time.monotonic() < until:
+        began = time.monotonic()
+        while time.monotonic() < began + LOAD_S:
             sum(range(1000))  # one core's worth of work
-        joules = window.stop().totals["energy_j"]
+        joules, seconds = window.stop().totals["energy_j"], time.monotonic() - began
     except TuningError as error:
         return Symptom("cpu: energy", False, error.message, error.hint or no_energy(root))
     if joules <= 0.0:
         why = f"{side.source}: the counters did not change in {LOAD_S:g} s under load"
         return Symptom("cpu: energy", _failed(root), why, STANDING)
-    return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
+    return Symptom("cpu: energy", True, f"{side.source}: {joules / seconds:.3g} W under load")
 
 
 def _failed(root: Path) -> bool | None:

@@ -83,23 +83,25 @@ class Card:
     @property
     def without(self) -> Mapping[str, str]:
         """Return the knobs left out, each with the reason."""
-        return {knob: found for knob, found in self._found().items() if isinstance(found, str)}
+        return {knob: values for knob, values in self._offered().items() if isinstance(values, str)}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the values that can be written now: the allowed range is read each time."""
-        return {knob: found for knob, found in self._found().items() if not isinstance(found, str)}
+        return {
+            knob: values for knob, values in self._offered().items() if not isinstance(values, str)
+        }
 
-    def _found(self) -> dict[str, tuple[Value, ...] | str]:
+    def _offered(self) -> dict[str, tuple[Value, ...] | str]:
         """Return each knob's values, or the reason that it has none. Raises DeviceLost."""
-        found = dict[str, tuple[Value, ...] | str]()
+        offered = dict[str, tuple[Value, ...] | str]()
         for knob, values in ((LIMIT, self._limits), (CLOCK, self._clocks)):
             try:
-                found[knob] = tuple(values()) or "its driver shows none"
+                offered[knob] = tuple(values()) or "its driver shows none"
             except DeviceLost:
                 raise
             except ActuationError as error:
-                found[knob] = str(error)
-        return found
+                offered[knob] = str(error)
+        return offered
 
     def _limits(self) -> list[int]:
         """Return the power limits in W, ascending. Raises ActuationError."""
