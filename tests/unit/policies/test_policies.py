@@ -15,6 +15,7 @@ from tests.bench.rivals import RIVALS, load_tuner
 from tests.builders import CLOCKS, SPACE, asked, baseline, knob, past, surface, trial, window
 from tests.contracts.policy import PolicyContract
 from tests.errors import raised
+from tests.unit.policies.fedgpo.made_up import federated
 from tuner.core import (
     NO_ANSWER,
     Condition,
@@ -134,7 +135,7 @@ FEDERATION = Space(
 
 @pytest.mark.parametrize("name", [*POLICIES, *RIVALS])
 def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
-    at = replace(asked(4), space=FEDERATION) if name.startswith("fedgpo") else asked(4)
+    at = federated(space=FEDERATION) if name.startswith("fedgpo") else asked(4)
     at = drafting(at) if name == "speculation" else at
     second = Objective("latency_p99_ms") if name == "pareto" else None
     at = replace(at, second_objective=second)
