@@ -14,7 +14,6 @@ from tuner.core import (
     ABSENT,
     ANYWHERE,
     FOREIGN_LOAD,
-    MOST_READINGS,
     ONE_WITNESS,
     STANDARD,
     Clock,
@@ -242,7 +241,6 @@ class TargetWindow:
         An error that allows for a followed load is not a ratio's own, so its metric counts as finished.
         """
         marks = self._marks[1:]
-        kept = marks if len(marks) <= MOST_READINGS else marks[-1:]
         names = dict.fromkeys(n for mark in marks for n in mark if n != SECONDS)
         own = {n: r for n, m in self._metrics.items() if (r := self._ratio_of(m)) is not None}
         clear = {n: r for n, r in own.items() if self._signal is None or r.per != "items"}
@@ -250,16 +248,16 @@ class TargetWindow:
         return WindowSamples(
             clock_s=(self._began, self._began + self.seconds),
             wall_s=wall_s,
-            seconds=tuple(mark[SECONDS] for mark in kept),
-            totals={name: tuple(m.get(name, ABSENT) for m in kept) for name in names},
+            seconds=tuple(mark[SECONDS] for mark in marks),
+            totals={name: tuple(m.get(name, ABSENT) for m in marks) for name in names},
             ratios={
                 n: (r.total, r.per, r.scale)
                 for n, r in clear.items()
-                if kept is marks and n in derived and n not in self._finished
+                if n in derived and n not in self._finished
             },
             latencies=self._latencies,
             runs=any(isinstance(w, WaitsForRuns) for w in self._windows),
-        )
+        ).bounded()
 
     def context(self) -> Context:
         """Return the part of the load that no setting changes: its rate, if available."""

@@ -7,6 +7,7 @@ items through functions beside NVML's. The metrics are marked as simulated.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 
 from agents.host.processes.ownership import WorkloadIdentity
@@ -153,10 +154,11 @@ class InferenceWindow:
             for name, quantile in QUANTILES.items()
             if self._latencies_ms
         }
-        latencies = Latencies.of(self._latencies_ms) if tails else None
-        return Reading({"items": items, "failed": 0.0}, tails, latencies=latencies)
+        return Reading({"items": items, "failed": 0.0}, tails)
 
     def stop(self) -> Reading:
         """Close the window and return its metrics."""
-        self._closed = self.read()
+        reading = self.read()
+        latencies = Latencies.of(self._latencies_ms) if self._latencies_ms else None
+        self._closed = replace(reading, latencies=latencies)
         return self._closed

@@ -37,7 +37,7 @@ MOST_ROUNDS = 150
 """Number of latest rounds to learn from: older ones hardly predict the present progress."""
 EXPLORATION = 0.15
 """The factor on the deviation of the drawn weights: a training ends after some dozens of rounds.
-Chosen likewise."""
+Our choice."""
 TRIES = 3
 """The number of failed rounds after which a rung of the ladder is given up."""
 DRAWS = 64

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.core.units import Count, Finite, Span
 
-__all__ = ["ABSENT", "Latencies", "MOST_LATENCIES", "MOST_READINGS", "WindowSamples"]
+__all__ = ["ABSENT", "Latencies", "MOST_LATENCIES", "MOST_VALUES", "WindowSamples"]
 
 MOST_LATENCIES = 4_096
 """More latencies become a histogram."""
 BUCKETS = 255
-MOST_READINGS = 256
-"""Of a window with more readings only the last is kept."""
+MOST_VALUES = 6_144
+"""The most numbers of a window: as JSON below half of what a request may have, compressed below 64 kB."""
 ABSENT = -1.0
 """A total that a reading lacks; every total is at least 0."""
 
@@ -67,3 +67,24 @@ class WindowSamples:
     runs: bool = False
     ratios: Mapping[str, tuple[str, str, Finite]] = field(default_factory=dict)
     latencies: Latencies | None = None
+
+    def bounded(self) -> WindowSamples:
+        """Return at most `MOST_VALUES` numbers: the last reading alone, then no latencies either.
+
+        Metrics of one reading count as finished by their meter.
+        """
+        if self._values() <= MOST_VALUES:
+            return self
+        totals = {name: values[-1:] for name, values in self.totals.items()}
+        last = replace(self, seconds=self.seconds[-1:], totals=totals, ratios={})
+        return last if last._values() <= MOST_VALUES else replace(last, latencies=None)
+
+    def _values(self) -> int:
+        """Return the count of numbers."""
+        own = self.latencies or Latencies()
+        return (
+            len(self.seconds) * (1 + len(self.totals))
+            + len(own.each_ms)
+            + len(own.edges_ms)
+            + len(own.counts)
+        )

@@ -1,6 +1,6 @@
 """The evidence of a study as one archive, which a stranger checks with `tuner/verify.py` alone.
 
-It has numbers and settings; no host, user, path, command, or other text that a person wrote.
+It has numbers, and knobs, values and metrics as they were written; no host, user, command or reason.
 """
 
 from __future__ import annotations

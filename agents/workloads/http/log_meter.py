@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agents.host.service_files.log_follower import LogFollower
 from agents.host.service_files.printed import finite, whole
@@ -83,7 +83,8 @@ class LogWindow:
         """Close the window and return its metrics. Raises MeasurementError."""
         if self._final is None:
             try:
-                self._final = self.read()
+                latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
+                self._final = replace(self.read(), latencies=latencies)
             finally:
                 self._follower.close()
         return self._final
@@ -110,8 +111,7 @@ class LogWindow:
         if self._log.has_items:
             totals["items"] = math.fsum(look.items for look in self._looks)
             totals["failed"] = float(sum(look.failed for look in self._looks))
-        latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
-        return Reading(totals, self._of_groups() | self._of_requests(), latencies=latencies)
+        return Reading(totals, self._of_groups() | self._of_requests())
 
     def _of_groups(self) -> dict[str, Estimate]:
         """Return each further group's mean over the lines, with the scatter between readings."""

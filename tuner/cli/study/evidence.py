@@ -26,7 +26,8 @@ def evidence(
 ) -> Answer:
     """Write an archive from which others compute a study's report again, without a tuner.
 
-    It has no host, user or command. The tuner's audit log has its digest.
+    It has no host, user or command; knobs, values and metrics are as you wrote them. The tuner's audit
+    log has its digest.
     """
     made = api.evidence(study)
     try:
