@@ -378,8 +378,10 @@ def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _versions() -> Mapping[str, str]:
+    """Return the software versions that this agent reports."""
     return {"jouletune": version("jouletune")}
 
 
 def _now() -> datetime:
+    """Return the present UTC time."""
     return datetime.now(timezone.utc)

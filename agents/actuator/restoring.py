@@ -584,11 +584,13 @@ class Restorer:
         return {**setting, **over}
 
     async def admit(self, member: Membership) -> DeviceReading:
-        """Return a reading of a device that may join a budget, or an empty one if it has joined before.
+        """Return the reading of a device that joins a budget; an empty reading if it has joined before.
 
         Raises:
             Conflict, OutOfRange: no floor, one above the original, or an old revision.
-            ActuationError: the device cannot be read. Nothing is changed then, either.
+            ActuationError: the device cannot be read.
+
+        Nothing is changed after an error.
         """
         if not member.floor:
             raise Conflict(f"{self.uuid} has no granted floor", hint=FLOOR)

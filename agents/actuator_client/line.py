@@ -84,6 +84,7 @@ class ActuatorClient:
         return answer
 
     def _drop(self) -> None:
+        """Close the connection, and discard unread bytes of it."""
         self._heard = b""
         if self._socket is not None:
             self._socket.close()

@@ -197,7 +197,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.failed = f"none of {len(all_)} replies could be used"
             elif "energy_j" not in shown:
                 log.warning(
-                    "event=no_joules_told round=%d why='not every client reports %s'",
+                    "event=no_joules_reported round=%d why='not every client reports %s'",
                     server_round,
                     JOULES,
                 )

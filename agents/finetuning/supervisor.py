@@ -1,10 +1,10 @@
 """Runs one fine-tuning job that can be paused, and that is never left paused.
 
-`python -m agents.finetuning.supervisor WORD…`: a line `pause` on standard input stops the job's whole
-group, a line `run` continues it. When the other end of standard input closes, the job is continued,
-gets SIGTERM, and is killed after `GRACE_S`. If this process itself is killed, the kernel sends SIGTERM
-to the job. A paused group also gets SIGHUP and SIGCONT from the kernel, as it is orphaned: it is in
-this process's session.
+`python -m agents.finetuning.supervisor WORD…` runs the command WORD… as one process group. A line
+`pause` on standard input stops the group, a line `run` continues it. When standard input closes, the
+group is continued and gets SIGTERM, and after `GRACE_S` SIGKILL. If this process itself is killed, the
+kernel sends SIGTERM to the job. It also sends SIGHUP and SIGCONT to a paused group, because the group
+is in this process's session and is then orphaned.
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ class Holder:
             self._take(order)
 
     def _take(self, order: HoldOrder) -> None:
+        """Renew the hold if the order is the same; else apply the order's setting and hold it."""
         now, monotonic = self._now(), self._clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
@@ -343,6 +344,7 @@ class Holder:
             self._restore()
 
     def _restore(self) -> None:
+        """Restore the device from the journal, and store the hold, also if restoring fails."""
         self._void, self._handed = "", False
         try:
             self._journal.restore(self._device, self._target)
@@ -357,6 +359,7 @@ class Holder:
             self._target.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
 
     def _started(self) -> str:
+        """Return the workload's incarnation, a text that changes with each restart."""
         restartable = self._target.restartable
         return "" if restartable is None else restartable.incarnation()
 
@@ -368,6 +371,7 @@ class Holder:
     def _granted(
         self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: dict[int, int]
     ) -> Hold:
+        """Return a hold of the order that is valid from `now` on."""
         return Hold(
             order=order,
             granted_at=now,
@@ -391,6 +395,7 @@ def context_of(measurement: Measurement) -> Mapping[str, float]:
 
 
 def _worst(limits: tuple[Limit, ...], measurement: Measurement) -> str:
+    """Return the sentence of the first limit that the measurement breaks."""
     for limit in limits:
         estimate = measurement.estimates.get(limit.metric)
         if estimate is not None and limit.verdict(estimate) is Verdict.INFEASIBLE:

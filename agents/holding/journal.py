@@ -205,6 +205,7 @@ class Journal:
         return True
 
     def _forget(self, device: str) -> None:
+        """Delete the device's journal. If the disk fails, remember that the device is restored."""
         try:
             files.remove(self._path(device))
             self._restored.discard(device)
@@ -214,6 +215,7 @@ class Journal:
             self._restored.add(device)
 
     def _path(self, device: str) -> Path:
+        """Return the path of the device's journal."""
         return self._folder / files.file_name(device, SUFFIX)
 
 
@@ -275,4 +277,5 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _sum(line: Mapping[str, Any]) -> str:
+    """Return the checksum of a journal line."""
     return hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()

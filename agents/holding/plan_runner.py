@@ -1,4 +1,4 @@
-"""Follows a hold every second: picks the plan's row by its signal, and re-applies after restarts."""
+"""Follows a hold at least every second: selects the plan's row, and re-applies it after restarts."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ class PlanRunner:
 
     A row is changed once the time lost by staying equals the duration of the change
     (`SwitchingCost`). That duration is the last measured one, or before that the slowest
-    `Cost.seconds` of the knobs that differ. Ours: downward changes use the smoothed level; upward
-    ones also use the current value, once it is `QUEUE_FACTOR` times that of the row. Then each
-    waiting request loses time, so a longer queue brings the change earlier. A signal that can be
-    waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
-    workload the plan is not followed, because a part of the load is then our own. An eager plan changes
-    upward immediately, at any cost, and downward once the queue of a rise is served (`Backlog`). While
-    unusually many requests wait (`WaitingQueue`) it holds its highest row.
+    `Cost.seconds` of the knobs that differ. Our choice: a change to a lower row uses the smoothed level;
+    a change to a higher one also uses the current value, once it is `QUEUE_FACTOR` times the row's upper
+    bound. Then each waiting request loses time, so a longer queue brings the change earlier. A
+    `WaitingSignal` reports such a value itself; the agent sleeps meanwhile. While a trial or a window
+    uses the workload, the plan is not followed, because a part of the load is then our own.
+
+    An eager plan changes to a higher row immediately, at any cost, and to a lower one once the queue of
+    a rise is served (`Backlog`). While unusually many requests wait (`WaitingQueue`), its highest row is
+    held.
 
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
@@ -98,7 +100,7 @@ class PlanRunner:
             self.tick()
 
     def _pass_time(self) -> None:
-        """Let time pass on a target with a load and a clock of its own: else only windows advance it."""
+        """Advance the clock of a simulated target under load, which otherwise only windows advance."""
         own = self._target.clock
         if own is not None and self._target.signals and not self._holder.is_aside:
             own.sleep(self.tick_s)
@@ -161,7 +163,7 @@ class PlanRunner:
                     log.error("event=signal_not_read signal=%s why=%r", name, str(error))
 
     def _look_at_queue(self, hold: Hold | None) -> None:
-        """See how many requests wait, unless a trial has the workload."""
+        """Update the waiting queue, unless a trial uses the workload."""
         waiting, inside = self._loads.get(WAITING), self._inside(present=True)
         if waiting is None or waiting.smoothed is None or self._holder.is_aside:
             return
@@ -192,6 +194,7 @@ class PlanRunner:
             self._holder.follow(hold, row)
 
     def _look(self, hold: Hold) -> None:
+        """Read the plan's signal once, and follow it."""
         live, restartable = self._signal(), self._target.restartable
         if live is None or self._holder.handed:
             if restartable is not None:
@@ -224,6 +227,7 @@ class PlanRunner:
             log.warning("event=workload_restarted device=%s", self._device)
 
     def _follow(self, now: float, level: SignalLevel) -> None:
+        """Change to the row that the level selects, if the change pays."""
         hold = self._holder.current
         if hold is None or hold.order.plan != level.plan:
             return
@@ -293,12 +297,14 @@ class PlanRunner:
         return math.ceil(QUEUE_FACTOR * below) if 0.0 < below < math.inf else None
 
     def _move(self, hold: Hold, row: int) -> None:
+        """Apply a row of the plan, and store the seconds that it took."""
         change, began = _change(hold, row), self._clock.monotonic()
         self._took_s.pop(change, None)
         if self._holder.follow(hold, row):
             self._took_s[change] = self._clock.monotonic() - began
 
     def _pause(self) -> None:
+        """Forget the averages of the signal, because the time until the next sample is unknown."""
         if self._level is not None:
             self._level.pause()
         self._backlog, self._escaped = Backlog(), False
@@ -315,6 +321,7 @@ class PlanRunner:
 
 
 def _change(hold: Hold, row: int) -> _Change:
+    """Return the key of a change from the held setting to a row's, in either direction."""
     return frozenset({setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)})
 
 

@@ -126,6 +126,7 @@ class SignalLevel:
         self.latest = self.present = 0.0
 
     def _cast(self, vote: int) -> None:
+        """Add one sample's row to the votes. A higher row applies at once, a lower one by majority."""
         if self.row is None or vote > self.row:
             self._rise(vote)
         self._vote = vote

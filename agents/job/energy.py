@@ -75,7 +75,7 @@ class JobEnergy:
         self._seconds = self._clock.monotonic() - self._began_s
 
     def reported(self) -> dict[str, object]:
-        """Close the meter; return the joules with their standard error, or the reason for none."""
+        """Close the meter; return the joules and their error, or the reason why there is no figure."""
         if self._meter is not None:
             self._meter.close()
         joules = round(self._joules, 3)

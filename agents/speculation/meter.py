@@ -54,10 +54,10 @@ def speculation_shown(
 ) -> dict[str, Estimate]:
     """Compute a window's speculation metrics at one draft length from the proxy's counters.
 
-    By position if the server counts by position (0.3.36). Otherwise the number of steps is the
-    drafted tokens divided by the length; a build without such counters also runs a plain pass
-    between two steps, so it reports no `step_ms`. Standard errors treat steps as independent. If
-    only the mean is available, its variance is at most l·(s - l) (Bhatia and Davis 2000).
+    A server that counts its steps (llama.cpp 0.3.36) also counts accepted tokens by position. For others
+    the number of steps is the drafted tokens divided by the length; they run a plain pass between two
+    steps, so there is no `step_ms`. Standard errors treat steps as independent. If only the mean is
+    available, its variance is at most l·(s - l) (Bhatia and Davis 2000).
     """
     shown: dict[str, Estimate] = {}
     busy_s = now.decoding_busy_s - before.decoding_busy_s
@@ -90,7 +90,7 @@ def speculation_shown(
 
 
 class DecodingMeter:
-    """Measure the traffic that arrives by the proxy's counters; send none."""
+    """Measure live traffic by the proxy's counters, without sending requests."""
 
     def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client

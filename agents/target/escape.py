@@ -58,7 +58,7 @@ class Escape:
         """Apply the baseline, or the setting again.
 
         Raises:
-            Conflict: what was in force until now was not what this window applied.
+            Conflict: the setting in force was not the one that this window had applied.
         """
         applied, now = self._baseline if self._escaped else self._setting, self._target.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in applied.items() if now.get(k) != v]
@@ -71,6 +71,7 @@ class Escape:
         self._target.apply(self._baseline if escaped else self._setting)
 
     def _samples(self) -> dict[str, SignalSample]:
+        """Return the present samples of the signals that count requests waiting or in progress."""
         names = {WAITING, *(name for names in INSIDE for name in names)}
         return {n: live.read() for n, live in self._target.signals.items() if n in names}
 

@@ -64,6 +64,7 @@ class Measurer(Observer):
             return Outcome(state=TrialState.FAILED, reason=str(error))
 
     def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
+        """Fill the window, with the baseline applied during bursts; return the limit that it broke."""
         if not ask.baseline:
             return super()._fill(window, ask, check, stretch)
         escape = Escape(self.target, self.clock, self.queue, self.target.read(), ask.baseline)

@@ -149,6 +149,7 @@ class Observer:
     def _window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
     ) -> MeasuredWindow:
+        """Measure one window at a setting that is already applied."""
         pause = partial(self.pause, check=check)
         idle = idle_power(self.target, setting, self.clock, self.usage, pause) if ask.idle else {}
         if self.runs is None:
@@ -306,4 +307,4 @@ def _demand(
         )
     energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
     if any(estimates[name].mean == 0.0 for name in energies):
-        raise MeasurementError("the energy counter did not advance", hint="check the meter")
+        raise MeasurementError("the energy counter did not advance", hint="run `jouletune doctor`")

@@ -187,6 +187,7 @@ def _effect(
 
 
 def _allowed(side: Side, setting: Setting) -> bool:
+    """Return whether the side's space has the setting."""
     try:
         side.space.check(setting)
     except TuningError:

@@ -94,7 +94,7 @@ class WaitingSignal(Protocol):
     """A live signal that can also be waited for."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return it when it is at least `value`, or after `seconds`."""
+        """Return the first sample that is at least `value`, or the present one after `seconds`."""
         ...
 
 

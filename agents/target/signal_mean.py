@@ -49,6 +49,7 @@ class SignalMean:
         self._last = now, sample
 
     def _smooth(self, mean: float, seconds: float) -> None:
+        """Add a mean over `seconds` to the smoothed value and its peak."""
         share = min(1.0, seconds / min(PEAK_S, self._last[0] - self._first[0] + seconds))
         self._smoothed = mean if self._smoothed is None else self._smoothed
         self._smoothed += share * (mean - self._smoothed)

@@ -159,6 +159,7 @@ class Target(MeasuredTarget[Side]):
             return self._apply(now, plan)
 
     def _apply(self, setting: Setting, plan: Plan | None) -> bool:
+        """Set every side, or none after an error. Return whether the workload got the plan."""
         before = self.read_sides()
         self.refuse_beside_a_job()
         requested = {key: _of(side, setting) for key, side in self.sides.items()}

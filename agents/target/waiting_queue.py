@@ -55,6 +55,7 @@ class WaitingQueue:
         return LEAST
 
     def _learn(self, waiting: int, seconds: float) -> None:
+        """Add `seconds` with this many waiting requests; older seconds decay."""
         keep = math.exp(-seconds / FORGET_S)
         self._lasted = {count: lasted * keep for count, lasted in self._lasted.items()}
         self._lasted[waiting] = self._lasted.get(waiting, 0.0) + seconds

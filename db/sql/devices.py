@@ -105,7 +105,7 @@ class Devices:
         return readable(self._database, query, AppliedRow.device, APPLIED.read)
 
     def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
-        """Return the `last` settings applied to a device since a time and the one before, oldest first."""
+        """Return up to `last` settings applied since a time, after the one in force then, oldest first."""
         own = APPLIED.all.where(AppliedRow.device == device).order_by(LATEST)
         with self._database.look() as connection:
             rows = list(connection.execute(own.where(AppliedRow.at >= since).limit(last)))
@@ -119,7 +119,7 @@ class Devices:
             connection.execute(update(DeviceRow).where(DeviceRow.id == device).values(unable=why))
 
     def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
-        """Return why devices accept no orders, by id, of these or all; devices that do are left out."""
+        """Return the reason of each device that accepts no orders, by id. Without `devices`, of all."""
         query = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
         if devices is not None:
             query = query.where(DeviceRow.id.in_(devices))

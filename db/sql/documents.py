@@ -31,7 +31,7 @@ DOCUMENT = Unparsed(RevisionRow.document).label("document")
 
 
 def parsed(value: ColumnElement[str], dialect: Dialect) -> ColumnElement[str]:
-    """Return a value of the document; NULL for one that is not JSON, for which SQLite would fail."""
+    """Return an SQL value of the document, NULL if the document is not JSON: SQLite fails at such a one."""
     if dialect.name != "sqlite":
         return value
     return case((func.json_valid(RevisionRow.document) == 1, value))

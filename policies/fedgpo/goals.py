@@ -15,7 +15,10 @@ SPENT = (ENERGY_J, SECONDS, CARBON_G)
 LIMITED = (*SPENT, COMPUTE_J, SENDING_J, WAITING_J)
 """Metrics of a round that can have a limit."""
 SMOOTHED = 3
-"""A goal is reached by the latest round and by the mean of this number: single rounds are noisy."""
+"""A goal is reached when the latest round and the mean of the last `SMOOTHED` rounds reach it.
+
+One round alone is too noisy.
+"""
 
 
 @dataclass(frozen=True, slots=True)

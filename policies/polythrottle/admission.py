@@ -69,7 +69,7 @@ class Demand:
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(x) and x >= 0.0 for x in (self.gflop, self.flop_per_byte)):
-            raise InvalidInput(f"a job cannot need {self}")
+            raise InvalidInput(f"a demand needs finite numbers >= 0, not {self}")
 
 
 NOTHING = Demand()

@@ -111,4 +111,4 @@ def test_where_the_services_refuse_in_the_end_nothing_is_left_altered(
     now = applied(services)
     assert (now["level"], now["setting"]) == ("original", original["setting"])
     left = list((tmp_path / ".jouletune" / "agent" / "journal").glob("*.journal"))
-    assert left == [], "the run restore the device"
+    assert left == [], "the run has restored the device"

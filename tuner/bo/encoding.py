@@ -64,6 +64,7 @@ def enumerate_grid(space: Space) -> Grid:
 
 @lru_cache(maxsize=2)
 def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...], _: tuple[type, ...]) -> Grid:
+    """Return the grid of a space. The two latest spaces are cached."""
     # The types distinguish spaces that compare equal: 0 and 1 from False and True.
     space = Space(knobs, tuple(dict(key) for key in only))
     return grid_of(space, tuple(space.grid()))

@@ -15,7 +15,7 @@ from tuner.bo.mixture import Mixture
 from tuner.bo.prior import JITTER
 
 LEAST_VARIANCE = JITTER
-"""The least variance: a row relative to itself has none, and deviations are divisors."""
+"""The least variance. The baseline relative to itself has a variance of 0, and deviations are divisors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class OutcomeModel:
     """The outcomes of one mixture, at every row of the grid and for each component.
 
     With `has_objective` the first outcome is the objective; the others are margins, whose indices are
-    `margins`. A limit is kept if its margin is at or below zero. `moved` is the deviation by which a
-    further window of each row is expected to move its mean, `moved_by_home` that of a window of home.
+    `margins`. A limit is kept if its margin is at or below zero. Home is the baseline's row. `moved` is
+    the standard deviation of the move of each row's mean by a further window of that row,
+    `moved_by_home` by a further window of home.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class OutcomeModel:
         return self._every(self.mean, self.sd)
 
     def trusted(self, sure: float, *, home: bool = False) -> Tensor:
-        """Return the chance that a further window, of the row or of home, leaves it sure of its limits.
+        """Return the chance that after a further window each row keeps every limit with probability `sure`.
 
-        `components x rows`; `sure` is the probability to keep a limit after that window, each limit
-        by itself.
+        `components x rows`. The window is one of the row, or with `home` one of the baseline. The
+        limits are judged separately.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
         moved = self.moved_by_home if home else self.moved
@@ -85,9 +86,9 @@ class OutcomeModel:
         return chance
 
     def expected_below(self, best: float, widest: float) -> Tensor:
-        """Return the expected amount by which a further window shows each row below a cost.
+        """Return the expected amount by which each row's mean falls below a cost after a further window.
 
-        `components x rows`. Its mean moves with a deviation of at most `widest`.
+        `components x rows`. The standard deviation of the mean's move is bounded by `widest`.
         """
         return improvement(best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest))
 

@@ -45,6 +45,7 @@ app = typer.Typer(
 
 
 def _version(requested: bool) -> None:
+    """Print the versions of the program, the schema and the protocol, and exit."""
     if requested:
         # Not loaded for a help text, which would take several times as long.
         from db import SCHEMA

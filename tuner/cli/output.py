@@ -57,6 +57,7 @@ def json_text(value: object) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
+    """Return the JSON escape of the matched character."""
     return f"\\u{ord(match[0]):04x}"
 
 

@@ -97,7 +97,7 @@ class Past:
     def left(self) -> int:
         """The number of tuning trials left; negative if more were spent than allowed.
 
-        A continuous study continues below zero: only its policy ends it.
+        A continuous study continues at a negative number, because only its policy ends it.
         """
         return self.study.terms.trials - self.spent
 

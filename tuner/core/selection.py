@@ -84,6 +84,7 @@ def windows(
 
 
 def _worth(trial: Trial) -> Worth:
+    """Return the worth of a trial as evidence."""
     return Worth.COMPLETED if trial.censored else WORTH.get(trial.state, Worth.ENDED)
 
 

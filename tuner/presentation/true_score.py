@@ -71,4 +71,5 @@ def true_limits(
 
 
 def _point(setting: Setting, metrics: Mapping[str, float]) -> TruePoint:
+    """Return copies of a setting and its true metrics."""
     return TruePoint(dict(setting), dict(metrics))

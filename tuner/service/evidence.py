@@ -192,6 +192,7 @@ def _basis(
 
 
 def _numbers(trials: Sequence[Trial]) -> list[int]:
+    """Return the numbers of the trials."""
     return [trial.number for trial in trials]
 
 

@@ -106,6 +106,7 @@ def shares(
 def _share(
     whole: Estimate, levels: Mapping[str, Estimate], device: str, over: OverDevices
 ) -> Estimate:
+    """Return the factor from one device's metric to that of all devices."""
     own = _level(levels, device)
     if whole.mean * own.mean <= 0.0:
         return Estimate(float(len(levels)) if over is OverDevices.SUM else 1.0)
@@ -144,6 +145,7 @@ def scaled(outcome: Outcome, share_of: Shares) -> Outcome:
 
 
 def _times(shown: Estimate, share: Estimate) -> Estimate:
+    """Return a device's estimate times the share; the share's error widens it."""
     factor, doubt = share.mean, abs(shown.mean) * share.stderr
     mean, stderr = shown.mean * factor, shown.stderr * factor
     own = replace(shown, mean=mean, stderr=stderr, low=shown.low * factor, high=shown.high * factor)

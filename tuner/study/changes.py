@@ -61,7 +61,7 @@ class Changes:
         self._ended = EndedTrials(self.store.trials)
 
     def rows(self, work: str) -> EachRow:
-        """Return the rows of a list, page, scrape or job; a row that fails becomes an event."""
+        """Return the row reader of a list, page, scrape or job. A row that fails becomes an event."""
         if work not in self._rows:
             self._rows[work] = EachRow(work, lambda text, _: self.note("row failed", text))
         return self._rows[work]
@@ -108,7 +108,7 @@ class Changes:
         return stored
 
     def with_reason(self, study: Study) -> Study:
-        """Return the study with the reason for its present phase, which older ones lack."""
+        """Return the study with the reason for its present phase; older studies are stored without it."""
         return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
 
     def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:

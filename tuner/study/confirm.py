@@ -378,6 +378,7 @@ def _alternating_with(study: Study, own: Sequence[Trial], there: Sequence[Trial]
 
 
 def _pools(study: Study, own: Sequence[Trial]) -> dict[str, Estimate]:
+    """Return each metric of the windows, pooled."""
     return pool_windows([t.shown for t in own], study.quantities)
 
 

@@ -139,6 +139,7 @@ def _starts(residuals: Sequence[_Residual]) -> list[int]:
 
 
 def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
+    """Return the shift of each control window against the first baseline under its load."""
     course, metric = BaselineCourse.of(study, trials), study.objective.metric
     residuals = []
     for trial in windows(course.again, phase=Phase.HOLDING):
@@ -164,6 +165,7 @@ def _level(residuals: Sequence[_Residual]) -> tuple[float, float]:
 
 
 def _shift(residuals: Sequence[_Residual]) -> BaselineShift:
+    """Return the mean shift of the baseline over these windows."""
     level, sd = _level(residuals)
     ratio, doubt = math.exp(level), math.hypot(sd, residuals[-1].reference_sd)
     change = Estimate.of_mean(ratio - 1.0, ratio * doubt, len(residuals))

@@ -39,6 +39,7 @@ class EndedTrials:
         return listed
 
     def _keep(self, study: str, ended: Sequence[Trial]) -> None:
+        """Cache the study's ended trials, and drop the oldest studies above the limit."""
         with self._lock:
             self._kept += len(ended) - len(self._ended.pop(study, ()))
             self._ended[study] = ended

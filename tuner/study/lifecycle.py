@@ -70,6 +70,7 @@ def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None 
 
 
 def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
+    """Return the next step of a study in its present phase."""
     study = past.study
     trials = windows(past.trials, least=Worth.ENDED)
     failing = _failing(past, [t for t in trials if t.device in ("", device)])
@@ -106,6 +107,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
 
 
 def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
+    """Return the next step of the baseline: a further window, tuning, or a pause with the reason."""
     study = past.study
     if not _needs_baseline(study, says):
         return Move(Phase.TUNING, "no baseline is requested, so no saving is reported")
@@ -131,6 +133,7 @@ def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
 
 
 def _continuous(study: Study) -> bool:
+    """Return whether the study decides step by step and never confirms."""
     return study.terms.mode is Mode.CONTINUOUS
 
 
@@ -151,6 +154,7 @@ def _of_settings(past: Past, policy: Policy) -> Past:
 
 
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -> Step:
+    """Return the next step of the search."""
     study = past.study
     if past.limits is None and _needs_baseline(study, says):
         return Move(Phase.BASELINE, "the baseline has not been measured")

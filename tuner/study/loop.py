@@ -189,6 +189,7 @@ class Loop:
         return MOST_TRUSTED_S if last is None else min(MOST_TRUSTED_S, last.due_in_s(self.now()))
 
     def _order(self, device: str, poll: Poll, news: str) -> Orders:
+        """Return the device's assignment, from the stored situation and its poll."""
         situation = self.store.studies.situation(device)
         if news:
             self.changes.note("unable" if poll.unable else "able", news, device=device)
@@ -244,6 +245,7 @@ class Loop:
         return bool(why)
 
     def _stopped(self, situation: Situation, device: str, poll: Poll) -> Release | None:
+        """Return the release that an emergency stop demands, or None without a stop."""
         return assignments.stopped(self.store.stops, device, poll) if situation.stopped else None
 
     def renew(self, renewal: Renewal) -> Registered:
@@ -462,6 +464,7 @@ class Loop:
     def _assigned(
         self, study: Study, trial: Trial, lease: Lease, trials: Sequence[Trial]
     ) -> Assignment:
+        """Return the assignment of a leased trial."""
         shares = self.changes.shares(study, trials, trial.device)
         return assignments.assignment(study, trials, trial, lease, self.lease_s, shares)
 

@@ -88,8 +88,8 @@ class Registry:
     def _narrow(self, device: Device) -> None:
         """Remove knobs and values from a study's space that its device no longer offers or that it refuses.
 
-        Evidence within the rest still counts. A plan outside it is given up, and so is a running
-        trial: it failed, and no setting is in force that its device would no longer accept.
+        Evidence within the remaining space still counts. A plan with a removed value is given up. A
+        running trial with one fails, so that no setting stays in force that its device would refuse.
         """
         study = self.store.studies.of(device.id)
         if study is None:

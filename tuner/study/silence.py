@@ -48,6 +48,7 @@ class Silence:
         return self._seconds(own, care) > self._lease_s + self._abandon_s
 
     def _seconds(self, of: Hashable, stored: object) -> float:
+        """Return the seconds since the stored value last changed."""
         now = self._monotonic()
         with self._lock:
             previous, since = self._seen.get(of, (None, now))

@@ -166,6 +166,7 @@ class _Rounds:
         return max(scores, key=lambda key: scores[key], default=None)
 
     def _of(self, setting: Setting) -> list[Trial]:
+        """Return the confirming windows of a setting."""
         return windows(self._own, setting)
 
     def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
@@ -196,15 +197,18 @@ class _Rounds:
         return "" if kept else "its windows do not prove that it meets the limits"
 
     def _measuring(self, setting: Setting, what: str, plan: Plan | None = None) -> Assign:
+        """Return the assignment of one confirming window."""
         return Assign(setting, f"confirming: measuring {what} {self._under}", self._load, plan)
 
     @property
     def _under(self) -> str:
+        """Describe the load of the confirming windows."""
         low, high, _ = self._load.values()
         return f"under a load that goes from {low:g} to {high:g} {self._plan.by} and back"
 
 
 def _good(arm: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that are evidence and were not aborted early."""
     return [t for t in arm if t.state.evidence and not t.censored]
 
 

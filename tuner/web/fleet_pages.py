@@ -139,6 +139,7 @@ def _groups(rows: Sequence[FleetRow]) -> dict[str, Callable[[FleetRow], str]]:
 
 
 def _label(name: str, row: FleetRow) -> str:
+    """Return a row's label, empty if it has none."""
     return row.labels.get(name, "")
 
 

@@ -14,11 +14,12 @@ from tuner import files
 class Findings:
     """Observations of one GPU under one driver.
 
-    `settle_s` is the longest time that a clock took to follow a change under load, None before the first.
-    `reach_mhz` is the highest clock that it reached by itself, under full load and with nothing slowing
-    it. `refused` maps each knob that it refused to set to the message. `loaded_ratio` is the energy
-    counter over the integral of power under load, None before the check; `counts_module` is whether that
-    is the power of the whole module. `rest_share` is the greatest share by which the two differed at rest.
+    `settle_s` is the longest time that a clock took to follow a change under load, None before the first
+    change. `reach_mhz` is the highest clock that the GPU reached by itself under full load, with nothing
+    throttling it. `refused` maps each knob that the GPU refused to set to its message. `loaded_ratio` is
+    the growth of the energy counter under load, divided by the integral of power; None before the check.
+    `counts_module` is set if that power is the whole module's. `rest_share` is the greatest relative
+    difference between the two at rest.
     """
 
     uuid: str
@@ -70,7 +71,7 @@ class Memory:
         self._keep(replace(self.findings, loaded_ratio=ratio, counts_module=counts_module))
 
     def saw_rest(self, share: float) -> None:
-        """Store how far counter and power differed at rest, if that is the farthest. Raises StoreError."""
+        """Store how far counter and power differ at rest, if by more than before. Raises StoreError."""
         if share > (self.findings.rest_share or 0.0):
             self._keep(replace(self.findings, rest_share=share))
 

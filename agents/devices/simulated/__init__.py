@@ -126,4 +126,5 @@ def _server(rest: str) -> Callable[..., Side] | None:
 
 
 def _name(preset: Preset, workload: str) -> str:
+    """Return the device's name: of the preset and the simulated workload."""
     return f"simulated-{preset.name}-{workload}"

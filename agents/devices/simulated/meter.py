@@ -185,4 +185,5 @@ class _Shown:
         return {n: self._estimate(value, 0.0, 1, Scope.SERVICE) for n, value in figures.items()}
 
     def _estimate(self, mean: float, stderr: float, n: int, scope: Scope) -> Estimate:
+        """Return a mean as an estimate of simulated origin."""
         return Estimate.of_mean(mean, stderr, n, origin=Origin.SIMULATED, scope=scope)

@@ -109,15 +109,18 @@ class Preset:
 
 
 def _knob(name: str, values: tuple[Value, ...], default: Value | None = None) -> Knob:
+    """Return a knob of the simulated device. Its default is the last value, unless one is given."""
     default = values[-1] if default is None else default
     return Knob(name, values, default, cost=DEVICE_COST, role=ROLES[name])
 
 
 def _batch(values: tuple[int, ...], default: int) -> Knob:
+    """Return the workload's batch size as a knob."""
     return Knob("batch_size", values, default, Part.WORKLOAD, role=Role.BATCH)
 
 
 def _steps(first: int, last: int, step: int) -> tuple[int, ...]:
+    """Return the integers from `first` to `last`, both included."""
     return tuple(range(first, last + 1, step))
 
 

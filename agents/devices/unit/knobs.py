@@ -145,7 +145,7 @@ class UnitFlags:
         return {k: v for k, v in granted if str(v) == _word(command, k) != _word(own, k)}
 
     def _noted(self) -> list[list[str]]:
-        """Return the unit's own commands from which our files were made, the drop-in's first."""
+        """Return the unit's command as it was when each of our files was written, the drop-in's first."""
         texts = map(_content, (self._drop_in, self._owed))
         return [t.split("\n")[0].removeprefix(HEAD).split() for t in texts if t]
 

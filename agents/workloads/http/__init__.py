@@ -44,7 +44,8 @@ or a unit. No shell reads a command.
     `folder`, `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
 `[idle]`: with our load, each trial also measures the devices' power between requests: idle_w with the model
     in memory, idle_unloaded_w without it. `unloaded = { path, json }` is the flag that the model has left
-    memory (true), or the list of loaded models (empty); `delay` names the knob of the seconds before that.
+    memory (true), or the list of loaded models (empty); `delay` names the knob with the seconds after the
+    last request until the model is unloaded.
 `always_busy = true`: the service always has work, like a video pipeline, so its rate is a result of the
     setting, not a load.
 `cpu_time = false`: the process that reports its CPU time is not the whole service.

@@ -191,7 +191,7 @@ class Exposition:
         """Return the current gauge of the load, and the service's start time.
 
         Raises:
-            ActuationError, DeviceLost: it is missing.
+            ActuationError, DeviceLost: the service does not report one of them.
         """
         load, text = self._exported.load, self._text()
         with reraised(ActuationError, MeasurementError):

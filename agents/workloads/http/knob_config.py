@@ -230,13 +230,13 @@ def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
     table = _table(f"{where}: table", knob["table"]) if "table" in knob else None
     path = absolute(f"{where}: write", "file", entry["file"])
     if ("json" in entry) is ("text" in entry):
-        raise ConfigError(f"{where}: write needs a json or a text, one of them")
+        raise ConfigError(f"{where}: write needs either json or text")
     if "text" in entry:
         if VALUE not in entry["text"] or table is not None:
             raise ConfigError(f'{where}: write: a text needs "{VALUE}" and no table')
         own = entry.get("at", {})
         if not all(isinstance(text, str) for text in own.values()):
-            raise ConfigError(f"{where}: write: at of a text needs texts, not {own!r}")
+            raise ConfigError(f"{where}: write: each value of `at` must be a text, not {own!r}")
         return KnobFile(path, entry["text"], True, own, None)
     _demand_place(f"{where}: write", entry["json"], VALUE if table is None else TABLE)
     return KnobFile(path, entry["json"], False, entry.get("at", {}), table)

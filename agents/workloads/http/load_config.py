@@ -197,7 +197,7 @@ def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
-    """Parse a `[load]` with a program. Raises ConfigError."""
+    """Parse a `[load]` table whose program sends the load. Raises ConfigError."""
     entry = inner(where, table, "load", RUN_KEYS)
     demand(where, entry, "items")
     program = MeasuredProgram(

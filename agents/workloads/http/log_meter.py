@@ -32,7 +32,7 @@ MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
 class LogMeter:
     """Open windows over the lines of a log from then on.
 
-    `counting` starts to count further data of the service (`cpu_s`), None if another meter does.
+    `counting` starts to count further totals of the service (`cpu_s`); None if another meter counts them.
     """
 
     def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:

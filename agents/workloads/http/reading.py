@@ -53,7 +53,7 @@ class HttpReading:
 
 
 class CommandReading:
-    """Read it from the output of a command in the host's file."""
+    """Read a knob's value from the output of a command that the service's file names."""
 
     def __init__(self, knob: Knob, command: ReadCommand) -> None:
         self._knob, self._command = knob, command

@@ -42,7 +42,7 @@ class DecodingLoad:
         self._decoding += 1
 
     def leave(self, *, decoding: bool, failed: bool) -> None:
-        """Count the end of a request, with whether it had begun to decode, and whether it failed."""
+        """Count the end of a request. `decoding` is set if it had begun to decode."""
         self._advance()
         self.inside -= 1
         self._decoding -= decoding

@@ -49,6 +49,7 @@ def events(
 
 
 def _print(selected: Iterable[Event], *, as_json: bool) -> None:
+    """Print each event, as JSON or as a line of text."""
     for event in selected:
         typer.echo(json.dumps(plain(event), ensure_ascii=False) if as_json else _line(event))
 

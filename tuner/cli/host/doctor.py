@@ -106,6 +106,7 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
 
 
 def _cores() -> Finding:
+    """Check that this process has two cores."""
     cores = len(os.sched_getaffinity(0))
     return Finding("cores", cores >= 2, f"{cores} for this process", "" if cores >= 2 else
                    "with one core the load generator disturbs what it measures")  # fmt: skip

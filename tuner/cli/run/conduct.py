@@ -143,6 +143,7 @@ class _Work:
         return result
 
     def _create(self, policy: str) -> str:
+        """Create the study of a policy, and return its id."""
         # The control study, to which the search is compared, predicts nothing and so supports no
         # safety.
         job = self.job

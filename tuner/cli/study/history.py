@@ -91,6 +91,7 @@ def history(
 
 
 def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> None:
+    """Write the rows as CSV, JSON or Parquet to a file or to stdout."""
     if form is Format.CSV and not rows:
         typer.echo(NO_TRIALS, err=True)
     if form is Format.PARQUET and output is not None:
@@ -110,6 +111,7 @@ def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> Non
 
 
 def _table(rows: Sequence[HistoryRow]) -> Rows:
+    """Return the rows as a table for people, with at most three metrics."""
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     shown_metrics = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
     columns = shown_metrics or metrics[:2]

@@ -110,6 +110,7 @@ class HoldReports:
         return why and f"a held window is stored but not billed: {why}; check the agent"
 
     def _range(self, study: Study) -> HeldRange | None:
+        """Return the range of the study's rates and powers; None if no plausible window has both."""
         windows = (trial.measurement for trial in self.changes.trials(study.id))
         return HeldRange.of((w for w in windows if w is not None), study.quantities)
 
@@ -121,6 +122,7 @@ class HoldReports:
                 self.changes.note("implausible", why, *key)
 
     def _observation(self, message: HoldReport) -> Observation | None:
+        """Return the report's window as an observation, or None if it has no window."""
         if message.measurement is None:
             return None
         return Observation(

@@ -129,6 +129,7 @@ class TrialReports:
         return True
 
     def _trial(self, study: str, number: int) -> Trial:
+        """Return a trial by its number, of the running ones first. Raises NotFound."""
         for look in (self.store.trials.running, self.changes.trials):
             trial = next((t for t in reversed(look(study)) if t.number == number), None)
             if trial is not None:
@@ -157,6 +158,7 @@ class TrialReports:
             return ended
 
     def _reap(self, name: str) -> int:
+        """End the study's abandoned trials, and return how many ended."""
         ended = 0
         with self.changes.lock(name):
             study = self.store.studies.get(name)

@@ -129,7 +129,7 @@ def test_while_one_runs_no_other_starts() -> None:
 
 @pytest.mark.parametrize("figure", [-1.0, float("nan"), float("inf")])
 def test_an_absurd_demand_is_refused(figure: float) -> None:
-    with pytest.raises(InvalidInput, match="cannot need"):
+    with pytest.raises(InvalidInput, match="finite numbers"):
         Demand(figure, 1.0)
 
 

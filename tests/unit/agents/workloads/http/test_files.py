@@ -235,7 +235,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(side: Side, pool: Pool) -> 
         ('ready = "/ready"', 'ready = "ready"', "path cannot be 'ready'"),
         ('{ pool = { workers = "{value}" } }', "{}", 'json of write has no "{value}"'),
         ("CODEC={value}", "CODEC=fast", 'a text needs "{value}"'),
-        ('text = "', 'json = 3, text = "', "a json or a text, one of them"),
+        ('text = "', 'json = 3, text = "', "needs either json or text"),
         ("pool.env", "pool.json", "two knobs are written to one file"),
         (
             'default = "fast"\n',
