@@ -129,7 +129,7 @@ class AgentConfig(Table):
 
     Raises:
         NoDevice: there is no device.
-        ConfigError: the tuner's address is not one, the name does not fit a URL, `metrics` is not on
+        ConfigError: the tuner's address is not a URL, the name does not fit a URL, `metrics` is not on
             this host, the share is not in (0, 1], or a label has another form.
     """
 

@@ -124,7 +124,7 @@ def open_target(
     folder = state_dir / "devices" / files.file_name(device, "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # a user of the folder reports it; a restore needs none
+    except OSError as error:  # code that needs the folder fails later; a restore does not need it
         log.error("event=no_folder device=%s why=%r", device, str(error))
     with ExitStack() as opened:
 

@@ -1,6 +1,6 @@
 """Check an evidence archive of jouletune: `python3 -I verify.py FILE`. It needs Python alone.
 
-It finds accidents and an editor of some numbers, but no producer who made up all. Take it from a release.
+It detects damage and edited numbers, but not an archive invented as a whole. Take it from a release.
 """
 
 import hashlib
@@ -176,7 +176,7 @@ def cost(seconds: float, joules: float | None, watts: float | None) -> dict[str,
 
 
 class Archive:
-    """One archive: `wrong` are its contradictions, `refused` its windows, `beyond` what is not computed."""
+    """One archive: `wrong` has its contradictions, `refused` its windows, `beyond` figures not computed."""
 
     def __init__(self, path: str) -> None:
         self.wrong, self.refused, self.beyond = list[str](), list[str](), list[str]()

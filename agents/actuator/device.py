@@ -1,4 +1,7 @@
-"""One device in the root process: job above trial above hold above original; each end falls one level."""
+"""One device in the root process. Its levels, highest first: job, trial, hold, original.
+
+A level that ends falls back to the next lower one that is in force.
+"""
 
 import asyncio
 import logging

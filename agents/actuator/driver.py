@@ -35,7 +35,7 @@ MOST_LINGERING = 4
 """No child is started while this many linger: it would most likely hang, too."""
 PR_SET_PDEATHSIG = 1
 SLEPT = " slept "
-"""In an epoch: before it is what differs once all settings are lost, behind it once they may be lost."""
+"""Divides an epoch: the first part changes if all settings are lost, the second if they may be lost."""
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
 TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched", "resets")
 """The description of a device; a trait that its driver lacks is empty.

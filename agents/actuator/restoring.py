@@ -219,9 +219,11 @@ class Restorer:
     def _lose(self, reading: DeviceReading, reset: bool) -> None:
         """Drop the entries that a reload of the driver (`reset`) or a resume has changed.
 
-        Offline entries outlive a resume. A lock that cannot be read may, too, or was just written: it is
-        written or restored in any case, with the entries that it moves. A member's floor is written again.
-        In a trial, raises Forgotten.
+        Offline entries outlive a resume. An entry that cannot be read, like a lock, may be lost or not: it
+        is written again, with the entries that it moves. A member's floor is written again, too.
+
+        Raises:
+            Forgotten: entries were lost in a trial.
         """
         kept, entries = dict[str, JournalEntry](), self.record.entries.items()
         moved = self._moved(e.knob for n, e in entries if reading.shows(n, e.wrote))
@@ -231,7 +233,7 @@ class Restorer:
         kinds |= self._moved(kinds)
         for name, entry in entries:
             away, unsure = name not in reading.entries, name in blind
-            # A write that a kill cut short, or a file that is back: it may show any value of before.
+            # A write that a kill cut short, or a file that is back, may show any earlier value.
             cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
             other = away or unsure or reading.differs(name, entry.wrote)
             # A cap may hide a ceiling that the sleep has kept.
@@ -268,9 +270,9 @@ class Restorer:
     async def _judge(self, reading: DeviceReading, *, ending: bool) -> None:
         """Update the state of each entry from a reading; pause the device if another program changed one.
 
-        The last value that we wrote is not a change. While `ending`, perhaps after a crash halfway,
-        neither are the original and the target. A value below a ceiling that we wrote may be a cap: see
-        `_probe`.
+        Our last value is not a change by another program. While `ending`, the original and the target
+        are not either: a crash may have come halfway. A value below a ceiling that we wrote may be a
+        cap: see `_probe`.
         """
         new, low = dict[str, JournalEntry](), dict[str, Any]()
         # A kill between the restores of boost and of the ceilings leaves those open.
@@ -376,7 +378,7 @@ class Restorer:
             if lost or blind:
                 targets[name] = target
         moved = self._moved(entries[name].knob for name in targets)
-        # What only follows a knob that we have changed, as the numbers of a governor, is no original.
+        # An entry that follows a knob that we have changed, like a governor's number, shows no original.
         led = self._moved(e.knob for e in entries.values() if e.wrote != e.original)
         entries |= await self._met(moved - (led - self.about["ranges"].keys()), reading)
         if again and targets and self.about.get("restarts"):
@@ -477,8 +479,8 @@ class Restorer:
     ) -> list[str]:
         """Write entries: those that move others first, then those that widen limits, then the rest.
 
-        Only those in `always` are written if they show their value already. If `strict`, a refusal of one
-        of those is raised; any other stops no write. Returns the refusals as texts.
+        An entry that shows its value already is written only if it is in `always`. With `strict` the
+        refusal of an entry in `always` is raised. Other refusals stop no write; they are returned as texts.
         """
         refused = list[str]()
         movers = {name for name in values if self.record.entries[name].knob in self.moves}
@@ -491,7 +493,7 @@ class Restorer:
                 if name not in always and reading.shows(name, value):
                     continue
                 try:
-                    entry.state = WRITING  # from now on its value is due to us
+                    entry.state = WRITING  # from now on any value that it shows counts as ours
                     await self.driver.ask("write", self.uuid, name, value)
                 except Exception as error:  # an error must not stop the other restores
                     if strict and name in always:
@@ -522,7 +524,7 @@ class Restorer:
                 entry.state = OFFLINE
             elif reading.differs(name, value):
                 shown = reading.entries[name][1]
-                # Our value of before is no cap: the write had no effect.
+                # An entry that still shows our previous value is not capped: the write had no effect.
                 stuck = shown in (entries[name].wrote, self.verified.get(name))
                 if stuck or entry.knob not in self.ceilings or not _below(shown, value):
                     label = name if name == entry.knob else f"{entry.knob}: {name}"

@@ -23,8 +23,9 @@ SHARES = (0.0, *(LEAST ** (1.0 - step / STEPS) for step in range(STEPS + 1)))
 CLOSE = 0.96
 """Within a window the job is paused while the tail so far is above this part of the limit."""
 LONGEST, KEPT = 0.5, 0.9
-"""The longest pause at the end of a window, and the part of it that is kept for the next window; both as
-`CLOSE` chosen on made-up pairs and a queue (tests.bench.admission.made_up), not on the real pair."""
+"""The longest pause at the end of a window, and the part of it that is kept for the next window. Both,
+like `CLOSE`, were chosen on made-up pairs and a queue (tests.bench.admission.made_up), not on the real
+pair."""
 ALLOWED = 0.03
 """Share of windows that fine-tuning may push above the limit."""
 MOST_LEFT = 3.0
@@ -34,11 +35,11 @@ BACKGROUNDS = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5)
 before it."""
 SCALES = tuple(0.01 * 1.5**i for i in range(17))
 SHAPES = (1.0, 2.0, 4.0)
-"""Fine-tuning at a share s pushes 1 - exp(-(s / scale)^shape) of the other windows above the limit, or,
-as likely as all scales and shapes together, none."""
+"""Fine-tuning at a share s pushes 1 - exp(-(s / scale)^shape) of the other windows above the limit. That
+it pushes none is as likely as all scales and shapes together."""
 TOLERATED = 0.5
 """Part of the background that is allowed in addition: smaller harm cannot be distinguished from it in
-minutes. As `ALLOWED` chosen on made-up pairs of other seeds than the bench has."""
+minutes. This and `ALLOWED` were chosen on made-up pairs of other seeds than the bench's."""
 STOPPED_TURN = 4
 """One of this many windows may run with the job stopped.
 

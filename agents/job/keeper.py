@@ -51,7 +51,7 @@ def shares_of(
 class DeviceLease:
     """A job's lease of one device, with a connection and a thread of its own.
 
-    A device that hangs so delays no other one. `lost` is its latest interruption.
+    So a device that hangs delays no other one. `lost` is the latest interruption of the lease.
     """
 
     job: SlurmJob
@@ -75,7 +75,7 @@ class DeviceLease:
     def hold(self, over: threading.Event) -> None:
         """Renew the lease and count the energy until it is over, then end it in any case."""
         try:
-            from agents.host.host import HostClock  # slow: after the Prolog
+            from agents.host.host import HostClock  # slow; the Prolog has its answer
             from agents.job.energy import JobEnergy
 
             counted = JobEnergy(self.uuid, self.driver, self.job.root, HostClock())
@@ -185,7 +185,7 @@ class JobKeeper:
                 with suppress(OSError):
                     if cause := caller.recv(64).decode(errors="replace"):
                         return cause, caller
-                caller.close()  # a prolog that looked for killed processes
+                caller.close()  # a prolog that only checked whether this process lives
             now = time.monotonic()
             shown_at = now if seen(self.job) else shown_at
             if now >= began + self.config.hold_s:

@@ -73,7 +73,7 @@ def _lease(
     if child == 0:
         _apart(heard)
         try:
-            from agents.job.keeper import JobKeeper  # not needed by jobs without a wish
+            from agents.job.keeper import JobKeeper  # slow, and not needed without a wish
 
             JobKeeper(job, wish, config, records).keep(answer)
         finally:
@@ -82,7 +82,7 @@ def _lease(
     os.waitpid(child, 0)
     ready, _, _ = select.select([heard], [], [], max(0.0, until - time.monotonic()))
     text = os.read(heard, 4096).decode(errors="replace") if ready else ""
-    os.close(heard)  # a lease that comes later ends for that
+    os.close(heard)  # a lease that is granted later ends, because nobody reads its answer
     if text != "leased":
         hint = "" if text else "see `jouletune actuator status`"
         raise ActuationError(text or f"no lease within {BEGIN_S:g} s", hint=hint)

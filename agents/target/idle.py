@@ -1,7 +1,7 @@
 """Power between requests: the draw of the devices with the workload's model in memory, and without it.
 
-Reports that a loaded context alone costs power: 80 W on one card
-(github.com/ollama/ollama/issues/8591), and github.com/ggml-org/llama.cpp/issues/25570.
+Users report that a loaded context alone draws power: 80 W on one card
+(github.com/ollama/ollama/issues/8591; also github.com/ggml-org/llama.cpp/issues/25570).
 """
 
 from __future__ import annotations

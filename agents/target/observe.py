@@ -249,7 +249,7 @@ class Observer:
         return None
 
     def _changed(self, setting: Setting, plan: Plan | None) -> tuple[str, str]:
-        """Return the changes of what was set, by other programs and by a power cap: nothing was set."""
+        """Return no changes by other programs and by a power cap, because an observer sets nothing."""
         return "", ""
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:

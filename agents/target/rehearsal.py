@@ -18,10 +18,11 @@ from tuner.core import ONE_WITNESS, Clock, Estimate, Knob, Setting, TuningError,
 
 READS = 5
 LONGER = 6
-"""The longest window while a metric needs more requests, in the length asked for."""
+"""The longest window while a metric needs more requests, as a multiple of the requested length."""
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
-"""The least effect, in standard errors (uncertain from few parts) and as a share. Our choice."""
+"""The least effect, in standard errors and as a share of the mean. Few parts make the errors uncertain,
+so the first is large: our choice."""
 Estimates = Mapping[str, Estimate]
 
 

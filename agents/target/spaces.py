@@ -11,7 +11,7 @@ from tuner.core import Part, Role, Setting, Space
 def together(spaces: Sequence[Space]) -> Space:
     """Return the space of every combination of these spaces' settings."""
     knobs = tuple(knob for space in spaces for knob in space.knobs)
-    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
+    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # beside a GPU a CPU only feeds it
         feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
         knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
     if not any(space.only for space in spaces):
@@ -22,10 +22,10 @@ def together(spaces: Sequence[Space]) -> Space:
 def speed_change(space: Space, before: Setting, after: Setting) -> float:
     """Return the direction of a change of a device; below 0 is slower.
 
-    The sum over the device's numeric knobs and its boost knob of their moves up the list, as a
-    share of the list: clocks and power limits are all listed from slow to fast. A value outside
-    the list, in force before anything was set, counts as the default. Ours: no source gives an
-    order for mixed moves.
+    Each numeric knob of the device, and its boost knob, counts with the share of its list by which it
+    moves up; lists of clocks and power limits go from slow to fast. The result is the sum. A value
+    outside the list, in force before anything was set, counts as the default. Our choice: no source
+    gives an order for mixed moves.
     """
     change = 0.0
     for knob in space.knobs:

@@ -1,7 +1,7 @@
 """Detect a queue that is longer than usual at the baseline: a plan then holds its highest row.
 
 A rate shows a burst after seconds, the queue immediately. The usual queue is learned while the baseline is
-in force and no burst keeps it there, so that an operator need not set a limit for each service.
+in force for another reason than a burst, so that an operator need not set a limit for each service.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SELDOM = 0.95
 LEAST = 2
 """The least usual queue: a request waits for a moment before it is served."""
 SERVED = 0.85
-"""A queue is served once the requests in the service are this share of their most since its start."""
+"""A queue is served once the number of requests in the service falls to this share of its maximum."""
 BURST_S = 60.0
 """A queue that lasts more seconds at the baseline is usual there."""
 LEARNT_S = 600.0

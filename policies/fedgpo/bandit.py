@@ -45,18 +45,18 @@ DRAWS = 64
 MARGIN = 0.1
 """The margin to a limit, in the logarithm."""
 ENOUGH, NEARLY, FIRST, SPARE, HEEDED = 0.8, 0.15, 0.15, 2.0, 0.25
-"""Prices decide among settings that reach the goal with the chance `ENOUGH` if they run for the
-share `FIRST` of the rounds left, and the fastest one then, and those whose chance is by at most
-the share `NEARLY` below the largest; else the fastest counts. `SPARE` rounds are left to the
-end. `HEEDED` is the share of all rounds after which chances count. Chosen on the recipes of the
-benchmark that do not judge."""
+"""A setting is good enough in two cases. It reaches the goal with the chance `ENOUGH` if it runs for the
+share `FIRST` of the rounds left and the fastest setting afterwards. Or its own chance is at most the
+share `NEARLY` below the largest one. Among good enough settings the price decides, among others the
+speed. `SPARE` rounds are left to the end. Chances count after the share `HEEDED` of all rounds. The
+values were chosen on the recipes of the benchmark that do not judge."""
 WIDE, NEAR = 2.0, 0.02
 """A goal cannot be reached if no draw of the weights, with deviations times `WIDE`, comes within
 `NEAR` of it."""
 LABELS = "data_classes"
 USUAL = (20.0, 32.0, 1.0)
 BATCH_POWER, LOCAL_POWER = -0.4, 0.45
-"""Progress grows by about these powers of B and E: means over unlike classes are weighed so."""
+"""Progress grows by about these powers of B and E, which also weigh the means over unlike classes."""
 
 
 class Bandit(RoundPolicy):
@@ -65,8 +65,8 @@ class Bandit(RoundPolicy):
     spends: ClassVar[tuple[str, ...]] = SPENT
     limits: ClassVar[tuple[str, ...]] = LIMITED
     differ: ClassVar[float] = 1.5
-    """For the least seconds, classes get settings of their own where a participant's seconds differ by
-    more. For joules and grams that did not pay."""
+    """If the objective is seconds, and a participant's seconds differ between classes by more than this
+    factor, each class gets its own setting. For joules and grams that did not pay."""
 
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
@@ -247,9 +247,9 @@ def _labels(now: Context) -> float:
 
 
 def _logs(works: Array) -> Array:
-    """Return the logarithms of the works of rounds over the usual one, as one for all classes.
+    """Return the logarithms of each round's work over the usual one, with all classes taken as one.
 
-    Of batch size and local work, the mean of the participants' progress counts.
+    The common batch size and local work are those that give the mean progress of the participants.
     """
     count = works[:, :, 0].sum(axis=1)
     shares = works[:, :, 0] / count[:, None]

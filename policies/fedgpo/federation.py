@@ -166,8 +166,8 @@ class Round:
 
     `before` and `accuracy` are shares of right answers of the global model. `shown` is its whole
     report, `spent` the part of it that the study minimises. `class_spent` is `spent` of the clients
-    of a class, where joules are minimised and reported. A round that is not `whole` lacks a possible
-    accuracy, and has that before it, or a possible cost.
+    of a class, where joules are minimised and reported. A round is not `whole` if its accuracy is
+    missing or impossible, and then replaced by `before`, or if its cost is.
     """
 
     number: int

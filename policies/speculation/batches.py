@@ -15,8 +15,8 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 FURTHER = (64, 128, 256)
 """Further batches, profiled while drafting still pays at the highest batch before."""
 REACHED = 0.8
-"""The share of the requested number of requests that must decode together, else the load cannot
-reach it."""
+"""If fewer than this share of the requested number of requests decode together, the load does not reach
+that number."""
 RETRIES = 2
 """The most attempts of a cell without a result."""
 

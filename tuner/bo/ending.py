@@ -22,9 +22,9 @@ BOLDER = {
 def ending(search: Search, without: Set[str] = frozenset()) -> str:
     """Return why a search tries no further setting.
 
-    Its trials are used, no setting promises a gain, no gain is proven after the first windows, or the
-    settings that promise one are too likely to break a limit: then the best of these, and what the
-    next bolder level of safety would try.
+    The reasons: its trials are used, no setting promises a gain, no gain is proven after the first
+    windows, or the settings that promise one are too likely to break a limit. The last one also names
+    the best of these settings, and the setting that the next bolder level of safety would try.
     """
     if search.past.left <= 0:
         return f"all {search.study.terms.trials} trials are used"

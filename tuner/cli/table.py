@@ -98,7 +98,7 @@ VERBS = (
     ("budget list", "fleet.budget", "List the groups that share watts."),
     ("budget show", "fleet.budget", "Show a group: watts, events, and the cap of each member."),
     ("budget set", "fleet.budget", "Declare a group that shares watts, or change it."),
-    ("budget admit", "fleet.budget", "Let devices into a group that selects them."),
+    ("budget admit", "fleet.budget", "Admit devices to a group whose patterns select them."),
     ("budget event", "fleet.budget", "Limit budgets for some time; `event end ID` ends that."),
     ("budget release", "fleet.budget", "Remove a group; its devices are restored."),
     ("token create", "fleet.token", "Create a token for a person, or to enrol an agent."),

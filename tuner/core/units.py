@@ -39,7 +39,7 @@ class Range:
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the schema of a number, marked with this range: `true` and "1e9" are none."""
+        """Return the schema of a number, marked with this range. It refuses `true` and "1e9"."""
         strict = {} if self.open_ended else {"strict": True}  # JSON has an infinity as a text
         return _marked({**handler(source), **strict}, {"range": self})
 

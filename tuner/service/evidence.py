@@ -92,7 +92,7 @@ def _document(
     report: StudyReport,
     names: Mapping[tuple[int, str], str],
 ) -> Json:
-    """Return what `verify.py` reads beside the samples."""
+    """Return the document that `verify.py` reads besides the samples."""
     study, trials, revisions = record.study, record.trials, record.revisions
     past, declared = Past(study=study, trials=tuple(trials)), study.quantities
     best = chosen(study, past.evidence)
@@ -159,7 +159,10 @@ def _document(
 
 
 def _pools(past: Past, winner: Setting | None) -> dict[str, list[int]]:
-    """Return the numbers of the windows behind the report's figures; none if they were moved to a load."""
+    """Return the numbers of the windows that each figure of the report is pooled from, by pool.
+
+    Empty for a study that follows a load: its windows are moved to one load before they are pooled.
+    """
     study, evidence = past.study, past.evidence
     if study.terms.plan_by:
         return {}
@@ -179,7 +182,10 @@ def _pools(past: Past, winner: Setting | None) -> dict[str, list[int]]:
 def _basis(
     part: BaselinePart, course: BaselineCourse, load: Context, pools: dict[str, list[int]]
 ) -> str:
-    """Return the pool of a measurement of the baseline; add it to the pools. The first is one by load."""
+    """Return the name of the pool of a baseline's measurement, after adding it to the pools.
+
+    A control window is a pool by itself; the first baseline has a pool for each load.
+    """
     if part.number:
         pools[f"control {part.number}"] = [part.number]
         return f"control {part.number}"

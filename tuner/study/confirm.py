@@ -305,7 +305,7 @@ def judged(
 def _unmeasurable(
     study: Study, setting: Setting, there: Sequence[Trial], at: Context
 ) -> ConfirmResult:
-    """Return the loss of a setting beside which the baseline cannot be measured, else that it is open."""
+    """Return a lost result if the baseline cannot be measured beside the setting, else an open one."""
     base = windows(there, study.baseline, since=_began(study, setting, there))
     fails = at and sum(t.state is TrialState.FAILED for t in base) >= guard.MOST_FAILURES
     if not fails and len(base) < most_tries(study):

@@ -48,7 +48,7 @@ def interval_s(terms: Terms) -> float:
 def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
     """Return whether a control window is due: long enough after the last, and within its hours.
 
-    Also if the last lies that far in the future: then the clock was set back, by an unknown time.
+    One is also due if the last is as far in the future: then the clock was set back by an unknown time.
     """
     away_s = abs((now - last).total_seconds())
     return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)

@@ -2,11 +2,11 @@
 
 BASELINE measures the default. TUNING requests suggestions of the policy; if similar studies agree on a
 plan, that is confirmed first. CONFIRMING compares the proposed plan with the baseline in alternating
-windows. HOLDING rests; a study that follows a load confirms its setting
-again at a higher one (`tuner.study.follow`). A study that only advises rests in PROPOSED until an operator
-approves; one with a canary stays in CANARY until that confirms its plan. A continuous study asks
-the policy round by round and confirms nothing; its policy may do without a baseline. If consecutive
-trials fail, including one of the baseline, the setting is not the cause: the study is PAUSED.
+windows. In HOLDING nothing is tried; only a study that follows a load confirms its setting again at a
+higher load (`tuner.study.follow`). A study that only advises stays in PROPOSED until an operator approves;
+one with a canary stays in CANARY until the canary's windows confirm its plan. A continuous study asks the
+policy round by round and confirms nothing; its policy may need no baseline. If consecutive trials fail,
+including one of the baseline, the setting is not the cause: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ LOAD_CHANGED = 2
 
 
 def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None = None) -> Step:
-    """Return the study's next step; of one device alone, while others may run their own trials.
+    """Return the study's next step. With `device` it is the step of that device alone.
 
-    `says` is the policy itself if another object asks it: its own declarations count.
+    `says` is the policy whose declarations count, if `policy` is an object that calls it elsewhere.
     """
     return staged(past.study, advised(past, _next(past, policy, device, says or policy)))
 

@@ -422,7 +422,7 @@ class Loop:
         return last.is_due(now) and self.hours(now) and not self._waits(study)
 
     def _grows(self, study: Study, since: datetime | None, poll: Poll) -> str:
-        """Return why a setting held since a time is to be confirmed higher; empty if it is not."""
+        """Return why the held setting must be confirmed at a higher load; empty if it need not be."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
         held = timedelta() if since is None else now - since

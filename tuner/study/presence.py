@@ -52,7 +52,7 @@ class Presence:
         self._unable: dict[str, str] = {}
         self._released: Mapping[str, FleetStop] = {}
         self._outdated: set[str] | None = None
-        """Whose refusals were stored by another process since they were read; None: anybody's."""
+        """The devices whose refusals another process may have stored since the last read; None: all."""
         self._loads: dict[str, tuple[Context, datetime]] = {}
         self._protocols: dict[str, int] = {}
         self._sent_away_s = -math.inf

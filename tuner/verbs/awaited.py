@@ -182,7 +182,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("POST", "/v1/budgets/{name}/admit", OPERATOR)
     async def admit(self, name: str, draft: AdmitDraft) -> BudgetView:
-        """Let devices into a group that selects them."""
+        """Admit devices to a group whose patterns select them."""
 
     @verb("DELETE", "/v1/budgets/{name}", OPERATOR, status=204, query_fields=["who", "why"])
     async def release_budget(self, name: str, change: Change) -> None:

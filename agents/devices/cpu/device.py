@@ -84,8 +84,8 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
 class Ceilings:
     """The ceilings that we have set on a CPU's clocks and that boost does not exceed.
 
-    At its top rung, in the driver's table or at the policy's maximum, a clock may be boosted beyond it,
-    unless we have set boost off. While boost is off the nominal clock is a ceiling too, if the
+    A ceiling at the greatest value of the driver's table, or at the policy's maximum, may be exceeded by
+    boost and is left out, unless we have set boost off. Then the nominal clock is a ceiling, too, if the
     kernel reports it.
     """
 

@@ -21,7 +21,7 @@ from agents.actuator.sysfs import FileKnob, content, numbers, words
 
 BOOST, GOVERNOR, PREFERENCE = "cpu.boost", "cpu.governor", "cpu.epp"
 BOOST_FILES, TUNABLES = "cpu.boost_files", "cpu.governor_tunables"
-"""What follows boost, and what follows a governor."""
+"""Two knobs that are never offered: the files that follow boost, and those that follow a governor."""
 TUNED = ("ondemand", "conservative", "schedutil")
 """The governors with numbers to tune: a folder for all policies, or one in each."""
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
@@ -34,7 +34,7 @@ CHOICES = {
 BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
 """File to its content while clocks above the nominal one are allowed; no host has both files."""
 LEAST_SHARE = f"{sysfs.CPUS}/intel_pstate/min_perf_pct"
-"""Lowered to the nominal clock's share when turbo is turned off, and not raised again."""
+"""The kernel lowers this file when turbo is turned off, and does not raise it when it is turned on."""
 ALONE = CHOICES[PREFERENCE]
 AMD = {"performance", "balance_performance", "balance_power", "power"}
 """All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""

@@ -87,8 +87,8 @@ def chosen(rest: str, root: Path) -> Card:
 def integrated(card: Card) -> bool | None:
     """Return whether a GPU is part of the processor, whose power its sensor then includes; None if unknown.
 
-    Formats 2 and 3 of AMD's gpu_metrics are of APUs, format 1 of cards; those before Vega 12 have none. A
-    power limit shows neither: Van Gogh has one, cards of Southern Islands do not.
+    Formats 2 and 3 of AMD's gpu_metrics are of APUs, format 1 of cards; those before Vega 12 have none.
+    A power limit does not distinguish them: the APU Van Gogh has one, cards of Southern Islands do not.
     """
     if card.kind != "amdgpu":
         return False

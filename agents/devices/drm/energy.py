@@ -4,8 +4,9 @@ Sources: drivers/gpu/drm/amd/include/kgd_pp_interface.h (gpu_metrics: steps of 2
 parts; unused fields are all ones, MangoHud 875); the kernel's Documentation/gpu/amdgpu/thermal.rst
 (`power1_average` or `power1_input`, whose choice changed with Linux 6.6);
 Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon: a register of 32 bits, widened only when read, which
-wraps within 4.4 min at 1,000 W. Ours: a counter unread for a minute gives no figure, nor does a sensor
-that shows no more than 2 W throughout, as AMD's tools report of sensors that their kernel cannot read.
+wraps within 4.4 min at 1,000 W. Ours: a counter that was not read for a minute gives no figure. Neither
+does a sensor that never shows more than 2 W: AMD's tools show that for sensors which the kernel cannot
+read.
 """
 
 from __future__ import annotations

@@ -158,7 +158,8 @@ class Card:
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, or one file; None sets the driver's default. Raises ActuationError, DeviceLost.
 
-        The whole mask is back before the level is no longer `manual`: it would stay, and not be seen.
+        The whole mask is written before the level leaves `manual`: a narrower one would stay in force
+        unseen.
         """
         texts = self.plan(knob, value) if knob in self.knobs else {knob: value}
         for name, text in texts.items():

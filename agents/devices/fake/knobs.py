@@ -44,7 +44,7 @@ class FakeKnobs:
     """One device in a file.
 
     Faults of a knob: `refuse`: the write fails; `unsupported`: the device takes no value of it; `clamp`: a
-    write sets this number instead; `hang`: the write never returns; `late`: it does not either, but it
+    write sets this number instead; `hang`: the write never returns; `late`: the write never returns, but
     takes effect once the file `.let_go` exists, even if the process was killed, and then creates
     `.landed`. Faults of the device, under `*`: `lost`; `hang`; `overruled`: another program has set a
     knob that cannot be read. A device may also have a `cap`, and `lasting`, the names of knobs whose

@@ -243,7 +243,7 @@ class FollowedKnobs:
 
     def _contradicted(self, why: str) -> MeasurementError:
         """Return the error of a window above the lock, which is re-applied once, then left alone."""
-        if self.job:  # its setting is above ours
+        if self.job:  # a job's setting takes precedence over ours
             return MeasurementError(f"{self._gpu.uuid} is leased to job {self.job}")
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now

@@ -47,7 +47,8 @@ STEP_MHZ = 15
 """The step of all SM clock lists that have been reported for boards since Volta."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
 VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
-"""Architectures: the first with locked clocks, the first with locked memory clocks; a newer one's value."""
+"""NVML's numbers of the first architecture with locked clocks, the first with locked memory clocks, and
+of one that is unknown to this NVML because it is newer."""
 
 
 def code_of(error: Any) -> int:  # noqa: ANN401 - the binding is untyped
@@ -191,7 +192,7 @@ class NvidiaKnobs:
         return supported
 
     def _clocks(self, memory: Collection[int]) -> Any:  # noqa: ANN401
-        """Return the SM clocks; if the driver lists none (GB10), in steps between its two ends."""
+        """Return the SM clocks. If the driver lists none (GB10): steps from its least to its greatest."""
         if memory:
             return self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         ends = self._optional(pynvml.nvmlDeviceGetMinMaxClockOfPState, SM, pynvml.NVML_PSTATE_0)

@@ -134,7 +134,7 @@ class GpuEnergy:
 
     @property
     def rest_share(self) -> float:
-        """The share of the energy at rest by which the counter may be wrong: all, until it was measured."""
+        """The share of the energy at rest by which the counter may be wrong; 1 until it is measured."""
         share = self._memory.findings.rest_share
         return 1.0 if share is None else share
 

@@ -28,7 +28,7 @@ TICK_NS = NS // 10
 EPOCH_NS = int(EPOCH_S * NS)
 LONGEST_DELAY_S = 2.0
 KEPT_PER_S = 200.0
-"""The most request latencies recorded per second of simulated time; a busy server records a sample, too."""
+"""The most request latencies recorded per second of simulated time. Of more requests, a sample is."""
 
 
 @dataclass(frozen=True, slots=True)

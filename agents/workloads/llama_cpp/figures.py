@@ -39,7 +39,7 @@ class Timings:
 
     @property
     def passes(self) -> int:
-        """Passes of the target model, without the prompt's: each generated a token beside accepted ones."""
+        """Passes of the target model after the prompt's. Each gave one token besides accepted drafts."""
         return max(0, self.tokens - 1 - self.accepted)
 
 

@@ -160,7 +160,7 @@ def admit(
     ],
     why: Why = "",
 ) -> Answer:
-    """Let devices into a group that selects them."""
+    """Admit devices to a group whose patterns select them."""
     return _shown(api.admit(name, AdmitDraft(devices=tuple(device), who=user_name(), why=why)))
 
 

@@ -21,8 +21,8 @@ def begin(config: Config = CONFIG, state_dir: StateDir = RECORDS, holds: Holds =
 
     Run by root from Slurm's Prolog with --comment=jouletune:gpu.power_limit_w=250, or with
     --comment=jouletune:profile=STUDY for the setting of this node's last hold of that study. Always exits
-    with 0: a refused wish is logged and noted in the job's record, and the job starts at the settings of
-    before.
+    with 0: a refused wish is logged and noted in the job's record, and the job starts at the original
+    settings.
     """
     _become("begin", config, state_dir, holds)
 

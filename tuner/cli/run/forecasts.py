@@ -1,4 +1,4 @@
-"""What a finished study of the same board and workload saved, as a forecast beside an observation."""
+"""The saving of finished studies of the same board and workload, as a forecast beside an observation."""
 
 from __future__ import annotations
 

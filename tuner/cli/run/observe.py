@@ -111,7 +111,7 @@ def with_forecasts(seen: ObservedTarget, where: ApiAddress) -> ObservedTarget:
     try:
         with reached(where) as api:
             held = tuple(forecasts(api, seen.board, seen.workload or seen.device))
-    except TuningError as error:  # what was measured is shown without it, too
+    except TuningError as error:  # the observation is shown even without forecasts
         return replace(seen, no_forecast=str(error))
     return replace(seen, forecasts=held, no_forecast="" if held else NO_STUDY)
 

@@ -1,4 +1,4 @@
-"""What `jouletune observe` measured: its windows, and each metric pooled over them."""
+"""The result of `jouletune observe`: its windows, and each metric pooled over them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ COUNTER_RULES = frozenset(r.__name__ for kind, r in RULES if kind in (Scrapes, O
 class ObservedMetric:
     """One metric over all windows. `low` and `high` are one-sided 95 % bounds; None if unbounded.
 
-    `judged_by` has the rules that a second witness let judge it, `not_judged_by` the others with the
-    reason; docs/measurement.md describes each.
+    `judged_by` has the rules that compared it with a second witness, `not_judged_by` the other rules with
+    the reason; docs/measurement.md describes each.
     """
 
     value: float
