@@ -30,20 +30,23 @@ def shares_of(
 
     Raises:
         InvalidInput: it has no device of its own.
-        UnknownKnob: none of its devices has a requested knob.
+        UnknownKnob: one of its GPUs, or every CPU, lacks a requested knob.
     """
-    own, node = {*uuids_of(job)}, has_node(job)
-    own |= {about["uuid"] for about in devices if node and about["driver"].startswith("cpu")}
-    if not own:
+    gpus, node = [*uuids_of(job)], has_node(job)
+    cpus = [about["uuid"] for about in devices if node and about["driver"].startswith("cpu")]
+    if not (own := [*gpus, *cpus]):
         hint = (
             "request whole GPUs, --gres=gpu:1; for CPUs, a partition with OverSubscribe=EXCLUSIVE"
         )
-        raise InvalidInput("the job has no GPU of its own, and no node; shards are none", hint=hint)
+        raise InvalidInput("the job has no GPU of its own, and no node", hint=hint)
     granted = {about["uuid"]: about["granted"] for about in devices if about["uuid"] in own}
-    shares = {uuid: {k: v for k, v in wish.items() if k in ours} for uuid, ours in granted.items()}
-    if left := wish.keys() - {knob for share in shares.values() for knob in share}:
-        hint = f"devices of the job: {', '.join(sorted(own))}"
-        raise UnknownKnob(f"no device of the job is granted {min(left)}", hint=hint)
+    shares = {uuid: {k: v for k, v in wish.items() if k in granted.get(uuid, ())} for uuid in own}
+    for knob in sorted(wish):
+        without = [uuid for uuid in own if knob not in shares[uuid]]
+        part = [uuid for uuid in without if uuid in gpus and knob.startswith("gpu.")]
+        if part or len(without) == len(own):
+            hint = f"devices of the job: {', '.join(sorted(own))}"
+            raise UnknownKnob(f"{', '.join(part or own)}: {knob} is not granted there", hint=hint)
     return {uuid: share for uuid, share in shares.items() if share}
 
 

@@ -22,7 +22,7 @@ from tuner.errors import ActuationError, InvalidInput, TuningError
 log = logging.getLogger("jouletune-job")
 
 DEFAULTS = (
-    "end", "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs", "/var/lib/jouletune-agent/holds"
+    "/etc/jouletune/actuator.toml", "/var/lib/jouletune-jobs", "/var/lib/jouletune-agent/holds"
 )  # fmt: skip
 
 
@@ -105,7 +105,11 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="jouletune: %(levelname)s %(message)s")
     os.umask(0o022)
     try:
-        verb, config, folder, holds = (*arguments, *DEFAULTS[len(arguments) :])
+        verb, paths = arguments[0] if arguments else "", arguments[1:]
+        if verb not in ("begin", "end") or len(paths) > len(DEFAULTS):
+            hint = "begin or end, and up to three paths"
+            raise InvalidInput(f"{' '.join(arguments)[:80]!a} is no command", hint=hint)
+        config, folder, holds = (*paths, *DEFAULTS[len(paths) :])
         records = JobRecords(Path(folder))
         if verb == "begin":
             begin(os.environ, Path(config), records, Path(holds))

@@ -1,8 +1,8 @@
 """A Slurm job from its Prolog's environment, and the GPUs of its gres ids.
 
 Sources: Slurm's "Prolog and Epilog Guide", gres.conf(5), cgroups of slurmstepd. Observed on 22.05.8:
-`SLURM_JOB_GPUS` numbers the files of gres.conf from 0, independent of their names, and a shard lists no
-GPU.
+`SLURM_JOB_GPUS` numbers the files of gres.conf from 0, independent of their names, and a shard lists its
+GPU as if that were whole: the Prolog of both is the same.
 """
 
 import re
@@ -18,6 +18,7 @@ ALLOC = {"alloc", "contain", "x11"}
 SPANS = r"\d{1,4}(?:-\d{1,4})?"
 FILE = re.compile(r"(?i)(?<!\w)File=(\S+)")
 GPUS = re.compile(rf"/dev/nvidia(\d{{1,4}}|\[{SPANS}(?:,{SPANS})*\])", re.ASCII)
+SHARED = re.compile(r"(?i)(?:^|\s)(?:Name=|Gres=(?:\S*,)?)(shard|mps)\b")
 FOREIGN = re.compile(r"(?i)\b(MultipleFiles|NodeName)=")
 PROC = "proc/driver/nvidia/gpus"
 MOST_GPUS = 256
@@ -36,7 +37,6 @@ class SlurmJob:
     uid: int
     comment: str
     listed: str
-    mps: bool
     config: Path
     node: str
     partition: str
@@ -74,7 +74,6 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
         number("SLURM_JOB_UID"),
         environ.get("SLURM_JOB_COMMENT", ""),
         environ.get("SLURM_JOB_GPUS", ""),
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ,
         Path(environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")),
         re.sub(r"[^\w.-]", "", environ.get("SLURMD_NODENAME", "")),
         environ.get("SLURM_JOB_PARTITION", ""),
@@ -127,14 +126,15 @@ def uuids_of(job: SlurmJob) -> list[str]:
     """Return the UUIDs of the job's own GPUs.
 
     Raises:
-        InvalidInput: the job shares a GPU by MPS.
+        InvalidInput: GPUs of this node are shared, and the job has not the whole node.
         ConfigError: gres.conf does not determine the file of an id.
         NotFound: the host has no such GPU.
     """
-    if job.mps:
-        raise InvalidInput("the job shares a GPU by MPS", hint="ask for whole GPUs: --gres=gpu:1")
     if job.uuids or not job.gpus:
         return [*job.uuids]
+    if (how := _shared(job)) and not has_node(job):
+        hint = "use a partition with OverSubscribe=EXCLUSIVE: a Prolog shows no difference to a GPU"
+        raise InvalidInput(f"the job's GPU may be shared: its node has Gres={how}", hint=hint)
     minors, uuids = _minors(job), dict(_by_minor(job.root))
     try:
         return [uuids[minors[gpu]] for gpu in job.gpus]
@@ -142,6 +142,18 @@ def uuids_of(job: SlurmJob) -> list[str]:
         listed = ", ".join(f"{minor}: {uuid}" for minor, uuid in sorted(uuids.items())) or "none"
         hint = f"GPUs of this host by device minor: {listed}"
         raise NotFound(f"no GPU for the gres ids {job.gpus} of {minors}", hint=hint) from None
+
+
+def _shared(job: SlurmJob) -> str:
+    """Return `shard` or `mps` if Slurm's files give the job's node such a gres, else nothing."""
+    for line in [*_lines(job.config), *_lines(job.config.with_name("gres.conf"))]:
+        named = re.search(r"(?i)\bNodeName=(\S+)", line)
+        names = named[1].lower().split(",") if named else []
+        firsts = [name.partition("[")[0] for name in names]
+        ours = not job.node or "default" in firsts or any(map(job.node.lower().startswith, firsts))
+        if (match := SHARED.search(line)) and (ours or not named):
+            return match[1].lower()
+    return ""
 
 
 def _minors(job: SlurmJob) -> list[int]:

@@ -47,8 +47,8 @@ SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 MpiDefault=none
-PrologFlags={flags}
-GresTypes=gpu
+PrologFlags=Alloc
+GresTypes=gpu,shard
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -124,7 +124,7 @@ class SlurmNode:
 
     folder: Path
     nvml: FakeNvml
-    flags: str = "Alloc"
+    changed: tuple[str, str] = ("", "")
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -158,7 +158,7 @@ class SlurmNode:
             shown.parent.mkdir(parents=True)
             shown.write_text(f"Model: \t\t fake\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
         ports = (reserved_port(), reserved_port())
-        text = CONFIG.format(host=HOST, ports=ports, folder=self.folder, flags=self.flags)
+        text = CONFIG.replace(*self.changed).format(host=HOST, ports=ports, folder=self.folder)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(
             f"Name=gpu File={self.folder}/root/dev/nvidia[0-1]\n"
@@ -292,13 +292,13 @@ class SlurmNode:
 
 @contextmanager
 def slurm_node(
-    folder: Path, nvml: FakeNvml, flags: str = "Alloc", *, slurm: bool = True
+    folder: Path, nvml: FakeNvml, changed: tuple[str, str] = ("", ""), *, slurm: bool = True
 ) -> Iterator[SlurmNode]:
     """Start a node with idle GPUs at their original settings; end all processes afterwards.
 
     Without `slurm` only the actuator runs, for `SlurmNode.script`.
     """
-    node = SlurmNode(folder, nvml, flags)
+    node = SlurmNode(folder, nvml, changed)
     node.write()
     try:
         for name in ("actuator", "slurmctld", "slurmd") if slurm else ("actuator",):

@@ -53,6 +53,18 @@ def test_a_comment_is_within_its_grants(node: SlurmNode) -> None:
     assert not list(Path.cwd().glob("altered"))
 
 
+def test_each_component_of_a_heterogeneous_job_has_a_lease_of_its_own(node: SlurmNode) -> None:
+    """Slurm gives each its own job id; on one node alone 22.05 never starts two of them."""
+    for job, watts in ((1, 200), (2, 160)):
+        ours = {"SLURM_HET_JOB_ID": "1", "SLURM_JOB_GPUS": f"{job - 1}"}
+        node.script("prolog", f"jouletune:gpu.power_limit_w={watts}", job, **ours)
+    assert node.limits() == (200.0, 160.0)
+    node.script("epilog", "", 1, SLURM_HET_JOB_ID="1")
+    assert node.limits() == (400.0, 160.0)
+    node.script("epilog", "", 2, SLURM_HET_JOB_ID="1")
+    assert node.limits() == (400.0, 300.0)
+
+
 def test_the_energy_of_an_ended_job_goes_to_accounting(tmp_path: Path) -> None:
     (text,) = re.findall(r"```sh\n(#!/bin/sh\nrecord=.*?)```", PAGE.read_text(), re.DOTALL)
     called = tmp_path / "called"

@@ -182,11 +182,20 @@ def test_a_job_takes_the_setting_of_a_hold_by_its_study(node: SlurmNode) -> None
     assert node.limits() == ORIGINALS
 
 
-def test_without_prologflags_alloc_a_wish_is_refused(library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "gres", "why"),
+    [
+        (("PrologFlags=Alloc", "PrologFlags=Serial"), "gpu:1", "PrologFlags=Alloc"),
+        (("Gres=gpu:2", "Gres=gpu:2,shard:4"), "shard:1", "Gres=shard"),
+    ],
+)
+def test_what_a_prolog_cannot_know_is_refused(
+    library: Path, tmp_path: Path, changed: tuple[str, str], gres: str, why: str
+) -> None:
     nvml = FakeNvml(library, tmp_path / "nvml.state", manual=False, root_only=0.0)
-    with slurm_node(tmp_path, nvml, flags="Serial") as node:
-        job = node.submit("srun true", WISH)
+    with slurm_node(tmp_path, nvml, changed) as node:
+        job = node.submit("srun true", WISH, f"--gres={gres}")
         node.until(lambda: over(node, job), "the job")
         node.until(lambda: node.record(job).get("state") == "refused", "the record")
-        assert "PrologFlags=Alloc" in node.record(job)["reason"]
+        assert why in node.record(job)["reason"]
         assert node.limits() == ORIGINALS

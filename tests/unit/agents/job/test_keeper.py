@@ -16,7 +16,7 @@ import pytest
 from agents.actuator.grants import load_config
 from agents.job import keeper as keeper_module
 from agents.job.keeper import JobKeeper
-from agents.job.main import begin
+from agents.job.main import begin, main
 from agents.job.record import JobRecords
 from agents.job.slurm import job_of
 
@@ -201,6 +201,20 @@ def test_the_next_job_on_a_gpu_ends_a_left_lease(node: Node) -> None:
     assert node.record("1-0")["state"] == "ended"
     assert {*node.actuator.jobs.values()} == {"2-0"}
     assert node.records.end("the epilog", "2-0") == ["2-0"]
+
+
+def test_a_wish_for_a_gpu_that_lacks_it_is_refused_on_all(node: Node) -> None:
+    node.begin(1, JOULETUNE_JOB_GPUS="X-1,X-9")
+    assert node.record("1-0")["state"] == "refused" and node.actuator.jobs == {}
+    assert node.record("1-0")["reason"].startswith(f"X-9: {LIMIT} is not granted there")
+
+
+@pytest.mark.parametrize("arguments", [[], ["bgin"], ["end", "a", "b", "c", "d"]])
+def test_another_command_is_refused_and_drains_no_node(
+    arguments: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(arguments) == 0
+    assert "is no command; begin or end" in caplog.text
 
 
 def test_gpus_of_another_form_concern_only_wishes_for_them(node: Node) -> None:

@@ -33,8 +33,9 @@ def tree(root: Path, minors: Mapping[int, str]) -> None:
         )
 
 
-def uuids(folder: Path, gres: str, **environ: str) -> list[str]:
+def uuids(folder: Path, gres: str, conf: str = "", **environ: str) -> list[str]:
     (folder / "gres.conf").write_text(gres)
+    (folder / "slurm.conf").write_text(conf)
     ours = {"SLURM_CONF": str(folder / "slurm.conf"), "JOULETUNE_ROOT": str(folder)}
     return uuids_of(job_of({**PROLOG, **ours, **environ}))
 
@@ -47,7 +48,7 @@ def node(tmp_path: Path) -> Path:
 
 def test_a_job_is_what_the_prolog_shows() -> None:
     job = job_of(PROLOG)
-    assert (job.key, job.uid, job.gpus, job.mps) == ("12-1", 1000, (0, 2), False)
+    assert (job.key, job.uid, job.gpus) == ("12-1", 1000, (0, 2))
     assert job.comment == 'x y; $(id) "z"'
 
 
@@ -78,7 +79,7 @@ def test_gpus_of_another_form_are_refused_where_they_count(listed: str) -> None:
         ("name=gpu file=/dev/nvidia0\n\nName=gpu \\\n File=/dev/nvidia2\nName=gpu File=/dev/nvidia10",
          ["GPU-a0", "GPU-aa"]),
         ("AutoDetect=nvml\n", ["GPU-a0", "GPU-a2"]),
-        ("Name=mps Count=100\nName=gpu File=/dev/nvidia[1,2-3]\n", ["GPU-a1", "GPU-a3"]),
+        ("Name=scratch Count=100\nName=gpu File=/dev/nvidia[1,2-3]\n", ["GPU-a1", "GPU-a3"]),
     ],
 )  # fmt: skip
 def test_ids_number_the_files_of_gres_conf(node: Path, gres: str, expected: list[str]) -> None:
@@ -137,11 +138,29 @@ def test_any_gres_conf_gives_a_job_gpus_of_this_host_or_none(text: str) -> None:
             return
 
 
-def test_a_job_without_a_gpu_of_its_own_is_refused_by_name(node: Path) -> None:
-    gres = "Name=gpu File=/dev/nvidia[0-3]\n"
-    assert uuids(node, gres, SLURM_JOB_GPUS="") == []
-    with raised(InvalidInput, "MPS"):
-        uuids(node, gres, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+@pytest.mark.parametrize(
+    ("more", "conf", "shared"),
+    [
+        ("", "NodeName=n[1-9] Gres=gpu:4\n", False),
+        ("", "NodeName=m1,n[1-9] gres=gpu:a100:4,shard:8\n", True),
+        ("", "NodeName=DEFAULT Gres=shard:8\nNodeName=n[1-9] CPUs=2\n", True),
+        ("", "NodeName=m[1-9] Gres=mps:8\n", False),
+        ("Name=mps Count=400\n", "", True),
+        ("Name=mps Count=400\n", "PartitionName=p OverSubscribe=EXCLUSIVE\n", False),
+        ("NodeName=m1 Name=shard Count=8\n", "", False),
+    ],
+)
+def test_a_gpu_that_may_be_shared_is_refused_by_name(
+    node: Path, more: str, conf: str, shared: bool
+) -> None:
+    gres = f"Name=gpu File=/dev/nvidia[0-3]\n{more}"
+    assert uuids(node, gres, conf, SLURM_JOB_GPUS="") == []
+    environ = {"SLURMD_NODENAME": "n2", "SLURM_JOB_PARTITION": "p"}
+    if not shared:
+        assert uuids(node, gres, conf, **environ) == ["GPU-a0", "GPU-a2"]
+        return
+    with raised(InvalidInput, "may be shared: its node has Gres="):
+        uuids(node, gres, conf, **environ)
 
 
 @pytest.mark.parametrize(
