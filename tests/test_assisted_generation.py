@@ -114,7 +114,7 @@ def test_it_speaks_the_http_contract(side: Side) -> None:
     assert window.stop().totals["failed"] == 0.0
 
 
-def test_steps_drafts_and_what_was_accepted_are_counted(
+def test_steps_drafts_and_accepted_tokens_are_counted(
     server: AssistedServer, assisted: AssistedGeneration
 ) -> None:
     assert server.infer() == ""
@@ -161,7 +161,7 @@ def test_an_invalid_request_is_refused_and_changes_nothing(
     assert server.assisted.length == 0
 
 
-def test_an_answer_that_fails_is_told_and_counted(assisted: AssistedGeneration) -> None:
+def test_a_failed_answer_is_reported_and_counted(assisted: AssistedGeneration) -> None:
     def answer() -> None:
         raise RuntimeError("no room")
 

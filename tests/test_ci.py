@@ -72,7 +72,7 @@ def test_a_test_that_fails_twice_fails_the_run(project: Project) -> None:
     assert project.again("test") == 1
 
 
-def test_more_than_three_failures_are_no_flakes(project: Project) -> None:
+def test_more_than_three_failures_are_not_flakes(project: Project) -> None:
     assert project.test(**{f"flaky_{number}": FLAKY for number in range(4)}) == 1
     assert project.again("test") == 1
 

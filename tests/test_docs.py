@@ -254,7 +254,7 @@ def lacks(arguments: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize("command", of("jouletune"), ids=str)
-def test_a_documented_command_is_one_that_the_command_line_understands(command: Command) -> None:
+def test_the_command_line_accepts_every_documented_command(command: Command) -> None:
     missing = lacks(command.words[1:])
     assert not missing or not command.whole or missing in FILLED, f"{command} lacks {missing}"
 

@@ -101,7 +101,7 @@ def test_a_bench_that_wrote_its_figures_leaves_the_next_one_clean(tmp_path: Path
     assert changed(tmp_path)
 
 
-def test_the_optimisers_tables_tell_pairs_sources_and_what_was_left_out(tmp_path: Path) -> None:
+def test_the_optimisers_tables_list_pairs_sources_and_sources_left_out(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
     assert written(page, "surfaces", STANDING).returncode == 0
@@ -111,7 +111,7 @@ def test_the_optimisers_tables_tell_pairs_sources_and_what_was_left_out(tmp_path
     assert "| sockets | `ours` | 0.75 / 0.88 | 1.00 / 1.00 |" in text
 
 
-def test_the_packages_table_tells_sizes_seconds_and_why_a_step_was_not_run(tmp_path: Path) -> None:
+def test_the_packages_table_has_sizes_seconds_and_reasons_for_steps_not_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: release -->\n<!-- end: release -->\n")
     judged = {"errors": {}, "warnings": {"a-tag": 2, "b-tag": 1}, "overridden": {"c-tag": 40}}
@@ -139,7 +139,7 @@ def test_the_packages_table_tells_sizes_seconds_and_why_a_step_was_not_run(tmp_p
         assert row in text
 
 
-def test_without_a_page_the_one_that_has_the_section_is_written(tmp_path: Path) -> None:
+def test_by_default_the_page_with_the_section_is_written(tmp_path: Path) -> None:
     script = tmp_path / "figures.py"
     script.write_text(SCRIPT.read_text())
     script.with_suffix(".txt").write_text(SCRIPT.with_suffix(".txt").read_text())
@@ -160,7 +160,7 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     assert page.read_text() == "nothing here\n"
 
 
-def test_a_result_that_does_not_say_where_it_was_measured_is_refused(tmp_path: Path) -> None:
+def test_a_result_without_its_machine_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
     ran = written(page, "surfaces", {k: v for k, v in STANDING.items() if k != "measured"})

@@ -127,9 +127,7 @@ def test_words_of_the_dialect_in_a_name(name: str, words: set[str]) -> None:
         ("tuner.exports.optuna", {"optuna", "sqlalchemy", "torch"}),
     ],
 )
-def test_importing_a_module_does_not_import_what_it_may_not_need(
-    module: str, heavy: set[str]
-) -> None:
+def test_importing_a_module_does_not_import_optional_packages(module: str, heavy: set[str]) -> None:
     probe = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60

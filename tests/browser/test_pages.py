@@ -65,7 +65,7 @@ def shown(filled: Stage, chromium: Browser, size: tuple[int, int]) -> Iterator[S
 
 
 @SIZES
-def test_a_row_per_device_with_what_is_wrong_first(shown: Shown) -> None:
+def test_each_device_is_a_row_with_problems_first(shown: Shown) -> None:
     rows = shown.page.locator("#devices tbody tr")
     assert rows.count() == len(FLEET) == 12
     texts = [rows.nth(n).inner_text() for n in range(12)]
@@ -113,9 +113,7 @@ def test_filters_and_groups(shown: Shown) -> None:
 
 @SIZES
 @pytest.mark.parametrize("name", ["gpu3@rack1", "gpu2@rack1", "gpu0@rack1", "gpu1@rack1"])
-def test_a_study_says_its_status_and_next_step_and_draws_everything(
-    shown: Shown, name: str
-) -> None:
+def test_a_study_page_shows_status_next_step_and_charts(shown: Shown, name: str) -> None:
     placed = next(one for one in FLEET if one.name == name)
     shown.open(f"/studies/{study_of(name)}")
     page = shown.page
@@ -169,7 +167,7 @@ def test_a_device_over_time(shown: Shown, within: str) -> None:
 
 
 @SIZES
-def test_the_history_shows_the_setting_first_and_times_that_say_both(shown: Shown) -> None:
+def test_the_history_shows_the_setting_first_and_times_in_both_forms(shown: Shown) -> None:
     shown.open("/history")
     page = shown.page
     time = page.locator("tbody time").first

@@ -99,7 +99,7 @@ def board(
     "its state and setting are the actuator's within one poll; with a tuner or agent that is down the page "
     "says that its data is old",
 )
-def test_the_page_shows_what_the_actuator_has_in_each_of_eight_states(board: Board) -> None:
+def test_the_page_shows_the_actuator_in_each_of_eight_states(board: Board) -> None:
     played, page = board.played, board.page
     board.comes_to("safe")
 

@@ -38,7 +38,7 @@ def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
 
 
 @pytest.mark.parametrize("name", CAPS)
-def test_killed_anywhere_under_a_cap_the_ceiling_is_as_it_was_asked_for(
+def test_killed_anywhere_under_a_cap_the_ceiling_is_the_requested_one(
     name: str, tmp_path: Path, count: Count
 ) -> None:
     """Put back while it is still hot, then cool; what another program lowered stays as it set it."""

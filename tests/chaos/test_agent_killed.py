@@ -56,7 +56,7 @@ def seen(client: Client) -> Mapping[str, object]:
     "the device is restored at once (with the actuator) or at the agent's next start;"
     " the same trial is repeated",
 )
-def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
+def test_an_agent_killed_anywhere_leaves_the_next_lower_level(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:
     dry = Points()

@@ -108,7 +108,7 @@ def host(theatre: Theatre, tmp_path: Path) -> Iterator[Host]:
     host.close()
 
 
-def test_a_member_is_at_its_original_within_its_caps_and_says_so(host: Host) -> None:
+def test_a_member_at_its_original_within_its_caps_is_marked(host: Host) -> None:
     assert host.reports()["knobs"] == [
         {"name": LIMIT, "floor": 150.0, "floor_w": 150.0, "default_w": 400.0, "default": 400.0}
     ]
@@ -162,7 +162,7 @@ def test_a_trial_above_the_cap_is_refused_by_name(host: Host) -> None:
     assert host.theatre.values[LIMIT] <= 200
 
 
-def test_a_baseline_is_measured_at_the_original_within_the_cap_and_says_so(host: Host) -> None:
+def test_a_baseline_measured_at_the_original_within_the_cap_is_marked(host: Host) -> None:
     host.told(caps(1, (0.0, 300.0)))
     outcome = host.tried(TRIAL.model_copy(update={"setting": TRIAL.baseline}))
     assert outcome["state"] == TrialState.COMPLETED
@@ -186,7 +186,7 @@ def test_a_cap_that_falls_in_a_trial_spoils_it_at_once(host: Host) -> None:
     assert left[0] > -3
 
 
-def test_one_by_clock_goes_to_its_floor_where_it_draws_more_and_says_so(tmp_path: Path) -> None:
+def test_a_member_by_clock_that_draws_more_goes_to_its_floor_and_reports_it(tmp_path: Path) -> None:
     clock = "gpu.clock_mhz"
     theatre = Theatre(tmp_path / "t", floor={clock: 630})
     actuator = theatre.start(theatre.clock, deadly=False)

@@ -120,7 +120,7 @@ def test_a_resume_or_reload_at_any_point_leaves_nothing_altered(
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("what", ["trial", "hold", "restore"])
 @pytest.mark.parametrize("stage", ["amd", "amd-server", "intel"], indirect=True)
-def test_a_governor_and_the_preference_that_it_moves_go_back_together(
+def test_a_governor_and_its_preference_are_restored_together(
     stage: Stage, what: str, end: str, count: Count
 ) -> None:
     points, wrong = 0, list[str]()
@@ -135,7 +135,7 @@ def test_a_governor_and_the_preference_that_it_moves_go_back_together(
 
 
 @pytest.mark.parametrize("stage", ["amd", "amd-server", "intel"], indirect=True)
-def test_a_preference_that_its_governor_does_not_take_is_refused_and_nobody_blamed(
+def test_a_preference_that_its_governor_rejects_is_refused_without_blame(
     stage: Stage,
 ) -> None:
     with stage.board.at():
@@ -150,7 +150,7 @@ def test_a_preference_that_its_governor_does_not_take_is_refused_and_nobody_blam
 
 
 @pytest.mark.parametrize("stage", ["amd", "intel"], indirect=True)
-def test_what_boost_had_hidden_is_offered_by_the_next_actuator(stage: Stage) -> None:
+def test_clocks_that_boost_had_hidden_are_offered_by_the_next_actuator(stage: Stage) -> None:
     """With boost off the greatest clock is the nominal one; a killed hold leaves it so."""
     with stage.board.at():
         offered = stage.actuator.capabilities(PEER)["devices"][0]["granted"]

@@ -73,9 +73,7 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
     "everything written to hardware is in the journal on disk",
 )
 @pytest.mark.parametrize("torn", [False, True])
-def test_what_was_written_to_hardware_is_on_the_disk(
-    torn: bool, tmp_path: Path, count: Count
-) -> None:
+def test_hardware_writes_are_journalled_on_disk(torn: bool, tmp_path: Path, count: Count) -> None:
     theatre = Theatre(tmp_path / "t")
     dry = Cut(0)
     play(theatre, VolatileDisk(dry, theatre.journal, torn=torn), dry)

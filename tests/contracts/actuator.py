@@ -23,10 +23,10 @@ def neighbour(side: Side) -> Setting:
 
 
 class ActuatorContract:
-    def test_it_tells_every_knob_and_only_those(self, side: Side) -> None:
+    def test_it_reports_every_knob_and_only_those(self, side: Side) -> None:
         assert set(side.actuator.read()) == {k.name for k in side.space.knobs}
 
-    def test_it_stands_at_its_default_when_new(self, side: Side) -> None:
+    def test_it_has_its_default_when_new(self, side: Side) -> None:
         assert side.actuator.read() == side.space.default
 
     def test_an_unknown_knob_is_refused_by_name(self, side: Side) -> None:
@@ -34,7 +34,7 @@ class ActuatorContract:
             side.actuator.apply({**side.space.default, "warp_factor": 9})
         assert side.actuator.read() == side.space.default
 
-    def test_applying_what_is_in_force_changes_nothing(self, side: Side) -> None:
+    def test_applying_the_setting_in_force_changes_nothing(self, side: Side) -> None:
         side.actuator.apply(side.actuator.read())
         side.actuator.apply({})
         assert side.actuator.read() == side.space.default

@@ -58,7 +58,7 @@ class DevicesContract:
             store.devices.get("nobody")
         assert applied_to(store, "nobody") == ()
 
-    def test_the_agent_of_a_device_is_the_one_that_registered_it_last(self, store: Store) -> None:
+    def test_a_device_belongs_to_the_last_agent_that_registered_it(self, store: Store) -> None:
         for agent in ("first", "second"):
             store.devices.put(device(agent=agent))
         assert store.devices.agent("sim") == "second"
@@ -69,7 +69,7 @@ class DevicesContract:
         together(lambda index: store.devices.put(device(f"d{index % 2}", driver=str(index))))
         assert [d.id for d in store.devices.list()] == ["d0", "d1"]
 
-    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+    def test_changing_a_value_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
         mine = {"cuda": "12.4"}
         store.devices.put(device(versions=mine))
         mine["cuda"] = "?"
@@ -144,7 +144,7 @@ class DevicesContract:
         store.devices.seen({"b": later, "nobody": later})
         assert [(d.id, d.seen_at) for d in store.devices.list()] == [("a", START), ("b", later)]
 
-    def test_a_forgotten_device_is_gone_with_what_was_applied_to_it(self, store: Store) -> None:
+    def test_a_forgotten_device_loses_its_applied_settings(self, store: Store) -> None:
         for name in ("sim", "other"):
             store.devices.put(device(name))
             store.devices.apply(applied(name))

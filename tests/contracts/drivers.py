@@ -79,7 +79,7 @@ class DriverContract:
             driver.write(knob, None)
             assert driver.read()[knob] == factory
 
-    def test_writing_a_knob_moves_only_what_it_declares(self, driver: KnobDriver) -> None:
+    def test_writing_a_knob_moves_only_its_declared_files(self, driver: KnobDriver) -> None:
         declared: Mapping[str, Sequence[str]] = dict(getattr(driver, "moves", ()))
         for knob in one_by_one(driver):
             before = shown(driver)

@@ -55,7 +55,7 @@ class HeedingContract:
         return changed, named
 
     @pytest.mark.parametrize("part", [*PARTS, "mode", "limit"])
-    def test_each_part_is_heeded_or_refused_by_name(self, policy: Policy, part: str) -> None:
+    def test_each_part_is_supported_or_refused_by_name(self, policy: Policy, part: str) -> None:
         if part not in self.asked:
             pytest.skip("no such part is asked for here")
         says = isinstance(policy, SaysWhatItHeeds)

@@ -170,7 +170,7 @@ class HistoryContract:
         assert [c.setting for c in pareto(store, "s1", ["energy_j"])] == [setting(600)]
         assert [c.setting for c in pareto(store, "s1", ["latency_p99_ms"])] == [setting()]
 
-    def test_more_is_better_where_the_study_says_so(self, store: Store) -> None:
+    def test_more_is_better_if_the_study_declares_it(self, store: Store) -> None:
         stored = store.studies.get("s1")
         slower = replace(stored, constraints=(Constraint.parse("latency_p99_ms >= 1"),))
         store.studies.revise(slower, "ann", "", START)
@@ -185,7 +185,7 @@ class HistoryContract:
             pareto(store, "s1", ["energy_j", "power_kw"])
         assert pareto(store, "s2") == ()
 
-    def test_json_and_csv_tell_the_same(self, store: Store) -> None:
+    def test_json_and_csv_have_the_same_values(self, store: Store) -> None:
         rows = history(store, HistoryQuestion())
         objects = json.loads(as_json(rows))
         table = list(csv.DictReader(io.StringIO(as_csv(rows))))

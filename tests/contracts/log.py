@@ -83,14 +83,16 @@ class ObservationsContract:
         together(lambda _: store.observations.add_all([observation()]))
         assert store.observations.list("s1") == (observation(),)
 
-    def test_several_are_kept_at_once_each_told_whether_it_is_new(self, store: Store) -> None:
+    def test_several_are_stored_at_once_and_each_is_reported_as_new_or_not(
+        self, store: Store
+    ) -> None:
         store.observations.add_all([observation(1)])
         wanted = [observation(0), observation(1), observation(study="s2"), observation(0)]
         assert store.observations.add_all(wanted) == [True, False, True, False]
         assert store.observations.list("s1") == (observation(0), observation(1))
         assert store.observations.list("s2") == (observation(study="s2"),)
 
-    def test_of_several_none_is_kept_where_one_is_of_no_study(self, store: Store) -> None:
+    def test_a_batch_with_an_unknown_study_stores_nothing(self, store: Store) -> None:
         with raised(NotFound, "gone"):
             store.observations.add_all([observation(0), observation(study="gone")])
         assert store.observations.list("s1") == ()
@@ -107,7 +109,7 @@ class ObservationsContract:
         assert [o.device for o in store.observations.list("s1")] == ["sim", "b"]
         assert len(store.observations.list("s2")) == 1
 
-    def test_the_last_ones_are_told_oldest_first(self, store: Store) -> None:
+    def test_the_last_ones_are_listed_oldest_first(self, store: Store) -> None:
         for minute in (2, 0, 3, 1):
             store.observations.add_all([observation(minute)])
         minutes = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
@@ -166,7 +168,7 @@ class ObservationsContract:
         assert [p.mean for p in fine] == [110.0, 100.0, 130.0]
         assert store.observations.course("other", ["s1"], names, EARLY, 60.0) == ()
 
-    def test_only_windows_that_show_the_metric_are_told(self, store: Store) -> None:
+    def test_only_windows_with_the_metric_are_returned(self, store: Store) -> None:
         for number in (2, 0, 3, 1):
             at_once = replace(observation(number), at=START + timedelta(hours=1))
             store.observations.add_all([at_once])
@@ -211,20 +213,20 @@ class ObservationsContract:
 
 
 class EventsContract:
-    def test_events_are_told_oldest_first(self, store: Store) -> None:
+    def test_events_are_listed_oldest_first(self, store: Store) -> None:
         for minute in (1, 0, 2):
             store.events.add(event(minute))
         assert store.events.list() == (event(0), event(1), event(2))
         assert store.events.list(last=2) == (event(1), event(2))
         assert store.events.list(last=0) == ()
 
-    def test_events_of_one_moment_are_told_as_they_came(self, store: Store) -> None:
+    def test_events_of_one_moment_keep_their_order(self, store: Store) -> None:
         for name in ("b", "a", "c"):
             store.events.add(event(0, study=name))
         assert [e.study for e in store.events.list()] == ["b", "a", "c"]
         assert [e.study for e in store.events.list(last=2)] == ["a", "c"]
 
-    def test_events_kept_at_once_are_told_in_their_order(self, store: Store) -> None:
+    def test_events_stored_together_are_announced_in_their_order(self, store: Store) -> None:
         assert store.events.add_all([]) == ()
         events = (event(0, device="d"), event(0), event(0, study="s"))
         kept = store.events.add_all(events)
@@ -268,7 +270,7 @@ class EventsContract:
 
 
 class BusContract:
-    def test_every_subscriber_hears_what_is_published(self, store: Store) -> None:
+    def test_every_subscriber_gets_each_notice(self, store: Store) -> None:
         heard: list[tuple[str, Notice]] = []
         store.bus.subscribe(lambda notice: heard.append(("a", notice)))
         end = store.bus.subscribe(lambda notice: heard.append(("b", notice)))
@@ -386,7 +388,7 @@ class AuditContract:
         ids = [e.id for e in store.audit.list()]
         assert ids == sorted(set(ids)) and ids[0] > 0
 
-    def test_pruning_deletes_what_is_older_than_asked(self, store: Store) -> None:
+    def test_pruning_deletes_rows_older_than_requested(self, store: Store) -> None:
         for n in range(3):
             store.audit.add(entry(n))
         assert store.audit.prune(START + timedelta(minutes=2)) == 2

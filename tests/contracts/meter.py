@@ -41,9 +41,7 @@ class MeterContract:
         assert all(name.endswith((*UNITS, *COUNTS)) for name in shown.totals)
         assert all(name.endswith(UNITS) for name in shown.estimates)
 
-    def test_numbers_say_where_they_come_from(
-        self, side: Side, later: Later, origin: Origin
-    ) -> None:
+    def test_numbers_have_their_origin(self, side: Side, later: Later, origin: Origin) -> None:
         window = side.meter.start()
         later()
         assert {e.origin for e in window.stop().estimates.values()} <= {origin}

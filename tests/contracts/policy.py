@@ -116,7 +116,7 @@ class PolicyContract:
         for before, answer in reversed([*enumerate(few.answers, len(baseline(FEW)))]):
             assert again.suggest(past(FEW, list(deepcopy(few.trials[:before])))) == answer
 
-    def test_it_changes_nothing_of_what_it_is_given(self, policy: Policy, played: Plays) -> None:
+    def test_it_changes_none_of_its_arguments(self, policy: Policy, played: Plays) -> None:
         given = past(FEW, list(played(FEW).trials[:4]))
         before = deepcopy(given)
         policy.suggest(given)
@@ -176,7 +176,7 @@ class PolicyContract:
         assert isinstance(answer, Try)
         assert setting_key(answer.setting) != setting_key(setting(400))
 
-    def test_a_constant_objective_ends_with_what_was_measured(self, policy: Policy) -> None:
+    def test_a_constant_objective_ends_with_the_measured_settings(self, policy: Policy) -> None:
         at = asked(6)
         trials = baseline(at, window())
         for _ in range(10):
@@ -213,7 +213,7 @@ class PolicyContract:
             assert [row.setting for row in answer.plan.rows] == [at.baseline]
             assert answer.why
 
-    def test_where_nothing_is_feasible_it_ends_with_the_baseline(self, policy: Policy) -> None:
+    def test_if_nothing_is_feasible_it_ends_with_the_baseline(self, policy: Policy) -> None:
         at = asked(6, constraints=("latency_p99_ms <= 1",))
         trials = baseline(at)
         for _ in range(10):
@@ -239,7 +239,7 @@ class PolicyContract:
         allowed = {setting_key(s) for s in listed}
         assert {setting_key(t.setting) for t in trials} <= allowed
 
-    def test_no_constraint_is_no_trouble(self, policy: Policy) -> None:
+    def test_an_empty_list_of_constraints_is_accepted(self, policy: Policy) -> None:
         trials, done = self.play(policy, asked(6, constraints=()))
         least = min(surface(t.setting).estimates["energy_j"].mean for t in trials)
         held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean

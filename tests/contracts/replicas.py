@@ -25,14 +25,14 @@ ONE = TunerReplica(
 
 
 class ReplicasContract:
-    def test_a_tuner_is_as_it_told_last(self, store: Store) -> None:
+    def test_a_tuner_is_shown_by_its_last_report(self, store: Store) -> None:
         other = replace(ONE, id="a1", leads=False, bus_lag_s=None, agents={})
         later = replace(ONE, seen_at=START + timedelta(seconds=10), leads=False)
         for replica in (ONE, other, later):
             store.replicas.tell(replica)
         assert list(store.replicas.list()) == [other, later]
 
-    def test_tuners_that_tell_nothing_for_long_are_forgotten(self, store: Store) -> None:
+    def test_tuners_without_a_report_for_long_are_forgotten(self, store: Store) -> None:
         store.replicas.tell(ONE)
         store.replicas.tell(replace(ONE, id="a1", seen_at=START + timedelta(hours=1)))
         assert store.replicas.prune(START + timedelta(hours=1)) == 1

@@ -104,7 +104,7 @@ class StudiesContract:
         assert type(stored.space.knob("turbo").values[0]) is bool
         assert type(stored.space.knob("voltage_v").values[2]) is float
 
-    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+    def test_changing_a_value_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
         mine = {"turbo": True}
         space = Space((Knob("turbo", (True, False), True),), (mine, {"turbo": False}))
         store.studies.add(study(space=space), "ann", "")
@@ -156,7 +156,7 @@ class StudiesContract:
             "s1": (Phase.TUNING, 1), "s2": (Phase.PAUSED, 2), "s3": (Phase.STOPPED, 2)
         }  # fmt: skip
 
-    def test_how_long_windows_of_devices_are_is_told_of_those_that_an_active_study_has(
+    def test_the_window_lengths_of_devices_in_active_studies_are_returned(
         self, store: Store
     ) -> None:
         store.studies.add(study(devices=("a", "b")), "me", "because")
@@ -240,7 +240,7 @@ class StudiesContract:
         assert store.studies.get("s1").seed == 1
         assert len(store.studies.revisions("s1")) == 2
 
-    def test_of_several_who_change_the_same_revision_one_wins(self, store: Store) -> None:
+    def test_one_of_several_changes_of_the_same_revision_succeeds(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
 
         def change(index: int) -> bool:
@@ -433,7 +433,7 @@ class UnreadableStudiesContract:
                 read("hurt")
 
     @pytest.mark.parametrize("document", [NEWER, "[]"])
-    def test_its_devices_have_no_orders_of_it_and_belong_to_nobody_else(
+    def test_its_devices_have_no_orders_from_it_and_no_other_owner(
         self, store: Store, url: str, document: str
     ) -> None:
         self._hurt(store, url, document)

@@ -66,7 +66,7 @@ class TokensContract:
             store.tokens.add(agent("b", "agent@other"), using="enrol-1")
         assert store.tokens.of(digest_of("b")) is None
 
-    def test_of_several_who_use_an_enrolment_token_at_once_one_becomes_an_agent(
+    def test_one_of_several_concurrent_enrolments_with_one_token_succeeds(
         self, store: Store
     ) -> None:
         store.tokens.add(ENROL)

@@ -81,7 +81,7 @@ class TrialsContract:
     def _study(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
 
-    def test_of_several_who_decide_by_the_same_one_begins_a_trial(self, store: Store) -> None:
+    def test_one_of_several_decisions_on_the_same_trials_begins_a_trial(self, store: Store) -> None:
         def taken(_: int) -> bool:
             try:
                 store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(1, 0))
@@ -114,7 +114,7 @@ class TrialsContract:
         assert [type(v) for v in kept.setting.values()] == [bool, int, float, str]
         assert trial_states(store, "s1", 1) == ((TrialState.RUNNING, 1, START),)
 
-    def test_the_load_that_a_trial_was_asked_for_is_kept(self, store: Store) -> None:
+    def test_the_requested_load_of_a_trial_is_stored(self, store: Store) -> None:
         load = {"requests_in_system": 8, "price": -0.125}
         trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
         whatever = begin(store)
@@ -144,7 +144,7 @@ class TrialsContract:
 
     @pytest.mark.parametrize("among", [None, ("s1",), ("s1", "s2"), ()])
     @pytest.mark.parametrize("device", [None, "sim", "other"])
-    def test_the_latest_are_by_start_whatever_is_asked_for(
+    def test_the_latest_are_by_start_for_any_query(
         self, store: Store, among: tuple[str, ...] | None, device: str | None
     ) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")
@@ -182,7 +182,7 @@ class TrialsContract:
         assert sorted(n for some in numbers for n in some) == list(range(1, 41))
         assert [t.number for t in store.trials.list("s1")] == list(range(1, 41))
 
-    def test_trials_that_have_not_ended_are_told_apart(self, store: Store) -> None:
+    def test_trials_that_have_not_ended_are_listed_separately(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")
         for name in ("s1", "s1", "s2", "s1"):
             begin(store, name)
@@ -195,9 +195,7 @@ class TrialsContract:
         assert store.trials.running("s1") == ()
         assert store.trials.count("s1") == 3
 
-    def test_the_trials_that_have_not_ended_are_told_with_who_cares_for_them(
-        self, store: Store
-    ) -> None:
+    def test_trials_that_have_not_ended_are_listed_with_their_leases(self, store: Store) -> None:
         store.studies.add(study(id="s0", devices=("other",)), "ann", "")
         assert store.trials.at_work() == ()
         trials = [(name, begin(store, name)) for name in ("s0", "s1", "s1")]
@@ -292,7 +290,7 @@ class TrialsContract:
         assert store.trials.list("s1") == (ended,)
         assert len(trial_states(store, "s1", 1)) == 2
 
-    def test_of_several_who_end_a_trial_one_does(self, store: Store) -> None:
+    def test_one_of_several_ends_of_a_trial_succeeds(self, store: Store) -> None:
         begin(store)
 
         def end(index: int) -> bool:
@@ -318,7 +316,7 @@ class TrialsContract:
             (TrialState.COMPLETED, 2, LATER + timedelta(seconds=1)),
         )
 
-    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+    def test_changing_a_value_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
         mine = dict(setting())
         begun = store.trials.begin("s1", mine, Phase.TUNING, "", START)
         estimates = {"energy_j": Estimate(1.0)}

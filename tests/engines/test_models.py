@@ -57,6 +57,6 @@ def test_a_batch_through_shared_memory_is_labelled_as_the_model_labels_it(which:
     slab.close()
 
 
-def test_an_unknown_model_is_told_which_there_are() -> None:
+def test_an_unknown_model_is_refused_with_the_existing_ones() -> None:
     with raised(InvalidInput, "resnet50"):
         model("resnet5")

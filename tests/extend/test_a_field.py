@@ -139,7 +139,7 @@ BY_HAND = {"constraints", "protocol", "devices", "who"} | PARTS.keys()
     [(NO_OPTION, {"choices", "conditions"}), (NO_FIELD, set())],
     ids=["study create", "form"],
 )
-def test_a_door_gives_the_reason_for_what_it_leaves_out(
+def test_each_interface_gives_the_reason_for_the_fields_it_leaves_out(
     omitted: dict[str, str], by_hand: set[str]
 ) -> None:
     whole = {f.name for kind in PARTS.values() for f in dataclasses.fields(kind)}

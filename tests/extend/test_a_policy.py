@@ -37,7 +37,7 @@ class TestFrugal(PolicyContract):
     def policy(self, package: Path) -> Policy:
         return load_policy("frugal")
 
-    def test_its_plan_goes_by_a_signal_of_its_own(self, policy: Policy) -> None:
+    def test_its_plan_follows_a_signal_of_the_package(self, policy: Policy) -> None:
         _, done = self.play(policy, asked(11))
         clean, dirty = (
             done.plan.row({"renewable_share": 0.9}),
@@ -47,7 +47,7 @@ class TestFrugal(PolicyContract):
         assert done.plan.rows[dirty].setting != setting()
 
 
-def test_it_decides_what_a_tuner_tries(package: Path) -> None:
+def test_it_decides_the_settings_that_a_tuner_tries(package: Path) -> None:
     with stage(package) as played:
         played.start_tuner()
         played.start_agent("simulated:orin")

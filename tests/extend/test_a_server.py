@@ -60,7 +60,7 @@ def test_it_is_played_a_trace_and_measured() -> None:
     assert slow.watts == pytest.approx(64.4, rel=0.01)
 
 
-def test_it_tells_the_signals_that_a_plan_goes_by(server: OneByOne, side: Side) -> None:
+def test_it_offers_the_signals_that_plans_can_follow(server: OneByOne, side: Side) -> None:
     live = Target((side,)).signals["arrival_rate_per_s"]
     server.sleep(10.0)
     before = live.read().integral

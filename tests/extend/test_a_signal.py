@@ -95,7 +95,7 @@ def test_it_is_followed_while_the_tuner_is_away(
     assert brushes.now["brushes"] == 2
 
 
-def test_the_plan_is_told_by_its_signal(shop: tuple[Lab, Widgets, FakeActuator]) -> None:
+def test_the_plan_is_shown_by_its_signal(shop: tuple[Lab, Widgets, FakeActuator]) -> None:
     opened, _, _ = shop
     plan = opened.verbs.studies()[0].plan
     assert plan is not None and plan.by == "widgets_waiting" and len(plan.rows) == 2

@@ -73,7 +73,7 @@ def board(time: Time, *metrics: str) -> Side:
 
 
 @pytest.mark.parametrize(("hours", "best"), [(NOON, 600), (NIGHT, 1200)])
-def test_the_best_setting_goes_by_the_price_of_a_joule(
+def test_the_best_setting_depends_on_the_price_of_a_joule(
     tmp_path: Path, hours: int, best: int
 ) -> None:
     time = Time()

@@ -169,7 +169,7 @@ def test_it_is_tuned_as_one_and_saves_on_both(tuned: tuple[World, Lab, Setting])
     assert before - true_energy_j(world, held) >= 0.9 * (before - best)
 
 
-def test_no_change_asks_more_of_a_clock_than_it_was_set_for(
+def test_the_batch_size_changes_before_the_clocks(
     tuned: tuple[World, Lab, Setting],
 ) -> None:
     world, opened, held = tuned
@@ -188,7 +188,7 @@ def test_all_sides_go_back_when_the_study_ends(tuned: tuple[World, Lab, Setting]
     assert world.now == opened.target.space.default
 
 
-def test_the_energy_is_that_of_both_and_says_so(tuned: tuple[World, Lab, Setting]) -> None:
+def test_the_energy_is_that_of_both_with_a_note(tuned: tuple[World, Lab, Setting]) -> None:
     world, opened, _ = tuned
     assert opened.target.source("energy_j") == "the meter of gpu + the meter of cpu"
     study = opened.verbs.studies()[0]

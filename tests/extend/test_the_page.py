@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/extend.md"
 
 
-def test_every_example_on_the_page_is_one_that_is_run() -> None:
+def test_every_example_on_the_page_is_run() -> None:
     quoted = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     run = [path.read_text() for path in HERE.glob("*.py")]
     assert len(quoted) == 2, "a device and a policy"

@@ -124,9 +124,7 @@ def run(database: Path, metrics: dict[str, float]) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("joules", [True, False], ids=["joules told", "no joules told"])
-def test_an_app_that_follows_the_page_has_its_rounds_set_and_told(
-    joules: bool, tmp_path: Path
-) -> None:
+def test_an_app_made_by_the_page_gets_and_reports_its_rounds(joules: bool, tmp_path: Path) -> None:
     rounds = run(tmp_path / "rounds.sqlite", {"energy-j": 3.0} if joules else {})
     assert [row["state"] for row in rounds] == ["completed"] * ROUNDS
     assert [row["number"] for row in rounds] == list(range(1, ROUNDS + 1))
@@ -136,7 +134,7 @@ def test_an_app_that_follows_the_page_has_its_rounds_set_and_told(
 
 
 @pytest.mark.timeout(300)
-def test_flowers_process_loads_neither_sql_nor_torch_for_it() -> None:
+def test_flowers_process_loads_neither_sql_nor_torch() -> None:
     loads = "import sys, agents.federated.strategy, agents.federated.embedded; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", loads], capture_output=True, text=True, check=True

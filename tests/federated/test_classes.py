@@ -20,7 +20,7 @@ from tests.federated.grid import LocalGrid
 from tests.federated.test_strategy import NO_EVALUATION, ran, setting
 
 
-def test_each_client_gets_its_classs_batch_and_epochs_and_a_config_of_its_own() -> None:
+def test_each_client_gets_its_classs_batch_and_epochs_and_its_own_config() -> None:
     of = training()
     grid = LocalGrid(nodes(of))
     tuner = Scripted(of.space, [setting(of, high=5, mid=1, low=10)])
@@ -41,7 +41,7 @@ def without_class(reply: Message | None) -> Message | None:
     return reply
 
 
-def test_clients_that_cannot_say_their_class_are_of_the_first_and_are_not_asked_for_ever() -> None:
+def test_clients_without_a_class_count_as_the_first_and_are_not_queried_for_ever() -> None:
     of = training()
 
     def mute(answer: Node) -> Node:
@@ -62,7 +62,7 @@ def test_clients_that_cannot_say_their_class_are_of_the_first_and_are_not_asked_
 
 @pytest.mark.parametrize("silent", [True, False], ids=["no reply", "an error"])
 @pytest.mark.parametrize("also_trained", [True, False], ids=["in both replies", "in queries"])
-def test_a_client_that_could_not_say_its_class_once_is_known_a_round_later(
+def test_a_client_that_failed_to_report_its_class_is_known_a_round_later(
     silent: bool, also_trained: bool
 ) -> None:
     of = training()

@@ -91,7 +91,7 @@ def test_it_averages_under_fedgpo_as_it_does_alone(name: str) -> None:
     assert not np.allclose(weights_of(under.arrays)[0], of.weights[0]), "it has trained"
 
 
-def test_clients_find_what_it_adds_to_their_config_beside_their_own_batch_and_epochs() -> None:
+def test_clients_receive_further_config_beside_batch_and_epochs() -> None:
     of = training()
     setting = {**everybody(of), "participants": 10, "local_epochs.high": 1}
     sent = grid(of)
@@ -113,7 +113,7 @@ def test_the_names_it_gives_to_records_are_kept() -> None:
     assert message.content["how"]["batch-size"] == BATCH
 
 
-def test_one_that_trains_nobody_lets_nobody_train() -> None:
+def test_a_client_without_training_lets_no_client_train() -> None:
     of = training()
     sent = grid(of)
     inner = FedAvg(fraction_train=0.0, **NO_EVALUATION)

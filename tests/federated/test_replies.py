@@ -46,7 +46,7 @@ def left_out(message: Message, caplog: pytest.LogCaptureFixture) -> str:
 
 
 @pytest.mark.parametrize("data", [b"", b"no array", b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'"])
-def test_bytes_that_are_no_array_are_left_out(
+def test_bytes_that_are_not_an_array_are_left_out(
     data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = ArrayRecord({NAME: array(data), OTHER: SENT[OTHER]})

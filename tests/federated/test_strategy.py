@@ -54,7 +54,7 @@ def ran(
     return strategy.start(grid, start, num_rounds=rounds, evaluate_fn=evaluated(of))
 
 
-def test_a_round_is_reported_with_what_it_took_and_the_accuracy_after_it() -> None:
+def test_a_round_is_reported_with_its_cost_and_the_accuracy_after_it() -> None:
     of = training()
     tuner = Scripted(of.space, [setting(of)])
     result = ran(of, LocalGrid(nodes(of)), tuner)
@@ -74,7 +74,7 @@ def test_a_round_is_reported_with_what_it_took_and_the_accuracy_after_it() -> No
     assert {"load.high", "network_mbps.low"} <= set(tuner.asked[2])
 
 
-def test_joules_that_meters_told_are_measured_and_nothing_is_added_to_them() -> None:
+def test_metered_joules_are_measured_and_nothing_is_added_to_them() -> None:
     of = training()
 
     def metered(answer: Node) -> Node:
@@ -111,7 +111,7 @@ def test_grams_are_joules_at_the_series_value_of_the_rounds_hour() -> None:
         assert outcome.metrics["carbon_g"] == pytest.approx(kwh * g_per_kwh)
 
 
-def test_where_one_client_tells_no_joules_none_are_told() -> None:
+def test_without_one_clients_joules_none_are_reported() -> None:
     of = training()
     answers = nodes(of)
     first = next(iter(answers))
@@ -164,7 +164,7 @@ def test_a_round_without_a_sound_reply_has_failed_and_the_next_one_goes_on() -> 
     assert second.metrics["accuracy"] > first.metrics["accuracy"]
 
 
-def test_with_fewer_clients_than_asked_those_there_are_train() -> None:
+def test_with_fewer_clients_than_requested_the_present_ones_train() -> None:
     of = training(clients=5)
     tuner = Scripted(of.space, [setting(of, k=50)])
     ran(of, LocalGrid(nodes(of)), tuner, rounds=1)
@@ -187,7 +187,7 @@ def test_clients_that_come_late_are_waited_for() -> None:
     assert tuner.told[0].metrics["participated"] == 10.0
 
 
-def test_a_round_is_what_the_benchs_own_training_would_be_with_the_same_clients() -> None:
+def test_a_round_equals_the_benchs_training_with_the_same_clients() -> None:
     of = training()
     alone = training()
     at = setting(of, k=20, high=5, mid=5, low=5)
@@ -224,7 +224,7 @@ def test_any_strategy_averages_underneath() -> None:
     assert "accuracy" not in tuner.told[0].metrics, "nobody evaluated"
 
 
-def test_the_clients_own_evaluation_gives_the_accuracy_where_there_is_no_other() -> None:
+def test_the_clients_own_evaluation_gives_the_accuracy_without_another_one() -> None:
     of = training()
 
     def judging(answer: Node) -> Node:
@@ -257,7 +257,7 @@ def test_a_server_that_fails_in_mid_training_still_reports_the_round_it_was_in()
     assert len(tuner.told) == 2
 
 
-def test_the_steps_between_two_averagings_reach_the_clients_and_their_skew_is_told() -> None:
+def test_the_steps_between_two_averagings_reach_the_clients_and_their_skew_is_reported() -> None:
     of, alone = (FederatedTraining(digits(0), load_devices(), 0, 0.1, 20, (1, 5)) for _ in range(2))
     at: Setting = {**of.space.default, "participants": 20, "averaging_steps": 5}
     grid, tuner = LocalGrid(nodes(of)), Scripted(of.space, [at])
@@ -269,7 +269,7 @@ def test_the_steps_between_two_averagings_reach_the_clients_and_their_skew_is_to
     assert tuner.told[0].metrics["energy_j"] == pytest.approx(first["energy_j"])
 
 
-def test_a_goal_that_is_reached_ends_the_training_with_what_it_came_to() -> None:
+def test_a_reached_goal_ends_the_training_with_its_totals() -> None:
     of = training()
     tuner = Scripted(of.space, [setting(of)], rounds=2)
     result = ran(of, LocalGrid(nodes(of)), tuner, rounds=9)

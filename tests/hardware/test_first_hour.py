@@ -108,9 +108,7 @@ def test_every_part_runs_from_the_folder_alone(ran: Ran) -> None:
         "unprivileged",
     ],
 )
-def test_every_call_that_reads_is_made_and_its_codes_and_times_are_told(
-    ran: Ran, user: str
-) -> None:
+def test_every_reading_call_is_made_and_its_code_and_time_are_recorded(ran: Ran, user: str) -> None:
     reading, setting = calls.calls_of(ROOT / "agents/devices/nvidia")
     shown = ran.report["parts"][f"calls_{user}"]
     assert set(reading) <= set(shown), "add its arguments to calls.ARGUMENTS"
@@ -141,7 +139,7 @@ def test_the_clock_follows_the_load(ran: Ran) -> None:
 
 
 @pytest.mark.slow
-def test_windows_tell_joules_an_item_and_an_agent_that_was_killed_leaves_nothing(ran: Ran) -> None:
+def test_windows_have_joules_per_item_and_a_killed_agent_leaves_nothing(ran: Ran) -> None:
     parts = ran.report["parts"]
     rows = parts["windows"]["windows"]
     assert len(rows) == 10 and all(row["j_per_item"] > 0.0 and "celsius" in row for row in rows)
@@ -150,7 +148,7 @@ def test_windows_tell_joules_an_item_and_an_agent_that_was_killed_leaves_nothing
 
 
 @pytest.mark.slow
-def test_the_loads_process_is_found_and_each_row_says_its_true_load(ran: Ran) -> None:
+def test_the_loads_process_is_found_and_each_row_has_its_true_load(ran: Ran) -> None:
     parts = ran.report["parts"]
     assert parts["who_works_here"]["load_listed"] and parts["who_works_here"]["others"] == 0
     used = {

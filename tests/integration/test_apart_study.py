@@ -57,7 +57,7 @@ def alone(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [t for t in trials if t["device"]]
 
 
-def test_each_device_tries_settings_of_its_own_and_all_hold_the_same(
+def test_each_device_tries_its_own_settings_and_all_hold_the_same(
     played: Stage, hosts: dict[str, Stage]
 ) -> None:
     names = devices(played)

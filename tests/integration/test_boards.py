@@ -68,7 +68,7 @@ def killed(folder: Path, spec: str, root: Path, environ: Mapping[str, str]) -> s
 
 
 @pytest.mark.slow
-def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
+def test_a_run_saves_the_energy_that_the_board_shows_and_restores_every_file(
     mount: Mount, tmp_path: Path
 ) -> None:
     board, truth = mount("orin"), Truth("orin")
@@ -111,7 +111,7 @@ LIMITED = (
         ("grace", "cpu", "cpu", '"cpu.max_mhz" = { min = 2700, max = 3100 }'),
     ],
 )
-def test_a_study_of_each_vendor_holds_what_it_confirmed_and_goes_back(
+def test_a_study_of_each_vendor_holds_its_confirmed_setting_and_is_restored(
     mount: Mount, tmp_path: Path, name: str, driver: str, spec: str, grants: str
 ) -> None:
     board = mount(name)

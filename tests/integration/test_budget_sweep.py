@@ -91,7 +91,7 @@ def declare(racks: Racks) -> None:
 
 
 @pytest.mark.promise("the agent of a member of a power budget dies")
-def test_a_member_is_measured_within_the_budget_whatever_is_killed(racks: Racks) -> None:
+def test_a_member_is_measured_within_the_budget_after_any_kill(racks: Racks) -> None:
     declare(racks)
     with racks.watched():
         until(lambda: bool(group(racks).get(NEW, {}).get("measured_by")), "no study", LONGEST_S)

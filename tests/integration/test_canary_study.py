@@ -167,7 +167,7 @@ def test_a_canary_that_contradicts_its_plan_keeps_it_from_the_rest(fleet: Fleet)
     assert isinstance(fleet.ask(CANARY), Assignment), "the evidence starts anew"
 
 
-def test_a_study_that_asks_first_holds_on_the_canary_after_the_yes(fleet: Fleet) -> None:
+def test_an_advising_study_holds_on_the_canary_after_approval(fleet: Fleet) -> None:
     terms = {**DRAFT["terms"], "safety": "advise"}
     study = str(fleet.played.call("POST", "/studies", {**DRAFT, "terms": terms})["id"])
     for _ in range(60):

@@ -109,7 +109,7 @@ def test_savings_count_from_the_control_windows(played: Stage) -> None:
     assert ", baseline re-measured at " in shown.stdout
 
 
-def test_hours_that_nobody_can_read_are_refused_over_http(played: Stage) -> None:
+def test_unreadable_hours_are_refused_over_http(played: Stage) -> None:
     played.start_tuner()
     played.start_agent("simulated:a100")
     token = played.token_file.read_text().strip()

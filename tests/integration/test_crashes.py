@@ -53,7 +53,7 @@ def assert_whole(trials: list[dict[str, Any]]) -> None:
     "the tuner dies",
     "agents keep their holds; the study continues; no trial is lost or doubled",
 )
-def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None:
+def test_a_tuner_killed_in_mid_study_continues_where_it_was(played: Stage) -> None:
     start(played)
     study = played.create(**DRAFT)
     for count in (1, 3, 5):

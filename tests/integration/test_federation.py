@@ -121,7 +121,7 @@ def test_a_step_reported_twice_counts_once(scene: Stage) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_embedded_it_starts_a_tuner_of_its_own_and_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_an_embedded_tuner_is_started_and_continues_in_the_same_file(tmp_path: Path) -> None:
     of, database = training(), tmp_path / "rounds.sqlite"
     first = open_embedded(spec(of), database)
     rounds(first, of, 3)
@@ -140,7 +140,7 @@ def test_embedded_it_starts_a_tuner_of_its_own_and_goes_on_in_the_same_file(tmp_
 
 
 @pytest.mark.timeout(240)
-def test_a_goal_ends_a_training_and_another_one_is_a_study_of_its_own(scene: Stage) -> None:
+def test_a_reached_goal_ends_a_training_and_another_goal_needs_another_study(scene: Stage) -> None:
     of = training()
     url, folder = f"http://127.0.0.1:{scene.tuner_port}", scene.folder / "federation"
     goal = ["accuracy >= 0.4"]

@@ -132,7 +132,7 @@ def _row(plan: Plan, load: float) -> Setting:
 
 
 @pytest.mark.slow
-def test_one_setting_is_held_up_to_what_was_measured_and_grows_with_the_service() -> None:
+def test_one_setting_is_held_up_to_its_measured_load_and_grows_with_the_service() -> None:
     served = Served()
     served.run([15.0, 17.0, 20.0] * 20)
     low, above = served.plan.rows
@@ -148,7 +148,7 @@ def test_one_setting_is_held_up_to_what_was_measured_and_grows_with_the_service(
 
 
 @pytest.mark.slow
-def test_a_report_says_what_the_setting_rests_on() -> None:
+def test_a_report_gives_the_basis_of_the_setting() -> None:
     served = Served()
     served.run([15.0, 17.0, 20.0] * 20)
     stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")

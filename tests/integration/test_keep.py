@@ -79,7 +79,7 @@ def test_the_services_confirm_and_hold_the_result_of_a_run(services: Stage, tmp_
     assert f"study {study['id']} at http://127.0.0.1:{services.tuner_port} holds " in err
 
 
-def test_services_that_cannot_keep_it_are_told_before_anything_is_tried(
+def test_services_that_cannot_hold_the_result_are_reported_before_any_trial(
     services: Stage, tmp_path: Path
 ) -> None:
     code, _, err = run(services, tmp_path, "--device", "simulated:a100")

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.stage import Stage, stage
 
 
-def test_tuner_and_agent_say_that_they_are_ready_and_alive(
+def test_tuner_and_agent_report_that_they_are_ready_and_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stage(tmp_path) as site:

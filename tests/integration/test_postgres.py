@@ -187,7 +187,7 @@ def guarded(server: str) -> Iterator[str]:
         connection.execute(text("DROP ROLE keeper"))
 
 
-def test_a_passfile_opens_what_asks_for_a_password(guarded: str, tmp_path: Path) -> None:
+def test_a_passfile_opens_a_database_with_a_password(guarded: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no password supplied"):
         open_store(guarded)
     passfile = tmp_path / "pgpass"
@@ -282,7 +282,7 @@ def test_the_locks_of_a_silent_connection_are_released(
     other.engine.dispose()
 
 
-def test_a_server_that_is_gone_is_noticed_unless_the_url_says_otherwise(server: str) -> None:
+def test_a_lost_server_is_noticed_unless_the_url_sets_otherwise(server: str) -> None:
     database = database_of(server, query={"keepalives_idle": "7"})
     with database.engine.connect() as connection:
         driver = connection.connection.driver_connection
@@ -300,7 +300,7 @@ def test_a_server_that_is_gone_is_noticed_unless_the_url_says_otherwise(server: 
         ({"options": "-c statement_timeout=0"}, "0", math.inf),
     ],
 )
-def test_statements_end_in_time_unless_the_url_says_otherwise(
+def test_statements_end_in_time_unless_the_url_sets_otherwise(
     server: str, query: dict[str, str], limit: str, patience_s: float
 ) -> None:
     database = database_of(server, query=query)
@@ -313,7 +313,9 @@ def test_statements_end_in_time_unless_the_url_says_otherwise(
     database.engine.dispose()
 
 
-def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_is_not_bounded_by_the_statement_timeout(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "STATEMENT_S", 1)
     database = database_of(server)
     with pytest.raises(StoreError, match="statement timeout"), database.read() as connection:

@@ -328,7 +328,7 @@ def test_a_hold_that_breaks_its_limit_raises_an_alert_and_so_does_its_end(
     httpx2.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 1.0})
 
 
-def test_an_agent_that_is_killed_raises_an_alert_and_one_that_is_back_ends_it(
+def test_a_killed_agent_raises_an_alert_and_its_return_ends_it(
     monitored: Monitored,
 ) -> None:
     simulated, toy = sorted_ids(monitored.played)
@@ -340,7 +340,7 @@ def test_an_agent_that_is_killed_raises_an_alert_and_one_that_is_back_ends_it(
     monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 0.0)
 
 
-def test_counters_begin_anew_with_the_tuner_and_what_is_stored_goes_on(
+def test_counters_restart_with_the_tuner_and_stored_values_continue(
     monitored: Monitored,
 ) -> None:
     before = monitored.value("sum(jouletune_trials)")

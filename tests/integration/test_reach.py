@@ -27,7 +27,7 @@ def addressed_to(site: Stage, name: str) -> int:
     return httpx2.get(url, headers={"Host": name}, timeout=60.0).status_code
 
 
-def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_not_speak(
+def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_without_tls(
     tmp_path: Path,
 ) -> None:
     reach = 'host = "0.0.0.0"\nbehind_proxy = true\n'
@@ -63,7 +63,7 @@ def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
         assert "WARNING event=names allowed host names are " in site.log("tuner")
 
 
-def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(
+def test_without_tls_only_loopback_is_served_unless_a_proxy_is_declared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["tuner", "serve", "--db", "memory://", "--host", "0.0.0.0", "--port", "0"]) == 2
@@ -93,7 +93,7 @@ def encrypted(tmp_path: Path, authority: trustme.CA) -> Iterator[Stage]:
         yield site
 
 
-def test_with_tls_who_does_not_believe_its_authority_asks_nothing(
+def test_a_client_that_does_not_trust_the_tls_authority_sends_nothing(
     encrypted: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"serving https://127.0.0.1:{encrypted.tuner_port}" in encrypted.log("tuner")
@@ -106,7 +106,7 @@ def test_with_tls_who_does_not_believe_its_authority_asks_nothing(
     assert "no devices yet" in capsys.readouterr().out
 
 
-def test_an_agent_needs_a_certificate_where_the_tuner_asks_for_one(
+def test_an_agent_needs_a_certificate_if_the_tuner_demands_one(
     encrypted: Stage, tmp_path: Path
 ) -> None:
     @contextmanager

@@ -18,7 +18,7 @@ def ask(site: Stage, path: str) -> httpx2.Response:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_tuner_that_is_told_to_end_has_done_what_it_was_asked(
+def test_a_tuner_that_is_ended_has_finished_its_requests(
     tmp_path: Path, ending: signal.Signals
 ) -> None:
     with stage(tmp_path) as site:

@@ -59,7 +59,7 @@ def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
 
 
 @two_cores
-def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
+def test_instances_are_processes_on_separate_cores(server: Running) -> None:
     server.kill_spares()
     (first,) = server.workers()
     before = server.get("/stats")["cpu_s"]
@@ -82,7 +82,7 @@ def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
 
 
 @two_cores
-def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
+def test_a_change_back_needs_no_new_process(server: Running) -> None:
     server.put(instances=2, threads=1)
     processes = set(server.get("/stats")["pids"])
     assert server.put(**DEFAULT).json()["setting"] == DEFAULT
@@ -95,7 +95,7 @@ def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
 
 
 @pytest.mark.skipif(not KEEPS, reason="the C library is not glibc")
-def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
+def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_reported(
     server: Running,
 ) -> None:
     run = server.load()
@@ -112,7 +112,7 @@ def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
 
 @two_cores
 @pytest.mark.slow
-def test_spares_that_are_killed_are_missed_by_nobody(server: Running) -> None:
+def test_killed_spares_cost_no_request(server: Running) -> None:
     server.put(instances=2, threads=1)
     run = server.load()
     gets_on(run)

@@ -68,7 +68,7 @@ def test_replicas_go_through_ten_minutes_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
 @pytest.mark.slow
-def test_every_replica_knows_what_one_was_told(tmp_path: Path) -> None:
+def test_every_replica_knows_a_change_made_at_another(tmp_path: Path) -> None:
     """Tokens, revocations, sessions and stops: the next request may go to another tuner."""
     with site(tmp_path, 2) as played:
         one, other = (f"http://127.0.0.1:{t.tuner_port}" for t in played.tuners)

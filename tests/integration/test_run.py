@@ -165,7 +165,7 @@ def test_a_policy_that_fails_ends_the_run_with_its_reason(folder: Folder) -> Non
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> None:
+def test_an_interrupted_run_names_the_next_step_and_continues(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "12")
     until(lambda: folder.trials() >= 3)
     run.send_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> Non
 
 
 @pytest.mark.slow
-def test_killing_a_run_leaves_no_process_and_the_next_one_says_what_it_stops(
+def test_killing_a_run_leaves_no_process_and_the_next_run_names_the_studies_it_stops(
     folder: Folder,
 ) -> None:
     run = folder.start(*PLAIN, "--trials", "40")

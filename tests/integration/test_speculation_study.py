@@ -80,7 +80,7 @@ def drafted_alone(url: str) -> int:
 
 @pytest.mark.timeout(900)
 @pytest.mark.quiet
-def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> None:
+def test_a_plan_is_held_and_in_force_again_after_any_kill(scene: Stage) -> None:
     url = start_proxy(scene)
     port = urlsplit(url).port or 0
     prompts = scene.folder / "prompts.json"

@@ -36,7 +36,7 @@ def tuned(played: Stage) -> None:
     "another process computes it; other studies do not wait; the suggestion does not "
     "depend on the process",
 )
-def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> None:
+def test_a_study_is_tuned_although_its_workers_are_killed(tmp_path: Path) -> None:
     killed: list[int] = []
     with stage(tmp_path, 'suggest = "local:1"\n') as played:
 
@@ -61,6 +61,6 @@ def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_tuner_with_processes_of_its_own_needs_no_torch(tmp_path: Path) -> None:
+def test_a_tuner_with_worker_processes_needs_no_torch(tmp_path: Path) -> None:
     with stage(tmp_path, 'suggest = "local:1"\n') as played:
         tuned(played)

@@ -35,7 +35,7 @@ def ended(site: Stage, study: str) -> int:
 
 @pytest.mark.promise("a tool is killed while it restores or prunes the database")
 @pytest.mark.slow
-def test_a_backup_of_a_running_study_goes_on_where_it_was(
+def test_the_backup_of_a_running_study_continues_where_it_was_made(
     found: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found.start_tuner()
@@ -64,7 +64,7 @@ def test_a_backup_of_a_running_study_goes_on_where_it_was(
     )
 
 
-def test_pruning_beside_a_tuner_says_what_goes_and_keeps_an_active_study(
+def test_pruning_beside_a_tuner_lists_the_deletions_and_keeps_an_active_study(
     found: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found.start_tuner()

@@ -66,7 +66,7 @@ def test_each_container_has_its_user_and_capabilities_and_no_more(example: str) 
 
 
 @EXAMPLE
-def test_a_pod_gets_of_the_host_only_what_it_needs(example: str) -> None:
+def test_a_pod_mounts_only_the_hosts_files_that_it_needs(example: str) -> None:
     host = {
         name: {flag for flag in ("hostPID", "hostNetwork", "hostIPC", "hostUsers") if pod.get(flag)}
         for name, pod in pods(example).items()
@@ -96,7 +96,7 @@ def test_the_tuners_pod_meets_the_standard_that_its_namespace_enforces(example: 
 
 
 @EXAMPLE
-def test_nothing_may_ask_the_api_server(example: str) -> None:
+def test_nothing_has_access_to_the_api_server(example: str) -> None:
     known = {
         "ConfigMap", "DaemonSet", "Deployment", "Namespace", "NetworkPolicy", "Service", *OPERATOR,
     }  # fmt: skip
@@ -145,7 +145,7 @@ def test_images_have_this_release(example: str) -> None:
 
 
 @EXAMPLE
-def test_the_agents_arguments_and_file_are_what_it_takes(
+def test_the_agents_options_and_file_become_its_configuration(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = files(example, "jouletune-agent")
@@ -167,7 +167,7 @@ def test_the_agents_arguments_and_file_are_what_it_takes(
 
 
 @pytest.mark.parametrize("example", WITH_TUNER)
-def test_the_tuners_arguments_and_file_are_what_it_takes(
+def test_the_tuners_options_and_file_become_its_configuration(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = files(example, "jouletune-tuner")
@@ -194,14 +194,14 @@ def test_the_tuners_arguments_and_file_are_what_it_takes(
 
 
 @EXAMPLE
-def test_the_actuators_file_grants_what_it_says(example: str, tmp_path: Path) -> None:
+def test_the_actuators_file_grants_its_listed_knobs(example: str, tmp_path: Path) -> None:
     file = tmp_path / "actuator.toml"
     file.write_text(files(example, "jouletune-actuator")["actuator.toml"])
     granted = load_config(file).granted("GPU-1")
     assert granted.grant.keys() == {"gpu.clock_mhz", "gpu.power_limit_w"}
 
 
-def test_replicas_are_apart_and_a_pools_agents_say_which_it_is() -> None:
+def test_replicas_are_separate_and_a_pools_agents_are_numbered() -> None:
     (deployment,) = kinds("fleet", "Deployment").values()
     assert deployment["spec"]["replicas"] == 3
     assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]

@@ -67,7 +67,7 @@ def completed(proxy: RunningProxy, seed: int, tokens: int = 48) -> dict[str, Any
     )
 
 
-def test_names_and_flags_stand_in_the_files_that_the_page_has(real: RealServer) -> None:
+def test_names_and_flags_are_in_the_files_on_the_page(real: RealServer) -> None:
     if real.version != max(HONOURS_REQUESTS):
         pytest.skip("the page has the names of the newest version")
     source = cache() / real.version / "source/vendor/llama.cpp"
@@ -111,7 +111,7 @@ def test_greedy_output_is_that_of_pytorch(
     assert ties < compared / 20
 
 
-def test_each_length_shows_in_what_is_drafted(real: RealServer, proxy: RunningProxy) -> None:
+def test_each_length_shows_in_the_drafted_tokens(real: RealServer, proxy: RunningProxy) -> None:
     assert proxy.per_request is HONOURS_REQUESTS[real.version]
     for length in (1, 4, 8, 0):
         proxy.set_length(length)

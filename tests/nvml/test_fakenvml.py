@@ -101,7 +101,7 @@ def test_a_lost_lock_is_not_announced(nvml: FakeNvml) -> None:
     assert nvml.get("lock_max") == 0
 
 
-def test_an_enforced_limit_is_below_the_one_that_is_asked_for(nvml: FakeNvml) -> None:
+def test_an_enforced_limit_is_below_the_requested_one(nvml: FakeNvml) -> None:
     # nvml.h, nvmlDeviceGetEnforcedPowerLimit: the minimum of various power limiters.
     gpu = handle(0)
     nvml.set("enforced_w", 200.0)
@@ -185,7 +185,7 @@ def test_a_pid_namespace_hides_processes_or_has_other_numbers(nvml: FakeNvml) ->
     assert pids(gpu) == []
 
 
-def test_power_profiles_are_what_is_asked_for_and_what_is_enforced(nvml: FakeNvml) -> None:
+def test_power_profiles_have_requested_and_enforced_masks(nvml: FakeNvml) -> None:
     # nvmlWorkloadPowerProfileCurrentProfiles_v1_t: "post all arbitrations among the requested profiles".
     gpu = handle(0)
     current = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()

@@ -88,7 +88,7 @@ def test_a_services_cpu_time_and_rate_are_its_own(tmp_path: Path) -> None:
     assert {"latency_p50_ms", "latency_p99_ms", "throughput_per_s"} <= seen["metrics"].keys()
 
 
-def test_a_run_without_a_knob_to_try_observes_and_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_knob_to_try_observes_and_reports_that(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(RECORDED)
     record = tmp_path / "record"
     command = f"{sys.executable} {tmp_path / 'work.py'} {record}"

@@ -28,7 +28,7 @@ def place(cluster: Cluster) -> Iterator[str]:
     yield f"ray://127.0.0.1:{cluster.clients}"
 
 
-def test_ray_suggests_what_is_suggested_here_and_a_lost_worker_is_said(place: str) -> None:
+def test_ray_suggests_the_same_as_this_process_and_a_lost_worker_is_reported(place: str) -> None:
     from tuner.suggesting.cluster import RayCluster
 
     opened = RayCluster(place)
@@ -66,7 +66,7 @@ def kill_at_work(ended: threading.Event) -> None:
                 return
 
 
-def test_a_study_is_tuned_by_a_tuner_that_asks_ray(place: str, tmp_path: Path) -> None:
+def test_a_study_is_tuned_by_a_tuner_with_ray(place: str, tmp_path: Path) -> None:
     with stage(tmp_path, f'suggest = "{place}"\n') as played:
         tuned(played)
 

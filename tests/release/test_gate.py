@@ -34,7 +34,7 @@ def test_a_release_of_1_0_or_later_is_refused_without_the_reports(version: str) 
     assert waits(version, HEAD + GPU + CPU + ORIN) == []
 
 
-def test_a_release_of_0_x_lists_what_is_missing() -> None:
+def test_a_release_of_0_x_lists_the_missing_parts() -> None:
     assert waits("0.12.3", HEAD + ORIN) == ["an NVIDIA GPU", "an EPYC or a Xeon"]
 
 

@@ -91,7 +91,7 @@ def test_a_job_that_ends_in_its_prolog_leaves_nothing_behind(node: SlurmNode, co
     assert node.limits() == ORIGINALS
 
 
-def test_a_requeued_job_has_a_lease_of_its_own(node: SlurmNode) -> None:
+def test_a_requeued_job_has_a_new_lease(node: SlurmNode) -> None:
     job = node.submit("sleep 30", WISH, "--requeue")
     node.until(lambda: node.runs(job), "the first start")
     node.ask("scontrol", "requeue", str(job))
@@ -124,7 +124,7 @@ def test_every_kill_leaves_the_gpu_restored(node: SlurmNode, killed: str) -> Non
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 2.0, 4.0])
 @pytest.mark.parametrize("killed", ["slurmd", "actuator", "agent"])
-def test_a_hold_is_back_after_the_job_whatever_is_killed(
+def test_a_hold_is_back_after_the_job_after_any_kill(
     node: SlurmNode, killed: str, delay_s: float
 ) -> None:
     """The delays fall before, into and after the prolog, and before the epilog."""

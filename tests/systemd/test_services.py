@@ -329,7 +329,7 @@ def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) 
     site.until(lambda: site.gpu == held, "the hold is not taken up again")
 
 
-def test_prometheus_finds_what_is_held(site: Site) -> None:
+def test_prometheus_shows_held_settings(site: Site) -> None:
     site.systemctl("enable", "--now", "jouletune-metrics.timer")
     told = f'jouletune_device_level{{device="{A100}",level="hold"}} 1.0'
     file = "/run/jouletune-metrics/jouletune.prom"

@@ -130,7 +130,7 @@ def said_by(release: Release, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_message_of_a_release_is_understood_whatever_a_later_one_adds(release: Release) -> None:
+def test_a_message_of_a_release_is_accepted_with_later_fields(release: Release) -> None:
     for name, today in release.messages.items():
         later = json.dumps({**said_by(release, name), "invented": {"later": 1}})
         assert type(today).model_validate_json(later) == today, name
@@ -200,7 +200,7 @@ def test_a_tuner_upgraded_in_mid_trial_goes_on_with_the_agent_of_a_release(
     assert response.json().items() >= answered.items()
 
 
-def test_the_trial_that_a_release_left_running_ends_as_its_agent_says(
+def test_a_trial_left_running_by_an_earlier_release_ends_by_its_agents_report(
     release: Release, tuner: TestClient, store: Store
 ) -> None:
     headers = {"Authorization": f"Bearer {AGENT_TOKEN}", "Content-Type": "application/json"}
@@ -217,7 +217,7 @@ def folder(release: Release, tmp_path: Path) -> Path:
 
 
 @pytest.mark.promise("the tuner is upgraded while agents work")
-def test_a_root_process_that_is_killed_after_the_upgrade_puts_back_what_a_release_noted(
+def test_an_actuator_killed_after_the_upgrade_restores_the_old_releases_journal(
     release: Release, tmp_path: Path
 ) -> None:
     """This host's names replace the frozen ones in the record; the rest is unchanged."""
@@ -266,7 +266,7 @@ def test_an_agent_takes_up_the_hold_that_a_release_left(folder: Path) -> None:
     assert rig.setting == ORDER.plan.rows[-1].setting
 
 
-def test_an_agent_puts_back_what_a_release_noted(folder: Path) -> None:
+def test_an_agent_restores_the_journal_of_an_earlier_release(folder: Path) -> None:
     rig = messages.rig(folder)
     rig.target.apply(ORDER.plan.rows[0].setting)
     (entry,) = rig.journal.devices()

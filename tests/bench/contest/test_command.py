@@ -90,7 +90,7 @@ def test_tables_are_markdown_and_the_files_are_written(
 
 
 @pytest.mark.slow
-def test_made_up_surfaces_are_told_by_kind_and_are_the_same_again(
+def test_made_up_surfaces_are_listed_by_kind_and_are_reproducible(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def told(*options: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_made_up_surfaces_are_told_by_kind_and_are_the_same_again(
     assert [r["captured"] for r in other["rows"]] != [r["captured"] for r in first["rows"]]
 
 
-def test_a_choice_is_scored_where_it_was_not_made(
+def test_a_choice_is_scored_on_sources_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variants = tmp_path / "variants.toml"

@@ -46,7 +46,7 @@ def test_each_source_is_scored_by_the_choice_of_the_others() -> None:
     assert generalisation.left_out_windows_above == pytest.approx((1.0 / 3.0, 1.0 / 3.0))
 
 
-def test_windows_above_decide_what_may_be_chosen() -> None:
+def test_windows_above_the_limit_exclude_a_setting() -> None:
     names = ["careful", "bold", "reckless"]
     (free,) = generalisations(studies(), names, most_above=9.0)
     assert (free.chosen, free.difference) == ("reckless", (0.0, 0.0))
@@ -55,7 +55,7 @@ def test_windows_above_decide_what_may_be_chosen() -> None:
     assert none.candidates == ("bold", "reckless")
 
 
-def test_rivals_are_no_candidates() -> None:
+def test_rivals_are_not_candidates() -> None:
     found = [*studies(), outcome("rival", "a", "1", 0, look(1.0, budget=5), look(1.0, budget=8))]
     (chosen,) = generalisations(found, ["careful", "bold"], most_above=9.0)
     assert chosen.chosen == "bold"

@@ -88,7 +88,7 @@ def test_noise_delays_the_abort(problem: SurfaceProblem, monkeypatch: pytest.Mon
     assert looks[0] == 0.5 < looks[-1] < 10.0
 
 
-def test_a_study_that_ends_early_keeps_what_it_deployed(
+def test_a_study_that_ends_early_keeps_its_deployed_setting(
     problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Scripted((at(500, 1), at(500, 2)), stops_after=2)
@@ -150,7 +150,7 @@ def test_every_tuner_meets_the_same_noise_and_a_repeat_meets_a_fresh_one(
     assert windows((at(500, 1),), seed=1) != windows((at(500, 1),))
 
 
-def test_waiting_where_nothing_runs_is_resting_at_the_baseline(
+def test_waiting_without_a_running_trial_rests_at_the_baseline(
     problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(Scripted(stops_after=1, end=lambda _: Wait("nothing is safe")), monkeypatch)

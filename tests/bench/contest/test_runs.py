@@ -33,7 +33,7 @@ def without_seconds(results: list[Result]) -> list[object]:
     ]
 
 
-def test_results_come_in_the_order_of_the_jobs_whatever_the_processes(tmp_path: Path) -> None:
+def test_results_have_the_order_of_the_jobs_for_any_processes(tmp_path: Path) -> None:
     jobs = [Job(task(steep(tmp_path), seed=seed)) for seed in range(6)]
     heard: list[Result] = []
     one = run_all(jobs, 1, heard.append)

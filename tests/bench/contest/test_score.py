@@ -123,7 +123,7 @@ def test_seconds_above_the_limit_are_per_study() -> None:
     assert (late.seconds, late.with_early_abort) == (15.0, 2.0)
 
 
-def test_controls_tell_claims_from_truth() -> None:
+def test_controls_distinguish_claims_from_truth() -> None:
     def ended(at_baseline: bool, claimed: float, true: float) -> TaskResult:
         ending = Ending(
             at_baseline=at_baseline,

@@ -19,7 +19,7 @@ def test_the_baseline_has_resources_at_their_most_and_then_the_lower_median_batc
     assert steep(tmp_path).surface.space.default == at(1000, 2)
 
 
-def test_the_roles_file_says_in_which_order_resources_count(tmp_path: Path) -> None:
+def test_the_roles_file_orders_the_resources(tmp_path: Path) -> None:
     write_tables(tmp_path)
     rows = "H|w,H,w,1,4,5,1,\nH|w,H,w,2,2,6,1,\nH|w,H,w,2,1,7,1,\n"
     (tmp_path / "tiny.csv").write_text(HEADER + rows)
@@ -89,7 +89,7 @@ def test_further_metrics_are_shown_if_all_their_cells_are_numbers(
     assert beside.row(at(500, 1)) == {"energy_j": 10.02, "latency_ms": 1000.0, "power_w": 75.0}
 
 
-def test_columns_that_are_constant_or_remarks_are_no_knobs(tmp_path: Path) -> None:
+def test_constant_columns_and_remarks_are_not_knobs(tmp_path: Path) -> None:
     write_tables(tmp_path)
     header, *rows = (HEADER + STEEP).splitlines()
     lines = [header + ",split,fan,note", *(f"{r},dev,3,n{i}" for i, r in enumerate(rows))]
@@ -112,7 +112,7 @@ def test_an_unlisted_column_of_numbers_is_a_knob_at_its_most_in_the_baseline(
     assert problem.surface.space.size == 12
 
 
-def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_remarks(
+def test_a_surface_of_one_configuration_and_unnamed_tables_are_remarks(
     tmp_path: Path,
 ) -> None:
     write_tables(tmp_path)
@@ -143,7 +143,7 @@ def test_a_column_that_was_given_no_role_is_taken_for_a_knob_aloud(tmp_path: Pat
     assert remarks(tmp_path) == []
 
 
-def test_rows_that_only_a_text_tells_apart_are_averaged_aloud(tmp_path: Path) -> None:
+def test_rows_that_differ_only_in_a_text_are_averaged_with_a_note(tmp_path: Path) -> None:
     write_tables(tmp_path)
     header, *rows = (HEADER + STEEP).splitlines()
     lines = [f"{header},kind,day", *(f"{r},{kind},mo" for r in rows for kind in ("int8", "fp16"))]
@@ -173,7 +173,7 @@ def test_a_table_may_have_no_metric_but_its_own(tmp_path: Path) -> None:
     assert problem.surface.metrics == ("cost", "wait_s")
 
 
-def test_a_column_that_can_be_no_metric_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_column_that_cannot_be_a_metric_is_refused_with_the_next_step(tmp_path: Path) -> None:
     write_tables(tmp_path)
     path = tmp_path / "tiny.csv"
     path.write_text(path.read_text().replace("energy_j", "Energy_J"))

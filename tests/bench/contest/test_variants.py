@@ -48,7 +48,7 @@ def made(tuner: Tuner) -> Dialled:
 
 
 @pytest.mark.usefixtures("dialled")
-def test_a_file_names_variants_and_what_is_different(tmp_path: Path) -> None:
+def test_a_file_names_variants_and_their_differences(tmp_path: Path) -> None:
     file = tmp_path / "variants.toml"
     file.write_text(FILE)
     variants = load_variants(file)

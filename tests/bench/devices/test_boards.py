@@ -169,7 +169,7 @@ def run(*options: str) -> str:
     return result.stdout
 
 
-def test_the_command_says_that_its_figures_are_simulated() -> None:
+def test_the_command_marks_its_figures_as_simulated() -> None:
     text = run()
     assert "simulated:orin" in text
     assert "SIMULATED" in text

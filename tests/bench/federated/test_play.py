@@ -41,7 +41,7 @@ def test_a_fixed_setting_is_every_classs() -> None:
     assert run.settings[0]["local_epochs.low"] == 5 and run.settings[0] == run.settings[-1]
 
 
-def test_fixed_values_are_no_knobs_and_grams_follow_each_classs_electricity() -> None:
+def test_fixed_values_are_not_knobs_and_grams_follow_each_classs_electricity() -> None:
     grids = {"high": 400.0, "mid": 0.0, "low": 0.0}
     setup = replace(SMALL, rounds=3, clients=20, g_per_kwh=grids, held={"participants": 5})
     run = play(setup, "fedgpo", 0, 0.99, "carbon_g")

@@ -99,7 +99,7 @@ def test_a_lost_lease_ends_the_trial_and_that_is_reported() -> None:
     assert '"state":"aborted"' in script.asked[-1][1]
 
 
-def test_a_report_that_did_not_arrive_is_sent_again_and_only_then_is_it_asked_further() -> None:
+def test_a_report_that_did_not_arrive_is_sent_again_before_the_next_poll() -> None:
     busy = {"/v1/trials/report": HttpAnswer(503, b"overloaded")}
     script = Script([assignment(), Release()], busy)
     made = agent(script)
@@ -126,7 +126,7 @@ def test_a_hold_is_observed_and_only_every_so_often_reported() -> None:
     assert '"level":"hold"' in script.asked[-1][1], "what it said before it was released"
 
 
-def test_a_window_shows_what_the_simulator_settles_at() -> None:
+def test_a_window_shows_the_simulators_steady_state() -> None:
     window = MODEL.window(MODEL.default, START, 10.0, random.Random(0))
     again = MODEL.window(MODEL.default, START, 10.0, random.Random(1))
     assert window.estimates["energy_j"].mean != again.estimates["energy_j"].mean

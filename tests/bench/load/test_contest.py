@@ -73,7 +73,7 @@ def test_the_queue_that_the_default_seldom_has_is_two_at_least() -> None:
     assert queue_of(opener(SERVER), asked(60.0, 300.0), 1, 300.0) > 20.0
 
 
-def test_an_escape_shortens_what_a_burst_takes() -> None:
+def test_an_escape_shortens_a_burst() -> None:
     def tail(queue: float) -> float:
         return play(escaping(opener(SERVER), queue), burst(), Fixed(SLOW), 1, 65.0).ttft_p99_s
 

@@ -163,7 +163,7 @@ def test_a_plan_is_followed_by_the_agents_runner(tmp_path: Path) -> None:
     assert watts(Fixed(SLOW), requests, 900.0) < both < 0.95 * held
 
 
-def test_clocks_are_told_from_the_slowest() -> None:
+def test_clocks_are_listed_from_the_slowest() -> None:
     clocks_mhz = [s[CLOCK] for s in clocks(opener(SERVER)([], 0))]
     assert clocks_mhz == sorted(clocks_mhz) and (clocks_mhz[0], clocks_mhz[-1]) == (720, 1980)
 
@@ -234,7 +234,7 @@ def test_the_command_judges_every_arm(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {p["rival"] for p in cell["pairs"]} == set(arms) - {"plan by load"}
 
 
-def test_quantiles_are_of_what_is_there() -> None:
+def test_quantiles_come_from_the_present_samples() -> None:
     assert quantile([3.0, 1.0, 2.0], 0.99) == 3.0
     assert quantile([1.0], 0.5) == 1.0
 

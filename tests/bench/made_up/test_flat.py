@@ -6,7 +6,7 @@ from tests.bench.contest.surfaces import FLAT
 from tests.bench.made_up.flat import SOURCES, WIDEST, flat
 
 
-def test_nothing_is_to_be_saved_whatever_the_limit() -> None:
+def test_at_a_flat_surface_nothing_is_saved_under_any_limit() -> None:
     made = flat(5, len(SOURCES))
     assert [p.source for p in made] == list(SOURCES)
     assert all(p.saving(slack) < FLAT for p in made for slack in (1.1, WIDEST))

@@ -34,7 +34,7 @@ def latencies(problem: SurfaceProblem, settings: Sequence[Setting]) -> list[floa
     return [problem.surface.values[setting_key(s)]["latency_ms"] for s in settings]
 
 
-def test_a_seed_says_all_and_more_surfaces_keep_the_first() -> None:
+def test_a_seed_determines_everything_and_more_surfaces_keep_the_first() -> None:
     assert made_up(3, 2 * len(KINDS)) == EVERY
     few = made_up(3, 5)
     assert [p.source for p in few] == list(KINDS)[:5]
@@ -73,7 +73,7 @@ def test_a_batch_past_a_tile_often_costs_more_than_the_one_before() -> None:
     assert rises > len(tiled) / 2
 
 
-def test_a_clock_beyond_the_cooling_is_no_faster() -> None:
+def test_a_clock_beyond_the_cooling_is_not_faster() -> None:
     slower_on_top = 0
     for problem in (p for seed in range(8) for p in made_up(seed, 4) if p.source == "throttling"):
         times = latencies(problem, along(problem, "gpu_clock_mhz"))
@@ -103,7 +103,7 @@ def test_a_runtime_has_an_accuracy_that_some_settings_break() -> None:
     assert min(broken) > 0.0
 
 
-def test_names_tell_nothing_or_the_wrong_thing() -> None:
+def test_names_are_meaningless_or_misleading() -> None:
     for problem in (p for kind in ("nameless", *NEUTRAL) for p in of(kind)):
         assert {k.role for k in problem.surface.space.knobs} == {Role.UNKNOWN}
     for problem in (p for kind in NEUTRAL for p in of(kind)):
@@ -120,7 +120,7 @@ def test_names_tell_nothing_or_the_wrong_thing() -> None:
         )
 
 
-def test_wrong_standard_errors_are_told_to_everybody() -> None:
+def test_wrong_standard_errors_are_given_to_every_tuner() -> None:
     assert {p.told for p in of("told_too_sure")} == {0.3}
     assert {p.told for p in of("told_too_unsure")} == {2.0}
     assert {p.told for p in of("queue")} == {1.0}

@@ -107,7 +107,7 @@ def some_tried(space: Space, tried: list[Setting]) -> Observed:
 
 @settings(deadline=None)
 @given(st.integers(0, 19), st.integers(0, 2**32), st.sampled_from([1, 3]), st.booleans())
-def test_the_nearest_is_the_one_that_going_through_all_would_find(
+def test_the_nearest_is_the_same_as_by_a_full_search(
     count: int, seed: int, length: int, listed: bool
 ) -> None:
     chance, every = random.Random(seed), list(LADDERS.grid())
@@ -125,7 +125,7 @@ def test_the_nearest_is_the_one_that_going_through_all_would_find(
     assert (nearest, distance) == (best, away(best))
 
 
-def test_of_a_large_space_a_sample_is_left_to_try_and_never_what_was_tried() -> None:
+def test_a_large_space_leaves_a_sample_without_the_tried_settings() -> None:
     tried = [HUGE.default, {**HUGE.default, "k0": 0}]
     seen = some_tried(HUGE, tried)
     sample = seen.some_untried(1000, seed=1)

@@ -31,7 +31,7 @@ def test_windows_show_rates_shares_by_position_and_the_parts_of_a_step() -> None
     assert shown["draft_ms"].mean == pytest.approx(1.0)
 
 
-def test_without_drafting_no_acceptance_is_told() -> None:
+def test_without_drafting_no_acceptance_is_reported() -> None:
     totals = EngineTotals()
     totals.add(DecodingStep(2, 0, "", (0, 0), 2, 0.0, 0.01, 0.01, 0))
     shown = estimates([EngineWindow(totals, 1.0, 0.0)] * 2, 0)
@@ -45,7 +45,7 @@ def test_a_traces_ups_and_downs_become_loads_from_one_to_the_most() -> None:
     assert segments([float(k) for k in range(40)], 4, 8) == [8, 8, 8, 8], "a steady one stays"
 
 
-def test_only_what_differs_beyond_noise_is_misranked() -> None:
+def test_only_differences_beyond_noise_are_misranked() -> None:
     def draft(name: str, predicted: float, measured: float, stderr: float = 1.0) -> DraftRates:
         return DraftRates(1, 4, name, predicted, measured, stderr)
 

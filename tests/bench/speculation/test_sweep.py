@@ -50,7 +50,7 @@ def test_a_quarter_of_a_tree_sweep_is_enough(tmp_path: Path) -> None:
     assert max(result.loss for result in results) <= 0.03
 
 
-def test_it_is_as_good_as_what_it_holds(tmp_path: Path) -> None:
+def test_it_is_as_good_as_its_held_setting(tmp_path: Path) -> None:
     sweep = loaded(written(tmp_path))
     replayed = replay_sweep(sweep, sweep.settings[0])
     truth = sweep.throughput_per_s[setting_key(replayed.held)]

@@ -61,7 +61,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("name = 3", "name must be a string"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_faults_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_agent_config(write(tmp_path, text))
 
@@ -100,7 +100,7 @@ def test_half_a_device_is_refused(text: str) -> None:
         ("unix:/run/x/metrics.sock", MetricsAddress(path=Path("/run/x/metrics.sock"))),
     ],
 )
-def test_figures_are_told_on_this_host(text: str, address: MetricsAddress) -> None:
+def test_metrics_are_served_on_this_host(text: str, address: MetricsAddress) -> None:
     assert MetricsAddress.parse(text) == address
     assert AgentConfig(devices=(Attachment("cpu"),), metrics=text).metrics == text
 
@@ -118,6 +118,6 @@ def test_figures_are_told_on_this_host(text: str, address: MetricsAddress) -> No
         ("unix:metrics.sock", "not absolute"),
     ],
 )
-def test_figures_are_told_to_nobody_else(text: str, why: str) -> None:
+def test_metrics_are_served_to_no_other_host(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         AgentConfig(devices=(Attachment("cpu"),), metrics=text)

@@ -255,7 +255,7 @@ def test_a_device_is_part_of_one_target_or_refused_by_name() -> None:
         refuse_shared([Attachment("nvidia:0+cpu"), Attachment("nvidia:1+cpu")])
 
 
-def test_several_devices_are_opened_as_one_and_closed_where_one_fails(tmp_path: Path) -> None:
+def test_several_devices_are_opened_as_one_and_closed_if_one_fails(tmp_path: Path) -> None:
     target = open_target(Attachment("cpu"), "d", 0, tmp_path, Path("/"))
     assert list(target.sides) == ["cpu"]
     target.close()
@@ -314,6 +314,6 @@ def test_a_stop_ends_the_wait_for_a_device(monkeypatch: pytest.MonkeyPatch) -> N
     assert wait_for_device(read, stop) is None
 
 
-def test_a_wrong_configuration_is_no_wait() -> None:
+def test_a_wrong_configuration_is_not_waited_out() -> None:
     with pytest.raises(ConfigError, match="tuner cannot be"):
         wait_for_device(lambda: AgentConfig(devices=(Attachment("cpu"),), tuner="h:1"))

@@ -38,7 +38,7 @@ def told(state: Path) -> list[dict[str, str]]:
     return [json.loads(path.read_text()) for path in Spool(state / "spool").waiting()]
 
 
-def test_reverting_ends_the_hold_restores_what_was_found_and_tells_the_tuner(
+def test_reverting_ends_the_hold_restores_the_originals_and_notifies_the_tuner(
     tmp_path: Path,
 ) -> None:
     before = hold(tmp_path)
@@ -129,7 +129,7 @@ def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> N
     assert reverted == [[DEVICE]]
 
 
-def test_staying_says_what_the_running_agent_did_not_put_back(tmp_path: Path) -> None:
+def test_staying_lists_devices_that_the_running_agent_did_not_restore(tmp_path: Path) -> None:
     hold(tmp_path)
     with (
         files.lock(tmp_path, "agent"),

@@ -230,7 +230,7 @@ def test_the_open_end_of_a_plan_is_null() -> None:
     assert [row["below"] for row in doc["plan"]["rows"]] == [None]
 
 
-def test_a_number_that_is_not_finite_is_no_json() -> None:
+def test_a_number_that_is_not_finite_is_not_json() -> None:
     with pytest.raises(ValueError, match="JSON"):
         through_json(STUDIES.encode(held(Plan.single({"x": math.nan}))))
 

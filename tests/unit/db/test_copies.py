@@ -76,7 +76,7 @@ def test_a_file_of_an_older_schema_is_copied_and_the_way_back_is_logged(
     )
 
 
-def test_nothing_is_copied_where_nothing_is_migrated(path: Path, tmp_path: Path) -> None:
+def test_nothing_is_copied_without_a_migration(path: Path, tmp_path: Path) -> None:
     start(tmp_path / "new.sqlite")
     assert copies(path) == []
     start(path)

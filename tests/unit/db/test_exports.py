@@ -62,14 +62,14 @@ ROWS = (
 )
 
 
-def test_columns_come_in_one_order_whatever_the_order_of_rows() -> None:
+def test_columns_have_one_order_for_any_order_of_rows() -> None:
     assert columns(ROWS) == columns(ROWS[::-1])
     assert list(columns(())) == ABOUT
     about = [*ABOUT, "knob:governor", "knob:on", "knob:z", "load:requests_in_system"]
     assert list(columns(ROWS))[: len(about) + 2] == [*about, "energy_j", "energy_j:stderr"]
 
 
-def test_json_keeps_values_and_says_null_for_what_is_unbounded() -> None:
+def test_json_keeps_values_and_has_null_for_unbounded_ones() -> None:
     first, second = json.loads(as_json(ROWS))
     assert first["setting"] == {"z": 1, "on": True} and first["setting"]["on"] is True
     assert first["metrics"]["power_w"] == {
@@ -116,7 +116,7 @@ def test_a_knob_of_numbers_and_words_is_a_column_of_text() -> None:
     assert table.column("knob:z").to_pylist() == ["1", "auto", None]
 
 
-def test_parquet_has_the_same_types_whatever_is_missing(tmp_path: Path) -> None:
+def test_parquet_has_the_same_types_with_any_missing_values(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     ended = replace(row(), ended_at=START.astimezone(UTC), verdict=None)
     for name, rows in (("none", [row()]), ("some", [ended])):

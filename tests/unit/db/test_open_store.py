@@ -95,7 +95,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}")
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough that SQLite reads its header " * 20)
     before = path.read_bytes()
@@ -113,7 +113,7 @@ def test_a_store_answers_again_after_it_was_closed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_every_transaction_is_told_with_its_time(tmp_path: Path) -> None:
+def test_every_transaction_is_reported_with_its_duration(tmp_path: Path) -> None:
     transactions: list[tuple[str, float]] = []
     store = open_store(
         f"sqlite:///{tmp_path / 'tuner.sqlite'}",

@@ -103,7 +103,7 @@ def test_a_row_that_cannot_be_read_hides_no_other(
         assert all("cannot be read" in why for why in left.unread.values())
 
 
-def test_one_that_is_looked_up_is_refused_by_name(store: Store, file: Path) -> None:
+def test_a_looked_up_device_is_refused_by_name(store: Store, file: Path) -> None:
     with closing(sqlite3.connect(file)) as raw, raw:
         for table in ("budget_groups", "budget_members"):
             raw.execute(f"UPDATE {table} SET document = '{{}}'")

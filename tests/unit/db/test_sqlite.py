@@ -48,7 +48,7 @@ def store(url: str) -> Iterator[Store]:
 
 class TestUnreadableStudies(contracts.UnreadableStudiesContract):
     @pytest.mark.parametrize("document", ['{"id": "hu', "", "12", 12, 1e308, b"{\xff}"])
-    def test_text_that_is_no_json_at_all(
+    def test_text_that_is_not_json(
         self, store: Store, url: str, path: Path, document: object
     ) -> None:
         """As left by a damaged page or a manual edit; PostgreSQL's columns accept only JSON."""
@@ -94,7 +94,7 @@ def test_readers_do_not_wait_for_a_writer(store: Store, path: Path) -> None:
         other.execute("ROLLBACK")
 
 
-def test_a_writer_that_waits_too_long_says_which_database(
+def test_a_writer_that_waits_too_long_names_the_database(
     url: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("db.sql.engine.BUSY_TIMEOUT_MS", 20)
@@ -123,7 +123,7 @@ def test_the_error_of_a_full_disk_names_the_next_step(url: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_file_that_was_taken_from_under_a_tuner_is_said_and_nothing_is_acknowledged(
+def test_a_database_file_removed_under_a_tuner_is_reported_and_nothing_is_acknowledged(
     store: Store, path: Path, template: Path, how: str
 ) -> None:
     store.studies.add(study(), "ann", "")

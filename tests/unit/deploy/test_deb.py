@@ -58,7 +58,7 @@ def test_both_packages_refuse_a_newer_database_before_they_unpack() -> None:
     assert "@" not in text.replace('"$@"', "")
 
 
-def test_only_purging_deletes_what_was_configured_and_tried() -> None:
+def test_only_purging_deletes_configuration_and_state() -> None:
     for package in (AGENT, TUNER):
         postrm = script_text(package, "postrm", "1.2.3").partition("case $1 in")[2]
         removing, purging = postrm.split("  purge)")

@@ -42,7 +42,7 @@ def jetpack_6(tmp_path: Path) -> str:
 
 
 @not_installed
-def test_on_jetpack_6_the_agent_has_constraints_of_its_own(jetpack_6: str) -> None:
+def test_on_jetpack_6_the_agent_has_separate_version_constraints(jetpack_6: str) -> None:
     done = install("--dry-run", "--agent-only", "--jetson", PATH=jetpack_6)
     assert done.returncode == 0, done.stderr
     assert "constraints-310.txt" in done.stdout and "constraints.txt" not in done.stdout
@@ -67,7 +67,7 @@ def test_a_dry_run_lists_all_and_changes_nothing() -> None:
 
 
 @not_installed
-def test_an_agents_host_gets_no_tuner_and_no_token_of_its_own() -> None:
+def test_an_agents_host_gets_neither_tuner_nor_token() -> None:
     told = install("--dry-run", "--agent-only").stdout
     assert "jouletune-actuator.service" in told
     assert "jouletune-tuner.service" not in told
@@ -87,7 +87,7 @@ def test_removing_names_every_place_that_installing_fills() -> None:
 
 
 @not_installed
-def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
+def test_a_board_gets_the_drop_ins_that_its_files_need_and_other_hosts_none() -> None:
     plain, both = (
         install("--dry-run").stdout,
         install("--dry-run", "--cpu", "--drm", "--jetson", "--unit").stdout,
@@ -113,7 +113,7 @@ def test_an_unknown_option_does_nothing() -> None:
         assert "usage:" in done.stderr
 
 
-def test_uninstalling_keeps_data_and_says_where() -> None:
+def test_uninstalling_keeps_data_and_prints_its_place() -> None:
     told = install("--dry-run", "--uninstall").stdout
     (kept,) = (line for line in told.splitlines() if line.startswith("removed;"))
     for place in ("/etc/jouletune", "/var/lib/jouletune-tuner", "/var/lib/jouletune-agent"):

@@ -47,7 +47,7 @@ def test_no_panel_lies_on_another() -> None:
     assert all(p["x"] + p["w"] <= 24 for p in places)
 
 
-def test_every_panel_asks_something_of_the_data_source_that_is_chosen() -> None:
+def test_every_panel_queries_the_chosen_data_source() -> None:
     for panel in panels():
         if panel["type"] == "row":
             continue

@@ -100,5 +100,5 @@ def test_the_paths_of_a_power_mode_and_a_units_folder_are_opened(mount: Mount) -
     assert closed("unit", [f"/{FOLDER}/a.service.d/drop-in.conf"]) == []
 
 
-def test_a_new_driver_gets_a_test_of_what_it_writes() -> None:
+def test_each_write_of_a_new_driver_is_tested() -> None:
     assert {*DRIVERS} == {"cpu", "drm", "jetson", "nvpmodel", "unit"} | NO_FILES

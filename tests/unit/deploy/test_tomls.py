@@ -53,7 +53,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_field_is_told_and_its_default_is_the_programs(name: str, tmp_path: Path) -> None:
+def test_every_field_is_documented_with_the_programs_default(name: str, tmp_path: Path) -> None:
     _, schema = FILES[name]
     told = tomllib.loads(uncommented(name, tmp_path).read_text())
     set_here = tomllib.loads(text(name))
@@ -88,7 +88,7 @@ def test_the_examples_of_tables_name_every_key_of_theirs(tmp_path: Path) -> None
     assert attached.keys() == {f.name for f in fields(Attachment)}
 
 
-def test_the_processes_meet_where_the_files_say() -> None:
+def test_the_files_of_the_services_agree_on_their_paths() -> None:
     def paths(name: str, key: str) -> list[str]:
         return re.findall(rf"^{key}=(.*)$", (DEPLOY / name).read_text(), re.MULTILINE)
 
@@ -105,7 +105,7 @@ def test_the_processes_meet_where_the_files_say() -> None:
     assert f"d {writable} 0750 root {ActuatorConfig().group} " in text_of("jouletune.tmpfiles")
 
 
-def test_only_root_and_the_tuner_read_what_may_hold_a_password() -> None:
+def test_only_root_and_the_tuner_read_files_that_may_have_a_password() -> None:
     unit = text_of("jouletune-tuner.service")
     (config,) = re.findall(r"^ExecStart=.* --config (\S+)$", unit, re.MULTILINE)
     (group,) = re.findall(r"^Group=(.*)$", unit, re.MULTILINE)

@@ -75,7 +75,7 @@ def test_a_unit_is_hardened(name: str) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("board", ["cpu", "drm", "jetson"])
-def test_the_actuator_stays_hardened_where_it_writes_files(board: str, tmp_path: Path) -> None:
+def test_the_actuator_stays_hardened_although_it_writes_files(board: str, tmp_path: Path) -> None:
     drop_in = (DEPLOY / f"actuator-{board}.conf").read_text()
     whole = tmp_path / "jouletune-actuator.service"
     whole.write_text(f"{unit('actuator')}\n{drop_in}")
@@ -100,7 +100,7 @@ def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
     assert HttpLimits.within(int(files), 1).running > 10_000
 
 
-def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
+def test_the_actuator_restores_after_any_end_and_has_no_network() -> None:
     (serve,) = values("actuator", "ExecStart")
     # It needs no configuration: a wrong one may have ended the actuator.
     assert values("actuator", "ExecStopPost") == [f"{serve.partition(' serve ')[0]} restore"]
@@ -205,7 +205,7 @@ OLDER = frozenset(
 """Directives that systemd 229 had."""
 
 
-def test_every_directive_is_one_that_jetpack_6_has() -> None:
+def test_jetpack_6_knows_every_directive() -> None:
     texts = [
         file.read_text()
         for kind in ("service", "timer", "conf")

@@ -99,7 +99,7 @@ def test_an_objective_of_zero_everywhere_leaves_the_baseline() -> None:
     assert held(at, baseline(at, nothing(at.baseline)), nothing) == at.baseline
 
 
-def test_knobs_of_one_value_are_no_choice() -> None:
+def test_knobs_of_one_value_offer_no_choice() -> None:
     only = Space((knob("gpu.clock_mhz", (1000,), 1000), knob("batch_size", (1,), 1)))
     at = replace(asked(5), space=only)
     done = ask(at, baseline(at))
@@ -147,7 +147,7 @@ def test_a_meter_without_a_number_never_reaches_the_policy(figure: float) -> Non
         Estimate(10.0, figure)
 
 
-def test_trials_whose_meter_told_no_number_cost_trials_and_nothing_else() -> None:
+def test_trials_whose_meter_gave_no_number_cost_trials_and_nothing_else() -> None:
     at = asked(6)
     trials, done = to_the_end(at, baseline(at), surface)
     assert not holds_baseline(at, done)
@@ -165,7 +165,7 @@ def test_trials_whose_meter_told_no_number_cost_trials_and_nothing_else() -> Non
     assert not holds_baseline(at, played)
 
 
-def test_a_meter_that_falls_silent_leaves_what_was_proven_before() -> None:
+def test_a_silent_meter_keeps_the_earlier_proof() -> None:
     def deaf(at: Setting) -> Measurement:
         shown = surface(at)
         kept = {k: e for k, e in shown.estimates.items() if k != "energy_j"}

@@ -103,18 +103,18 @@ def test_an_unsupported_constraint_is_refused_by_name(constraint: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in FEDERATIONS if n != "fedgpo"])
-def test_the_others_heed_a_goal_and_refuse_limits_by_name(name: str) -> None:
+def test_the_others_support_a_goal_and_refuse_limits_by_name(name: str) -> None:
     refuse_unsupported(federated(policy=name, constraints=(GOAL,)), load_policy(name))
     with pytest.raises(InvalidInput, match="round_s <= 5"):
         limited = federated(policy=name, constraints=(GOAL, "round_s <= 5"))
         refuse_unsupported(limited, load_policy(name))
 
 
-def test_only_what_predicts_what_it_tries_heeds_a_strict_safety() -> None:
+def test_only_policies_that_predict_support_a_strict_safety() -> None:
     heeding = {n for n in POLICIES if "safety" in getattr(load_policy(n), "heeds", ())}
     assert heeding == {"polythrottle", "polythrottle-two-phase", "pareto"}
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_federations_say_what_they_heed(name: str) -> None:
+def test_federations_declare_the_parts_they_support(name: str) -> None:
     assert isinstance(load_policy(name), SaysWhatItHeeds) and "objective" in PARTS

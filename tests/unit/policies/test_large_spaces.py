@@ -63,7 +63,7 @@ def test_a_million_settings_are_searched_and_not_enumerated(name: str) -> None:
     assert held["energy_j"].mean < before["energy_j"].mean or name != OURS
 
 
-def test_speculation_refuses_what_does_not_speculate_before_it_counts() -> None:
+def test_speculation_refuses_a_server_without_speculation_before_it_measures() -> None:
     at = asked(3, space=MILLION)
     with raised(InvalidInput, "speculation_length"):
         load_policy("speculation").suggest(past(at, baseline(at)))

@@ -102,7 +102,7 @@ def measure(device: Side, setting: Setting) -> Measurement | None:
 
 
 @pytest.mark.parametrize("spec", ["simulated:a100", "simulated:orin"])
-def test_polythrottle_captures_most_of_what_can_be_saved_and_sobol_less(spec: str) -> None:
+def test_polythrottle_captures_most_of_the_possible_saving_and_sobol_less(spec: str) -> None:
     shares = {}
     for policy in ("polythrottle", "sobol"):
         bench = Bench(spec, policy, seed=0)

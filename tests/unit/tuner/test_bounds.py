@@ -185,7 +185,7 @@ def test_control_characters_in_an_id_are_refused_by_name(text: str) -> None:
     "field", ["window_s", "max_window_s", "lease_s", "valid_for_s", "observe_s"]
 )
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "0", "1e300"])
-def test_an_order_whose_length_is_no_length_is_refused(field: str, value: str) -> None:
+def test_an_order_with_an_invalid_length_is_refused(field: str, value: str) -> None:
     for name in ("assignment", "hold-order"):
         order = MESSAGES[name].model_dump(mode="json")
         if field in order:
@@ -244,7 +244,7 @@ def test_no_number_text_list_or_mapping_of_a_schema_is_without_a_bound(kind: typ
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "1e19", "NaN", "Infinity"])
 @pytest.mark.parametrize("field", ["floor", "floor_w", "default_w", "default"])
-def test_no_cap_of_a_hostile_host_is_beyond_what_is_summed(field: str, value: str) -> None:
+def test_no_cap_of_a_hostile_host_exceeds_the_counted_watts(field: str, value: str) -> None:
     report = BUDGETS["report"].model_dump(mode="json")
     report["knobs"][0][field] = 0.5
     content = json.dumps(report).replace("0.5", value)

@@ -194,7 +194,7 @@ def test_a_head_that_trickles_in_is_given_up_by_an_event_loop(dripping: str) -> 
 
 
 @pytest.mark.parametrize("host", ["..", "a" * 300, "a..b"])
-def test_a_name_that_no_host_can_have_is_one_that_does_not_answer(host: str) -> None:
+def test_a_name_that_no_host_can_have_counts_as_no_answer(host: str) -> None:
     with http_clients.client(1_000) as http, pytest.raises(httpx2.ConnectError, match="named"):
         http.get(f"http://{host}:1/")
 

@@ -50,14 +50,14 @@ def test_a_lower_limit_is_guarded_from_the_other_side() -> None:
     assert guard.clearly_broken(slow, [floor]) == floor
 
 
-def test_only_what_is_proven_may_be_held() -> None:
+def test_only_proven_settings_may_be_held() -> None:
     assert guard.may_hold(p99(90, 80, 99), [LIMIT])
     assert not guard.may_hold(p99(90, 80, 101), [LIMIT])
     assert not guard.may_hold(p99(90, 80, 99), None)
     assert guard.may_hold({}, [])
 
 
-def test_the_guard_objects_to_what_is_outside_broken_or_failing() -> None:
+def test_the_guard_refuses_settings_outside_broken_or_failing() -> None:
     trials = [
         BASE,
         trial(2, setting(400), window(4.0, 200.0)),
@@ -218,7 +218,7 @@ def test_uncertain_limits_may_still_be_proven() -> None:
     assert not guard.may_be_shown({}, [limit])
 
 
-def test_a_tail_in_doubt_may_still_be_shown_where_its_windows_bound_it() -> None:
+def test_a_doubtful_tail_may_still_be_proven_if_its_windows_bound_it() -> None:
     assert guard.may_be_shown(p99(90, 80, 101), [LIMIT])
     assert not guard.may_be_shown(p99(101, 80, 105), [LIMIT])
     assert not guard.may_be_shown(p99(90, 80, math.inf), [LIMIT])

@@ -55,7 +55,7 @@ def test_memory_freed_by_a_pass_is_kept_and_not_mapped_separately(
 
 
 @pytest.mark.parametrize("without", [True, False], ids=["maps none", "refuses all"])
-def test_an_older_glibc_is_told_to_map_nothing_by_itself(
+def test_an_older_glibc_is_configured_to_map_no_block_separately(
     monkeypatch: pytest.MonkeyPatch, without: bool
 ) -> None:
     def mallopt(what: int, value: int) -> int:

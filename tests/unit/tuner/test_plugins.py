@@ -68,7 +68,7 @@ def test_an_entry_point_of_a_package_is_opened_by_its_name(site: Path) -> None:
 
 
 @every
-def test_an_unknown_name_is_told_what_packages_offer_too(site: Path, group: str) -> None:
+def test_an_unknown_name_is_refused_with_those_of_packages_too(site: Path, group: str) -> None:
     install(site, "toasting", f"[jouletune.{group}]\ntoaster = toasting:open_toaster\n", SOURCE)
     with pytest.raises(InvalidInput) as caught:
         CHOICES[group][0]("toster")
@@ -120,7 +120,7 @@ def test_a_package_that_does_not_import_is_named_with_its_module(
         ("Silent", r"has no method suggest\(past\)"),
     ],
 )
-def test_an_offered_object_that_is_no_policy_is_refused_with_the_reason(
+def test_an_entry_point_that_is_not_a_policy_is_refused_with_the_reason(
     site: Path, offered: str, why: str
 ) -> None:
     install(site, "toasting", f"[jouletune.policies]\nguess = toasting:{offered}\n", SOURCE)

@@ -24,7 +24,7 @@ __all__ = ["site"]
 SOURCE = Path(__file__).parents[3]
 
 
-def test_it_tells_release_commit_schema_and_protocol(
+def test_it_prints_release_commit_schema_and_protocol(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = tmp_path / "commit.txt"

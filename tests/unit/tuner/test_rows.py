@@ -28,12 +28,12 @@ def test_an_error_is_its_rows_content_and_an_event_once_per_state() -> None:
     assert events[2:] == ["the list of a failed: wrong; mend it"]
 
 
-def test_a_database_that_does_not_answer_is_no_rows_fault() -> None:
+def test_a_silent_database_is_not_the_fault_of_a_row() -> None:
     with pytest.raises(StoreError):
         EachRow("the list").each("a", lambda: fail(StoreError("gone")), str)
 
 
-def test_no_row_tells_where_the_database_is() -> None:
+def test_no_row_shows_the_databases_address() -> None:
     shown = EachRow("the list").each(
         "a", lambda: fail(ValueError("in postgresql+psycopg://u:p@h/n: wrong")), str
     )

@@ -85,7 +85,7 @@ def test_an_answer_is_read_by_its_paths() -> None:
         ('{"data": {"list": [{"time": 5, "value": 1e999}]}}', "inf"),
     ],
 )
-def test_an_answer_that_does_not_fit_names_what_is_missing(answer: str, names: str) -> None:
+def test_an_unfit_answer_names_the_missing_part(answer: str, names: str) -> None:
     table = SeriesTable(url="https://example.org/prices", items="data.list")
     with raised(ConfigError, names):
         table.from_json("price_per_kwh", answer)

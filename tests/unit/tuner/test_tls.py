@@ -35,7 +35,7 @@ def test_options_that_belong_together_are_required_together(files: Path) -> None
         TunerConfig(client_ca=files / "ca.pem")
 
 
-def test_files_that_are_no_use_are_named(files: Path) -> None:
+def test_unusable_files_are_named(files: Path) -> None:
     whole = ServerTls(cert=files / "cert.pem", key=files / "key.pem", client_ca=files / "ca.pem")
     whole.check()
     for key, message in (
@@ -56,7 +56,7 @@ def test_files_that_are_no_use_are_named(files: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "tuner.example.org"])
-def test_tokens_do_not_travel_in_the_clear_unless_a_proxy_is_said_to_be_there(
+def test_tokens_are_not_sent_in_the_clear_unless_a_proxy_is_declared(
     host: str, files: Path
 ) -> None:
     with raised(ConfigError, "TLS", host):

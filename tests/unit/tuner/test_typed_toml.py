@@ -124,14 +124,14 @@ def test_an_integer_is_a_number_and_a_list_a_tuple(tmp_path: Path) -> None:
     assert load(file, Whole) == Whole(path=Path("p"), rows=(Inner(name="a", seconds=2.0),))
 
 
-def test_a_limit_that_no_kind_tells_names_the_file_and_the_line(tmp_path: Path) -> None:
+def test_an_unrecognised_limit_names_the_file_and_the_line(tmp_path: Path) -> None:
     file = tmp_path / "tuner.toml"
     file.write_text("# here\nport = 99999\n")
     with pytest.raises(ConfigError, match=re.escape(f"{file}, line 2: port cannot be 99999")):
         load_tuner_config(file)
 
 
-def test_an_error_of_its_own_kind_stays_of_that_kind(tmp_path: Path) -> None:
+def test_an_error_keeps_its_kind(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text("seed = 1\n")
     with pytest.raises(NoDevice, match=re.escape(str(file))):

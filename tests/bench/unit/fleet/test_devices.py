@@ -22,7 +22,7 @@ def test_carbon_is_energy_times_the_grids_intensity() -> None:
     assert load_devices().carbon_g(3.6e6) == pytest.approx(481.0)
 
 
-def test_only_what_is_scaled_changes() -> None:
+def test_only_the_scaled_quantity_changes() -> None:
     usual = load_devices()
     scaled = usual.scaled(radio=0.5)
     assert scaled.radios[0].base_w == 0.5 * usual.radios[0].base_w

@@ -45,7 +45,7 @@ def test_a_round_finds_a_client_the_same_by_seed_client_and_round() -> None:
     assert len(seen) > 8
 
 
-def test_interference_comes_as_often_as_it_is_said_to() -> None:
+def test_interference_occurs_at_its_stated_rate() -> None:
     client = population(DEVICES, LABELS, 10, None, seed=0)[0]
     drawn = [conditions(DEVICES, client, r, 0) for r in range(400)]
     busy = [c for c in drawn if c.load > 0.0]

@@ -48,7 +48,7 @@ def test_more_participants_and_epochs_take_more() -> None:
     assert joules(e=1) < joules(e=10)
 
 
-def test_it_learns_and_tells_the_state_that_each_round_began_from() -> None:
+def test_it_learns_from_and_reports_the_state_at_each_rounds_start() -> None:
     at = training(alpha=None)
     results = [at.run(setting()) for _ in range(12)]
     assert results[-1].metrics["accuracy"] > 0.8
@@ -58,7 +58,7 @@ def test_it_learns_and_tells_the_state_that_each_round_began_from() -> None:
     assert results[0].context["data_classes.mid"] > 0.6
 
 
-def test_clients_with_few_labels_are_told() -> None:
+def test_clients_with_few_labels_are_reported() -> None:
     assert training(alpha=0.1).state()["data_classes.high"] < 0.4
 
 
@@ -68,7 +68,7 @@ def test_its_space_has_a_batch_and_epochs_for_each_class() -> None:
     assert training().space.default["participants"] == 50
 
 
-def test_by_steps_a_round_takes_what_its_steps_take_whatever_the_epochs() -> None:
+def test_by_steps_a_rounds_cost_depends_on_its_steps_not_on_epochs() -> None:
     def joules(steps: int, epochs: int) -> float:
         of = FederatedTraining(DIGITS, DEVICES, 0, None, intervals=(1, 5, 50))
         by_steps = {**setting(e=epochs), "averaging_steps": steps}
@@ -78,7 +78,7 @@ def test_by_steps_a_round_takes_what_its_steps_take_whatever_the_epochs() -> Non
     assert joules(50, 1) == pytest.approx(10.0 * joules(5, 1), rel=0.01)
 
 
-def test_unlike_data_cost_more_of_what_clients_learn_than_data_that_is_alike() -> None:
+def test_different_data_cost_more_of_the_learning_than_similar_data() -> None:
     def loss(alpha: float | None) -> float:
         of = training(alpha=alpha)
         rounds = [of.run(setting(b=8, e=5)).metrics["skew_loss"] for _ in range(12)]

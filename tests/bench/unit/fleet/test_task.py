@@ -17,7 +17,7 @@ from tuner.core import InvalidInput
 DIGITS = digits(0)
 
 
-def test_the_tasks_are_what_they_are_said_to_be() -> None:
+def test_the_tasks_are_as_documented() -> None:
     assert len(DIGITS.labels) + len(DIGITS.test_labels) == 1797
     assert (
         DIGITS.features.shape[1] == 64
@@ -36,7 +36,7 @@ def test_training_on_all_samples_learns(task: TrainingTask) -> None:
     assert task.accuracy(start) < 0.3 < 0.6 < task.accuracy(weights)
 
 
-def test_training_is_the_same_by_seed_and_leaves_what_it_started_from() -> None:
+def test_training_is_the_same_by_seed_and_leaves_its_start_unchanged() -> None:
     start = fresh_weights(DIGITS, 0)
     before = [layer.copy() for layer in start]
     some = np.arange(50)
@@ -59,7 +59,7 @@ def test_a_training_without_work_is_refused(batch: int, epochs: int) -> None:
         trained(DIGITS, fresh_weights(DIGITS, 0), np.arange(5), batch, epochs, (0,))
 
 
-def test_so_many_steps_go_through_the_samples_again_and_again() -> None:
+def test_many_steps_pass_through_the_samples_repeatedly() -> None:
     start, some = fresh_weights(DIGITS, 0), np.arange(20)
     epoch = trained(DIGITS, start, some, 8, 1, (0,))
     steps = trained(DIGITS, start, some, 8, 1, (0,), steps=3)
@@ -71,7 +71,7 @@ def test_so_many_steps_go_through_the_samples_again_and_again() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(3, 0), (1, 4)], ids=["epochs", "steps"])
-def test_clients_that_train_together_learn_what_each_learns_alone(epochs: int, steps: int) -> None:
+def test_training_clients_together_gives_the_same_as_each_alone(epochs: int, steps: int) -> None:
     task = digits(0)
     began = fresh_weights(task, 0)
     owned = [np.arange(start, start + count) for start, count in ((0, 3), (9, 40), (60, 17))]

@@ -45,7 +45,7 @@ def test_a_prompt_takes_the_time_of_the_table(mhz: int) -> None:
     ("mhz", "batch", "measured_s", "measured_w"),
     [(900, 32, 0.0339, 190.0), (2520, 16, 0.0238, 291.0), (2520, 64, 0.0323, 300.0)],
 )
-def test_decoding_takes_what_the_table_says(
+def test_decoding_takes_the_tables_times(
     mhz: int, batch: int, measured_s: float, measured_w: float
 ) -> None:
     many = server([Request(2.0, 1024, 900) for _ in range(batch)], mhz=mhz)

@@ -93,7 +93,7 @@ def test_an_unknown_server_or_model_is_refused(spec: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "arrival_s\n1\n", TRACE + "1.0,5,5\n", TRACE + "3.0,0,5\n", TRACE + "x,1,1\n"]
 )
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "trace.csv").write_text(text)
     with raised(InvalidInput):
         opened(f"h100-llm@{tmp_path / 'trace.csv'}")

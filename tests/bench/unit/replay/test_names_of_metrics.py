@@ -25,11 +25,11 @@ def test_a_columns_quantity_follows_from_its_name(metric: str, kind: Kind) -> No
     assert quantity_named(metric).kind is kind
 
 
-def test_a_standard_name_means_what_it_does_everywhere() -> None:
+def test_a_standard_name_has_the_same_meaning_everywhere() -> None:
     assert quantity_named("energy_j") == quantity_of("energy_j")
 
 
-def test_only_what_no_unit_forbids_may_be_negative() -> None:
+def test_only_quantities_whose_unit_allows_it_may_be_negative() -> None:
     assert quantity_named("accuracy").signed
     assert not quantity_named("queue_p95_s").signed
 

@@ -92,7 +92,7 @@ class TestReplayMeter(MeterContract):
         )
         assert {e.stderr for e in shown.estimates.values()} == {0.0}
 
-    def test_a_setting_changed_within_a_window_is_no_measurement(
+    def test_a_setting_changed_within_a_window_gives_no_measurement(
         self, side: Side, later: Callable[[], None]
     ) -> None:
         window = side.meter.start()
@@ -102,7 +102,7 @@ class TestReplayMeter(MeterContract):
         with raised(MeasurementError, "changed"):
             window.stop()
 
-    def test_noise_is_seeded_fresh_each_window_and_told_as_doubt(self, table: Path) -> None:
+    def test_noise_is_seeded_anew_in_each_window_and_reported_as_error(self, table: Path) -> None:
         def means(seed: int) -> list[float]:
             side = open_replay(
                 f"{table}#V|net", seed=seed, state_dir=None, root=Path("/"), noise=0.02
@@ -126,7 +126,7 @@ class TestReplayMeter(MeterContract):
 
 
 class TestReading:
-    def test_a_constant_column_is_no_knob(self, side: Side) -> None:
+    def test_a_constant_column_is_not_a_knob(self, side: Side) -> None:
         assert {k.name: k.values for k in side.space.knobs} == {
             "batch_size": (8, 16, 32, 64),
             "power_limit_w": (100, 150),
@@ -146,7 +146,7 @@ class TestReading:
         # The batches at 150 W are 8, 16, 32 and 64: the lower median is 16.
         assert side.space.default == AVERAGED
 
-    def test_the_roles_file_says_what_is_a_resource_and_in_which_order(self, table: Path) -> None:
+    def test_the_roles_file_names_and_orders_the_resources(self, table: Path) -> None:
         def baseline(roles: str) -> Setting:
             (table.parent / "surfaces.toml").write_text(roles)
             return replayed(table).space.default
@@ -214,7 +214,7 @@ class TestRefusing:
             replayed(table)
         assert words in str(refusal.value) and str(table) in str(refusal.value)
 
-    def test_a_table_that_is_no_text_is_refused(self, table: Path) -> None:
+    def test_a_table_that_is_not_text_is_refused(self, table: Path) -> None:
         table.write_bytes(b"\xff\xfe\x00surface")
         with raised(InvalidInput, "read"):
             replayed(table)

@@ -21,7 +21,7 @@ def one_hot(*tokens: int) -> torch.Tensor:
         ([0, 2, 3], Accepted(0, 1)),
     ],
 )
-def test_greedily_tokens_stand_up_to_the_first_that_the_target_would_not_write(
+def test_greedy_drafts_are_accepted_up_to_the_first_other_token(
     drafted: list[int], accepted: Accepted
 ) -> None:
     assert greedy(one_hot(1, 2, 3, 4), torch.tensor([drafted])) == [accepted]
@@ -57,7 +57,7 @@ def test_the_output_has_the_distribution_of_the_target_alone(with_chances: bool)
     assert stats.chisquare(counts, expected).pvalue > 0.01
 
 
-def test_a_draft_that_is_the_target_always_stands() -> None:
+def test_a_draft_that_is_the_target_is_always_accepted() -> None:
     random = torch.Generator().manual_seed(2)
     chances = torch.tensor([[0.25, 0.25, 0.5]] * 4)
     for _ in range(200):

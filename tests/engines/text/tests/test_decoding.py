@@ -67,7 +67,7 @@ PLAIN, PLAIN_STEPS = written(0, "small")
 @pytest.mark.parametrize(
     ("length", "draft"), [(1, "small"), (5, "small"), (3, "itself"), (8, "itself"), (4, "ngram")]
 )
-def test_greedily_it_writes_what_plain_decoding_does(length: int, draft: str) -> None:
+def test_greedy_decoding_writes_the_text_of_plain_decoding(length: int, draft: str) -> None:
     requests, _ = written(length, draft)
     assert [r.tokens for r in requests] == [r.tokens for r in PLAIN]
     assert [len(r.tokens) for r in requests] == list(LENGTHS)
@@ -80,7 +80,7 @@ def test_a_draft_that_is_right_saves_steps() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_draft_reads_each_token_once_however_many_stand(
+def test_a_draft_reads_each_token_once_for_any_number_of_accepted_ones(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     itself = tiny(2, 64, 0)
@@ -123,7 +123,7 @@ def test_a_step_reports_its_counts() -> None:
     assert (plain.length, plain.draft, plain.accepted, plain.tokens) == (0, "", (0, 0, 0), 3)
 
 
-def test_the_coldest_sampling_writes_what_plain_decoding_does() -> None:
+def test_the_coldest_sampling_writes_the_text_of_plain_decoding() -> None:
     requests, _ = written(3, "small", temperature=5e-324)
     assert [r.tokens for r in requests] == [r.tokens for r in PLAIN]
 
@@ -151,7 +151,7 @@ def test_a_cancelled_request_leaves_and_the_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("draft", ["small", "ngram"])
-def test_sampling_writes_as_often_what_plain_sampling_does(draft: str) -> None:
+def test_sampling_writes_each_text_as_often_as_plain_sampling(draft: str) -> None:
     """Chi-square over the third token of many requests, speculative against plain."""
     speculative, plain = (
         sampled_thirds(length, draft, first_seed) for length, first_seed in ((2, 0), (0, 10_000))
@@ -177,7 +177,7 @@ def sampled_thirds(length: int, draft: str, first_seed: int, count: int = 600) -
     return drawn
 
 
-def test_the_mark_of_a_texts_end_ends_a_request_and_what_follows_is_cut_off() -> None:
+def test_the_end_of_text_token_ends_a_request_and_the_rest_is_cut_off() -> None:
     pieces: list[tuple[list[int], bool]] = []
     sequence = DecodingSequence(
         encode("a"), 9, lambda tokens, ended: pieces.append((tokens, ended))

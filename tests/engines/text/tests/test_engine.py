@@ -77,7 +77,7 @@ def test_a_setting_is_used_as_it_is_from_the_next_step_on(engine: TextEngine) ->
     assert engine.setting == {LENGTH: 4, DRAFT: "itself"}
 
 
-def test_every_step_goes_by_the_plans_row_for_the_load(engine: TextEngine) -> None:
+def test_every_step_uses_the_plans_row_for_the_load(engine: TextEngine) -> None:
     engine.follow(plan((1.5, 3), (math.inf, 0)))
     asked(engine, 4, most=60)
     followed, row = engine.followed

@@ -40,7 +40,7 @@ def test_rejected_tokens_are_overwritten() -> None:
     assert torch.allclose(again, model(tokens[:, :6])[:, 4:], atol=1e-4)
 
 
-def test_a_moved_sequence_goes_on_where_it_was() -> None:
+def test_a_moved_sequence_continues_where_it_was() -> None:
     model, tokens = tiny(2, 64, 0), torch.randint(0, 256, (1, 9))
     cache = cache_of(model, 3)
     model.extend(tokens[:, :8], torch.tensor([0]), cache, 2)

@@ -29,7 +29,9 @@ def test_without_a_match_the_last_token_is_repeated() -> None:
 
 
 @given(tokens=st.lists(st.integers(0, 257), min_size=1, max_size=60), count=st.integers(0, 12))
-def test_any_text_is_continued_by_as_many_tokens_as_asked(tokens: list[int], count: int) -> None:
+def test_any_text_is_continued_by_the_requested_number_of_tokens(
+    tokens: list[int], count: int
+) -> None:
     proposed = lookup(tokens, count)
     assert len(proposed) == count
     assert set(proposed) <= set(tokens)

@@ -94,7 +94,7 @@ def test_where_acceptance_collapses_it_goes_back_to_plain_decoding_and_returns(
     assert wrong == also_wrong == still_wrong == []
 
 
-def test_its_figures_are_told_for_prometheus_too(server: RunningText) -> None:
+def test_its_metrics_are_served_to_prometheus_too(server: RunningText) -> None:
     server.put(speculation_length=3)
     server.complete()
     stats, text = server.get("/stats"), server.client.get("/metrics").text
@@ -162,7 +162,7 @@ def test_bad_input_is_answered_clearly_and_stops_nothing(
     assert server.complete(n_predict=3)["tokens_predicted"] == 3
 
 
-def test_a_page_under_a_name_of_its_own_reaches_nothing(server: RunningText) -> None:
+def test_a_page_under_another_host_name_reaches_nothing(server: RunningText) -> None:
     answer = server.client.put(
         "/knobs", json={"speculation_length": 3}, headers={"Host": "evil.example"}
     )

@@ -52,7 +52,7 @@ def limit(bench: Bench) -> object:
     return bench.values[LIMIT]
 
 
-def test_a_device_without_a_floor_is_no_member(bench: Bench) -> None:
+def test_a_device_without_a_floor_cannot_be_a_member(bench: Bench) -> None:
     with raised(Conflict, GPU, "floor"):
         cap(bench, 1, (0.0, 300))
     assert bench.values == FACTORY
@@ -290,7 +290,7 @@ def test_an_older_revision_is_refused(member: Bench) -> None:
         cap(member, 4, (0.0, 300))
 
 
-def test_on_a_full_disk_no_device_becomes_a_member_and_a_lower_cap_holds_all_the_same(
+def test_on_a_full_disk_no_device_becomes_a_member_and_a_lower_cap_holds(
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path / "b", {"floor": FLOOR})
@@ -319,7 +319,7 @@ def test_with_both_copies_damaged_a_device_with_a_floor_goes_there(member: Bench
     assert limit(member) == 150
 
 
-def test_a_clock_ceiling_caps_where_there_is_no_power_limit(tmp_path: Path) -> None:
+def test_a_clock_ceiling_caps_a_device_without_a_power_limit(tmp_path: Path) -> None:
     terms = {"grant": {fake.CEILING: (800, 3500)}, "floor": {fake.CEILING: 1000}}
     bench = Bench(tmp_path / "b", terms, knobs=fake.CAPPED)
     steps = [{"in_s": 0.0, "cap_w": 60.0, "at_most": {fake.CEILING: 2450}}]

@@ -110,7 +110,7 @@ def test_a_cap_that_moves_is_a_cap_each_time(capped: Capped) -> None:
         assert capped.level() == "hold" and capped.asked == HELD
 
 
-def test_a_study_that_ends_while_hot_leaves_the_limit_as_it_was_asked_for(capped: Capped) -> None:
+def test_a_study_that_ends_while_hot_leaves_the_requested_limit(capped: Capped) -> None:
     hold(capped)
     capped.cap(CAP)
     capped.actuator.release(ME, GPU)
@@ -160,7 +160,7 @@ def test_a_limit_that_an_operator_set_goes_back_though_it_is_hot_meanwhile(cappe
     assert capped.asked == 2500 and not capped.record.exists()
 
 
-def test_a_limit_that_equals_the_cap_goes_back_all_the_same(capped: Capped) -> None:
+def test_a_limit_that_equals_the_cap_is_restored_too(capped: Capped) -> None:
     capped.change(values={CEILING: CAP})
     hold(capped)
     capped.cap(CAP)

@@ -102,7 +102,7 @@ def test_a_lease_is_at_most_as_long_as_configured(bench: Bench, lease_s: float) 
         ({"fan": 3}, UnknownKnob),
     ],
 )
-def test_what_is_not_granted_is_denied_and_stops_the_whole_setting(
+def test_an_ungranted_knob_denies_the_whole_setting(
     bench: Bench, verb: str, setting: Mapping[str, Any], kind: type[Exception]
 ) -> None:
     bench.actuator.acquire(ME, GPU, 5.0)
@@ -168,7 +168,7 @@ def test_an_agent_that_comes_back_in_time_takes_its_hold_over(bench: Bench) -> N
     assert bench.values == {**FACTORY, **HELD}
 
 
-def test_an_agent_that_says_nothing_is_as_good_as_gone(bench: Bench) -> None:
+def test_a_silent_agent_counts_as_gone(bench: Bench) -> None:
     bench.hold()
     bench.passes(50.0)
     bench.actuator.renew(ME, GPU, 10.0)
@@ -233,7 +233,7 @@ def test_above_its_fail_safe_a_device_is_never_set_though_it_was_found_there(
     assert bench.values == {**FACTORY, LIMIT: 250}
 
 
-def test_capabilities_tell_what_is_granted_and_what_was_found(bench: Bench) -> None:
+def test_capabilities_list_granted_knobs_and_present_values(bench: Bench) -> None:
     bench.trial()
     capabilities = bench.actuator.capabilities(YOU)
     assert capabilities["lease_s"] == 10.0
@@ -363,7 +363,7 @@ def test_a_knob_that_another_program_sets_is_left_to_it_and_the_device_paused(
     bench.hold()
 
 
-def test_only_who_has_a_device_says_that_another_program_sets_it(bench: Bench) -> None:
+def test_only_the_owner_of_a_device_reports_that_another_program_sets_it(bench: Bench) -> None:
     bench.hold()
     with pytest.raises(DeviceBusy):
         bench.actuator.leave(YOU, GPU, CLOCK, "mine")
@@ -384,7 +384,7 @@ def test_a_knob_that_the_hardware_refuses_is_named_and_leaves_nothing_to_put_bac
     assert bench.values[LIMIT] == 250
 
 
-def test_time_that_the_device_takes_extends_the_trial_of_its_owner_alone(bench: Bench) -> None:
+def test_the_drivers_time_extends_a_trial_for_requests_of_its_owner_alone(bench: Bench) -> None:
     asked = bench.hand.ask
 
     async def slow(verb: str, uuid: str = "", *details: Any) -> Any:  # noqa: ANN401 - JSON

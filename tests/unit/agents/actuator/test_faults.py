@@ -133,7 +133,7 @@ def test_a_failed_restore_is_retried_in_a_fresh_driver_process(bench: Bench) -> 
     assert bench.values == FACTORY
 
 
-def test_an_unreadable_knob_is_restored_all_the_same(bench: Bench) -> None:
+def test_an_unreadable_knob_is_restored_too(bench: Bench) -> None:
     bench.trial()
     bench.raises["read", GPU] = ActuationError("no reading")
     bench.passes(11.0)
@@ -231,7 +231,7 @@ def test_root_puts_all_back_and_they_stay_until_that_is_lifted(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("verb", ["stay", "lift", "restore_all"])
-def test_only_root_asks_for_all_devices(bench: Bench, verb: str) -> None:
+def test_only_root_may_request_all_devices(bench: Bench, verb: str) -> None:
     bench.trial()
     with pytest.raises(Unauthorised, match="root"):
         getattr(bench.actuator, verb)(ME)

@@ -58,7 +58,7 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
     assert first.original == {"gpu.clock_mhz": 1410}
 
 
-def test_what_is_not_granted_is_denied(tmp_path: Path) -> None:
+def test_ungranted_knobs_are_denied(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     for uuid in ("GPU-1", "MIG-1"):
         assert config.granted(uuid).values({**ABOUT, "uuid": uuid}) == ({}, [])

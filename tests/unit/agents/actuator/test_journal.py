@@ -37,7 +37,7 @@ def test_the_device_is_journalled_before_it_is_written(bench: Bench) -> None:
     assert '"original": null' in text and "810" in text and '"boot": "boot 1"' in text
 
 
-def test_after_a_crash_a_foreign_change_is_left_alone_and_told(bench: Bench) -> None:
+def test_after_a_crash_a_foreign_change_is_left_alone_and_reported(bench: Bench) -> None:
     bench.trial()
     bench.change(values={LIMIT: 222})
     messages = bench.start().replay()
@@ -73,7 +73,7 @@ def test_a_hold_is_written_again_after_a_driver_restart(bench: Bench) -> None:
     assert bench.values == {**FACTORY, LIMIT: 380}, "its original is the new load's"
 
 
-def test_what_may_be_lost_is_held_again_and_a_trials_lock_goes_back(bench: Bench) -> None:
+def test_a_value_that_may_be_lost_is_held_again_and_a_trials_lock_is_restored(bench: Bench) -> None:
     """A GPU without persistence mode, once no process had it open: a lock cannot be read."""
     bench.change(epoch="1 slept 7")
     bench.hold()
@@ -143,7 +143,7 @@ def test_of_two_whole_copies_the_newer_counts(bench: Bench) -> None:
 
 @pytest.mark.promise("the actuator's journal is damaged or deleted")
 @pytest.mark.parametrize("how", DAMAGE)
-def test_with_both_copies_damaged_the_device_goes_to_its_defaults_and_that_is_said(
+def test_with_both_copies_damaged_the_device_gets_its_defaults_with_a_report(
     bench: Bench, how: str
 ) -> None:
     bench.change(values={LIMIT: 380})
@@ -172,7 +172,7 @@ def test_with_both_copies_damaged_the_fail_safe_goes_before_the_default(tmp_path
     assert bench.values == {CLOCK: 1410, MEMORY: None, LIMIT: 250}
 
 
-def test_with_both_copies_damaged_only_what_is_granted_is_reset(bench: Bench) -> None:
+def test_with_both_copies_damaged_only_granted_knobs_are_reset(bench: Bench) -> None:
     bench.trial()
     bench.change(values={MEMORY: 405})
     for path in bench.copies:
@@ -218,7 +218,7 @@ def test_where_a_deleted_journal_cannot_be_written_again_the_device_goes_back(be
     assert bench.values == FACTORY
 
 
-def test_a_journal_whose_device_is_not_there_is_told_until_the_device_comes(bench: Bench) -> None:
+def test_the_journal_of_a_missing_device_is_reported_until_the_device_returns(bench: Bench) -> None:
     bench.hold()
     bench.unplugged.add(GPU)
     messages = bench.start().replay()

@@ -158,5 +158,5 @@ def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
     "words",
     [["--stay"], ["--lift"], ["--all", "--stay", "--lift"], [GPU, "--all"], [GPU, "--stay"]],
 )
-def test_only_all_devices_are_told_to_stay(site: Site, words: list[str]) -> None:
+def test_only_a_stop_of_all_devices_blocks_changes(site: Site, words: list[str]) -> None:
     assert jouletune(["actuator", "restore", *words, "--config", str(site.config)]) == 2

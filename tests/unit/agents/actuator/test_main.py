@@ -87,7 +87,7 @@ def test_an_administrator_takes_devices_out_of_their_budgets(
     assert site.values == FACTORY
 
 
-def test_restore_tells_by_its_code_that_something_is_left(site: Site) -> None:
+def test_restore_reports_by_its_code_that_something_is_left(site: Site) -> None:
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -189,7 +189,7 @@ def test_a_restore_needs_only_the_journal(site: Site) -> None:
     assert site.values == {**FACTORY, LIMIT: 350}
 
 
-def test_on_a_disk_that_is_read_only_it_is_put_back_all_the_same(site: Site) -> None:
+def test_on_a_read_only_disk_the_device_is_restored_too(site: Site) -> None:
     killed_in_a_trial(site)
     state = site.folder / "state"
     site.config.write_text("this is = no TOML at all")
@@ -202,7 +202,7 @@ def test_on_a_disk_that_is_read_only_it_is_put_back_all_the_same(site: Site) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-def test_the_folder_is_where_the_last_serve_had_it_unless_one_is_told(site: Site) -> None:
+def test_the_folder_is_that_of_the_last_serve_unless_one_is_given(site: Site) -> None:
     killed_in_a_trial(site)
     bare = [sys.executable, "-m", "agents.actuator.main", "restore"]
     environ = {k: v for k, v in os.environ.items() if k != "STATE_DIRECTORY"}
@@ -227,7 +227,7 @@ def test_a_file_in_place_of_the_folder_is_refused_after_all_was_put_back(site: S
     assert site.values == FACTORY
 
 
-def test_two_actuators_with_folders_of_their_own_share_no_device(
+def test_two_actuators_with_different_folders_share_no_device(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = site.serve()
@@ -271,7 +271,7 @@ def test_without_its_journal_nothing_is_called_the_original(
     assert site.values == FACTORY, "its defaults, as for a damaged journal"
 
 
-def test_without_its_journal_after_a_boot_a_limit_that_is_no_default_is_no_original(
+def test_without_a_journal_after_a_boot_a_limit_other_than_the_default_is_not_the_original(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed_in_a_trial(site)
@@ -303,7 +303,7 @@ def test_the_socket_is_its_groups_alone(site: Site) -> None:
     assert site.mode == 0o660
 
 
-def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_shows_the_progress(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -373,7 +373,7 @@ def test_a_device_that_hangs_holds_up_no_other(site: Site) -> None:
     hung.close()
 
 
-def test_prometheus_is_told_what_is_set(site: Site) -> None:
+def test_prometheus_shows_the_applied_settings(site: Site) -> None:
     file, process = site.folder / "jouletune.prom", site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -394,7 +394,7 @@ def test_prometheus_is_told_what_is_set(site: Site) -> None:
     assert samples == ["jouletune_actuator_up 0.0"]
 
 
-def test_without_an_actuator_the_console_says_so(
+def test_without_an_actuator_the_console_reports_that(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1

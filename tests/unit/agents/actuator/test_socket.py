@@ -385,7 +385,7 @@ REQUESTS = st.one_of(
 
 @settings(max_examples=examples(2))
 @given(requests=st.lists(REQUESTS, max_size=12))
-def test_whatever_is_said_nothing_breaks_and_only_granted_values_are_written(
+def test_for_any_message_nothing_breaks_and_only_granted_values_are_written(
     tmp_path_factory: pytest.TempPathFactory, requests: list[bytes]
 ) -> None:
     for inside in house(tmp_path_factory.mktemp("h"), Welcoming):

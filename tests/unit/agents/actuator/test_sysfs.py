@@ -135,7 +135,7 @@ class TestClocksOfAllCpus:
         knob.write(original)
         assert (folders[1] / "scaling_max_freq").read_text() == "2000000"
 
-    def test_like_cores_with_tables_that_differ_are_one_knob_each_at_a_clock_of_its_own(
+    def test_like_cores_with_different_tables_are_one_knob_each_at_its_own_clock(
         self, tmp_path: Path
     ) -> None:
         """acpi-cpufreq takes each core's table from the firmware's _PSS.
@@ -213,7 +213,7 @@ class TestClocksOfAllCpus:
         assert small == ["policy3", "policy7"]
 
     @pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "", "-1", "many", "0"])
-    def test_an_absurd_end_of_a_range_is_no_ladder_without_end(
+    def test_an_absurd_end_of_a_range_gives_no_endless_ladder(
         self, tmp_path: Path, text: str
     ) -> None:
         (ranged(tmp_path, 0) / "cpuinfo_max_freq").write_text(text)

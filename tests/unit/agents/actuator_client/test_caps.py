@@ -70,7 +70,7 @@ def test_a_limit_that_is_of_several_packages_counts_for_each() -> None:
 
 
 @pytest.mark.parametrize("floor", [{}, {"fan": 3}])
-def test_without_a_floor_it_is_no_member(floor: Mapping[str, float]) -> None:
+def test_without_a_floor_a_device_cannot_be_a_member(floor: Mapping[str, float]) -> None:
     caps = device(Time(), floor=floor)
     assert (caps.knobs, caps.at_most(), caps.clipped({LIMIT: 300})) == ((), {}, {LIMIT: 300})
 
@@ -94,7 +94,7 @@ def test_a_cap_below_the_floor_is_the_floor() -> None:
     assert caps.at_most() == {LIMIT: 150, CLOCK: 600}
 
 
-def test_one_that_falls_to_its_floor_keeps_what_its_steps_count_with() -> None:
+def test_a_member_at_its_floor_keeps_the_counted_watts_of_its_steps() -> None:
     time = Time()
     caps = device(time)
     caps.cap("rack", schedule((0.0, 300.0, 1200.0), (10.0, 260.0, 900.0), (20.0, 200.0, 900.0)))

@@ -124,7 +124,7 @@ class Recorded(ActuatorClient):
 
 
 @pytest.mark.parametrize(("protocol", "fields"), [(2, {}), (3, {"trial": "gpu/s1/1/2"})])
-def test_only_an_actuator_that_takes_names_of_trials_is_told_them(
+def test_only_an_actuator_that_accepts_trial_names_gets_them(
     house: House, protocol: int, fields: dict[str, str]
 ) -> None:
     line = Recorded(house.socket)
@@ -160,7 +160,7 @@ class TestRemote(SettableContract):
         return attached(remote, Rig(tmp_path))
 
 
-def test_the_space_has_what_is_granted_and_what_was_found(remote: RemoteKnobs) -> None:
+def test_the_space_has_granted_values_and_the_originals(remote: RemoteKnobs) -> None:
     clock, limit = remote.space.knob(CLOCK), remote.space.knob(LIMIT)
     assert clock.default == 1410 and min(clock.values) == 630
     assert limit.default == 400 and sorted(limit.values)[-2] == 350
@@ -258,7 +258,7 @@ def test_a_hold_that_is_valid_no_more_is_not_taken_up_again(house: House) -> Non
     remote.close()
 
 
-def test_an_actuator_that_is_not_there_is_said_so(house: House, remote: RemoteKnobs) -> None:
+def test_a_missing_actuator_is_reported(house: House, remote: RemoteKnobs) -> None:
     house.shut()
     for verb in (remote.read, lambda: remote.apply(TRIED), remote.release):
         with pytest.raises(ActuationError, match=r"does not answer.*systemctl start"):

@@ -96,7 +96,7 @@ def test_a_trial_over_a_hold_goes_back_to_it_on_a_full_disk(
     assert rig.setting == HELD
 
 
-def test_while_the_disk_takes_nothing_the_tuner_is_told_so_and_nothing_is_tried(
+def test_while_the_disk_is_full_the_tuner_is_notified_and_nothing_is_tried(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = rig.agent()

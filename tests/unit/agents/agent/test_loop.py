@@ -77,7 +77,7 @@ def test_a_journal_deleted_during_a_hold_is_written_again(rig: Rig) -> None:
     assert path.read_text() == text
 
 
-def test_it_introduces_itself_once_and_says_how_it_stands(rig: Rig) -> None:
+def test_it_registers_once_and_reports_its_state(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold()]
     for _ in range(3):
@@ -293,7 +293,7 @@ def test_three_broken_windows_end_the_hold(rig: Rig) -> None:
     assert rig.setting == ORIGINAL
 
 
-def test_of_windows_that_keep_the_limits_as_many_are_told_as_are_wanted(rig: Rig) -> None:
+def test_of_windows_within_the_limits_the_requested_number_is_reported(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold(observe_s=10.0, report_s=100.0)]
     agent.step()
@@ -371,7 +371,7 @@ def test_a_foreign_change_ends_a_hold(rig: Rig) -> None:
     assert "gpu.clock_mhz became 1000" in ends(rig)[0]
 
 
-def test_a_batch_jobs_setting_is_no_foreign_change(rig: Rig) -> None:
+def test_a_batch_jobs_setting_is_not_a_foreign_change(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold()]
     agent.step()
@@ -404,7 +404,7 @@ def test_a_batch_job_aborts_a_trial_and_the_setting_of_before_waits_for_its_end(
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_workload_started_again_in_a_window_is_nobodys_change(rig: Rig, knows: bool) -> None:
+def test_a_workload_restarted_in_a_window_is_not_a_foreign_change(rig: Rig, knows: bool) -> None:
     """The workload reports its start: the hold continues, and is in force again after the window."""
     start = {"word": "first"}
     rig.incarnation = (lambda: start["word"]) if knows else None

@@ -96,7 +96,7 @@ def test_the_held_setting_is_reported_without_access_to_the_device(rig: Rig) -> 
     assert metric("limit_broken_windows") is not None
 
 
-def test_a_tuner_that_is_away_is_told_by_failed_requests_and_reports_that_wait(rig: Rig) -> None:
+def test_an_unreachable_tuner_shows_in_failed_requests_and_waiting_reports(rig: Rig) -> None:
     agent = rig.agent()
     metric = Told(rig, agent, agent._around.link)
     assert metric("spool_reports", device="") == 0.0

@@ -20,7 +20,7 @@ def seen(rig: Rig, step: CapStep = STEP, looks: int = 3) -> list[float]:
     return shown
 
 
-def test_power_above_what_the_ceiling_counts_with_is_reported(tmp_path: Path) -> None:
+def test_power_above_the_ceilings_counted_watts_is_reported(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 130.0 * now})
     assert max(seen(rig)) > 129.0
     assert max(seen(rig, CapStep(0.0, 140.0, STEP.at_most))) == 0.0

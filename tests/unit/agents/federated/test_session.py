@@ -116,7 +116,7 @@ def test_a_failed_round_has_a_reason(tmp_path: Path) -> None:
     assert report["outcome"]["reason"] == "no client answered"  # type: ignore[index]
 
 
-def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_told_later(
+def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_reported_later(
     tmp_path: Path,
 ) -> None:
     far = Far([assignment(1), assignment(2)])
@@ -149,12 +149,12 @@ def test_a_damaged_note_of_the_latest_setting_is_ignored(tmp_path: Path, text: s
     assert session(Far(away=True), tmp_path).begin(STATE) == SPACE.default
 
 
-def test_a_tuner_that_never_wanted_it_is_told_at_once(tmp_path: Path) -> None:
+def test_a_tuner_without_the_study_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unauthorised):
         session(Far(refuses=True), tmp_path).begin(STATE)
 
 
-def test_a_tuner_that_has_nothing_to_say_is_waited_for_some_seconds_only(tmp_path: Path) -> None:
+def test_a_tuner_without_news_is_awaited_for_some_seconds_only(tmp_path: Path) -> None:
     far = Far()
     at = session(far, tmp_path)
     assert at.begin(STATE) == SPACE.default

@@ -74,7 +74,9 @@ def trained(command: list[str]) -> int:
     return int(file.read_text())
 
 
-def test_it_begins_paused_and_counts_what_it_prints(job: FineTuningJob, command: list[str]) -> None:
+def test_it_begins_paused_and_counts_its_printed_totals(
+    job: FineTuningJob, command: list[str]
+) -> None:
     assert not job.running
     job.let(run=True)
     until(lambda: job.totals()["steps"] >= 3, "no steps")
@@ -160,7 +162,7 @@ def test_an_ended_job_is_reported() -> None:
     assert job.close() == 3
 
 
-def test_a_program_that_is_not_there_is_a_status_of_its_own() -> None:
+def test_a_missing_program_has_its_own_status() -> None:
     job = FineTuningJob(["/nowhere/tune"], HostClock())
     until(lambda: job.ended, "it does not end")
     assert job.close() == 127

@@ -29,7 +29,7 @@ def test_a_lower_row_waits_until_the_requests_of_a_spike_are_served() -> None:
     assert backlog.served(fed(backlog, 720, 722, 2.0, 500.0)), "nothing has risen since"
 
 
-def test_more_requests_at_a_higher_rate_are_no_queue() -> None:
+def test_more_requests_at_a_higher_rate_are_not_a_queue() -> None:
     backlog = Backlog()
     backlog.rise(fed(backlog, 0, 600, 2.0, 10.0))
     now = fed(backlog, 600, 3000, 6.0, 31.0)

@@ -80,7 +80,7 @@ def test_the_tuners_repeated_word_renews_the_time(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("passed_s", "valid"), [(50.0, True), (99.0, True), (100.0, False), (-1.0, False)]
 )
-def test_after_a_reboot_only_wall_time_tells(rig: Rig, passed_s: float, valid: bool) -> None:
+def test_after_a_reboot_only_wall_time_counts(rig: Rig, passed_s: float, valid: bool) -> None:
     holder(rig).take(order(valid_for_s=100.0))
     rig.boot = "boot-2"
     rig.time.at = START + timedelta(seconds=passed_s)
@@ -218,7 +218,7 @@ def test_a_hold_by_the_hour_is_ignored(rig: Rig) -> None:
 FULL = failing(errno.ENOSPC)
 
 
-def test_on_a_full_disk_a_hold_ends_all_the_same(
+def test_on_a_full_disk_a_hold_ends_too(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = holder(rig)
@@ -238,7 +238,7 @@ def test_on_a_full_disk_a_hold_ends_all_the_same(
     assert unreported is not None and unreported.ended == "broken"
 
 
-def test_a_hold_that_ended_is_not_found_again_though_neither_disk_nor_device_obeyed(
+def test_a_hold_that_ended_is_not_resumed_although_disk_and_device_failed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = holder(rig)

@@ -58,7 +58,7 @@ def test_a_later_level_keeps_the_first_original(rig: Rig) -> None:
     assert {k: v for part in entry.sides.values() for k, v in part.items()} == FOUND
 
 
-def test_the_entry_tells_how_to_reach_the_device_again(rig: Rig) -> None:
+def test_the_entry_has_the_data_to_open_the_device_again(rig: Rig) -> None:
     record(rig)
     (entry,) = rig.journal.devices()
     assert (entry.device, entry.boot, entry.attached) == (DEVICE, "boot-1", {"spec": "fake"})
@@ -159,7 +159,7 @@ def test_a_device_that_cannot_be_read_is_still_restored(rig: Rig) -> None:
     assert rig.setting == FOUND
 
 
-def test_a_truncated_journal_restores_what_it_still_tells(rig: Rig) -> None:
+def test_a_truncated_journal_restores_its_readable_part(rig: Rig) -> None:
     path = record(rig)
     rig.target.apply(TRIED)
     lines = path.read_text().splitlines(keepends=True)
@@ -280,7 +280,7 @@ def test_a_host_that_is_to_stay_is_set_no_more(rig: Rig) -> None:
     record(rig)
 
 
-def test_a_journal_that_cannot_be_read_now_is_not_one_that_is_lost(
+def test_a_journal_that_cannot_be_read_now_is_not_lost(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(rig)

@@ -188,7 +188,7 @@ def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) 
 
 
 @pytest.mark.parametrize(("waits", "tick_s"), [(False, POLLED_TICK_S), (True, AWAITED_TICK_S)])
-def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
+def test_the_load_is_read_often_only_if_a_plan_follows_it(
     tmp_path: Path, waits: bool, tick_s: float
 ) -> None:
     scene = Scene(tmp_path, waits=waits)
@@ -210,7 +210,7 @@ def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
     assert scene.runner.tick_s == tick_s
 
 
-def test_a_workload_that_can_tells_of_the_crowd_itself(tmp_path: Path) -> None:
+def test_a_capable_workload_reports_its_crowd_itself(tmp_path: Path) -> None:
     scene = Scene(tmp_path, waits=True)
     scene.holder.take(order(plan=PLAN))
     scene.work.depth = 2.0
@@ -260,7 +260,7 @@ def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) 
     assert scene.rig.setting == HELD
 
 
-def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
+def test_an_unexpected_exception_of_a_signal_costs_no_hold_and_one_line(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.holder.take(order(plan=PLAN))
@@ -279,7 +279,7 @@ def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
 
 
 @pytest.mark.parametrize("below", [-5.0, 0.0])
-def test_of_a_signal_at_or_below_zero_there_is_no_queue(tmp_path: Path, below: float) -> None:
+def test_a_signal_at_or_below_zero_has_no_queue(tmp_path: Path, below: float) -> None:
     scene = Scene(tmp_path, waits=True)
     plan = Plan((Row(below, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
     scene.holder.take(order(plan=plan))
@@ -290,7 +290,7 @@ def test_of_a_signal_at_or_below_zero_there_is_no_queue(tmp_path: Path, below: f
     assert scene.runner.tick_s == TICK_S
 
 
-def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scene) -> None:
+def test_a_restart_as_another_version_ends_the_hold(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.pass_s(2)
     scene.work.gone = WorkloadChanged("the workload changed from 1 to 2")
@@ -335,7 +335,7 @@ def test_without_a_hold_the_load_is_looked_at_and_nothing_is_set(scene: Scene) -
     assert scene.runner.context == {REQUESTS.name: pytest.approx(2.0)}
 
 
-def test_signals_that_no_plan_goes_by_are_read_twice_a_second_at_most(tmp_path: Path) -> None:
+def test_signals_that_no_plan_follows_are_read_twice_a_second_at_most(tmp_path: Path) -> None:
     scene = Scene(tmp_path, waits=True)
     scene.holder.take(order(plan=RATES))
     reads: list[float] = []
@@ -354,7 +354,7 @@ RATES = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
 """A plan by a load that no signal of the scene reports, only its windows."""
 
 
-def test_a_plan_by_what_windows_show_is_followed_with_hysteresis(scene: Scene) -> None:
+def test_a_plan_by_a_measured_quantity_is_followed_with_hysteresis(scene: Scene) -> None:
     scene.holder.take(order(plan=RATES))
     scene.work.depth = 2.0
     scene.pass_s(20)
@@ -425,7 +425,7 @@ SAME_CLOCK = Plan((Row(8.0, {**HELD, "batch_size": 1}), Row(math.inf, HELD)), RE
 """Rows that differ only in the workload's knob."""
 
 
-def test_a_workload_that_goes_by_plans_is_handed_it_and_asked_what_is_in_force(
+def test_a_workload_that_follows_plans_gets_the_plan_and_is_asked_for_its_setting(
     tmp_path: Path,
 ) -> None:
     scene = Handed(tmp_path)
@@ -470,7 +470,7 @@ def test_the_acceptance_that_is_compared_with_outlives_the_agent(tmp_path: Path)
     assert again.current.accepted == kept, "a renewed hold has it still"
 
 
-def test_putting_back_ends_what_the_workload_goes_by(tmp_path: Path) -> None:
+def test_restoring_ends_the_plan_that_the_workload_follows(tmp_path: Path) -> None:
     scene = Handed(tmp_path)
     before = scene.rig.setting
     scene.holder.take(order(plan=SAME_CLOCK))
@@ -486,7 +486,7 @@ def test_rows_that_differ_beside_the_workload_are_changed_by_the_agent(tmp_path:
     scene.until_held(HELD)
 
 
-def test_an_eager_plan_changes_upward_whatever_the_change_costs(tmp_path: Path) -> None:
+def test_an_eager_plan_changes_upward_at_any_cost(tmp_path: Path) -> None:
     waited = []
     for eager in (False, True):
         scene = Scene(tmp_path / str(eager), cost_s=20.0)
@@ -528,7 +528,7 @@ class TwoSignals(Scene):
             super().pass_s(step_s, step_s)
 
 
-def test_two_requests_within_a_tick_are_no_queue_of_a_plan_by_their_rate(
+def test_two_requests_within_a_tick_are_not_a_queue_of_a_plan_by_rate(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.work, "signal", Signal("requests_in_system", "1/s"))
@@ -596,7 +596,7 @@ def test_a_plan_that_waits_for_changes_to_pay_does_not_mind_a_queue(
     assert scene.rig.setting == HELD
 
 
-def test_a_change_that_a_queue_asks_for_and_the_device_refuses_is_tried_again(
+def test_a_change_for_a_queue_that_the_device_refuses_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = queued(tmp_path, monkeypatch)

@@ -42,7 +42,7 @@ DEPTHS = st.floats(0.0, 5000.0)
 
 
 @given(depths=st.lists(DEPTHS, min_size=1, max_size=60))
-def test_the_row_is_one_that_was_asked_for(depths: list[float]) -> None:
+def test_the_row_is_a_requested_one(depths: list[float]) -> None:
     level = SignalLevel(PLAN)
     fed(depths, level)
     assert level.row is not None and bounds(level.row)[0] <= max(depths)
@@ -51,7 +51,7 @@ def test_the_row_is_one_that_was_asked_for(depths: list[float]) -> None:
 
 
 @given(depth=DEPTHS, before=st.lists(DEPTHS, max_size=20))
-def test_a_steady_load_is_found_whatever_was_before(depth: float, before: list[float]) -> None:
+def test_a_steady_load_is_found_after_any_earlier_load(depth: float, before: list[float]) -> None:
     level = SignalLevel(PLAN)
     fed(before + [depth] * 60, level)
     assert level.row is not None
@@ -75,7 +75,7 @@ def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -
 
 
 @pytest.mark.parametrize("present", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_no_number_changes_nothing(present: float) -> None:
+def test_a_value_that_is_not_a_number_changes_nothing(present: float) -> None:
     level = SignalLevel(PLAN)
     level.see(0.0, SignalSample(20.0))
     level.see(1.0, SignalSample(20.0))

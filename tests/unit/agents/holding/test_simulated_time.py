@@ -60,7 +60,7 @@ class Held:
 
 
 @pytest.mark.parametrize(("rate", "setting"), [(3.0, SLOW), (12.0, FAST)])
-def test_a_held_server_follows_its_plan_with_nobody_measuring(
+def test_a_held_server_follows_its_plan_without_a_measurement(
     tmp_path: Path, rate: float, setting: object
 ) -> None:
     scene = Held(tmp_path, rate)
@@ -79,7 +79,7 @@ def test_only_a_window_passes_the_time_while_there_is_one(tmp_path: Path) -> Non
     assert scene.server.monotonic() == 0.0
 
 
-def test_the_load_goes_on_where_nothing_is_held(tmp_path: Path) -> None:
+def test_the_load_continues_without_a_hold(tmp_path: Path) -> None:
     scene = Held(tmp_path, 3.0)
     scene.runner.run(Ticks(60))
     assert scene.runner.context[RATE] == pytest.approx(3.0, rel=0.5)

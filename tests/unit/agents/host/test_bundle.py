@@ -33,9 +33,7 @@ def _no_actuator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JOULETUNE_ACTUATOR", str(tmp_path / "nobody.sock"))
 
 
-def test_a_boards_report_is_a_root_of_which_the_doctor_says_the_same(
-    mount: Mount, tmp_path: Path
-) -> None:
+def test_the_doctor_reports_the_same_on_an_unpacked_bundle(mount: Mount, tmp_path: Path) -> None:
     board = mount("orin")
     assert list(examine_board(unpacked(board.root, tmp_path))) == list(examine_board(board.root))
 

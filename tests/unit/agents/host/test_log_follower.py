@@ -33,7 +33,7 @@ def put(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_only_what_is_new_and_ended_is_told(follower: LogFollower, log: Path) -> None:
+def test_only_new_and_ended_trials_are_exported(follower: LogFollower, log: Path) -> None:
     assert follower.lines() == []
     put(log, "a\nb\nhal")
     assert follower.lines() == ["a", "b"]
@@ -76,9 +76,7 @@ def test_a_log_that_appears_later_is_read_from_its_beginning(tmp_path: Path) -> 
     "a PID file is stale, a log is rotated or truncated, or a service restarts during a window"
 )
 @pytest.mark.parametrize("then", ["", "another line that is longer than all that was before\n" * 3])
-def test_a_log_that_is_cut_off_is_no_measurement(
-    follower: LogFollower, log: Path, then: str
-) -> None:
+def test_a_truncated_log_gives_no_measurement(follower: LogFollower, log: Path, then: str) -> None:
     put(log, "a line\n")
     follower.lines()
     with log.open("r+") as file:

@@ -30,7 +30,7 @@ def url(server: MetricsServer) -> str:
     return f"http://127.0.0.1:{server.socket.getsockname()[1]}"
 
 
-def test_figures_are_told_on_loopback_and_nothing_else_is(server: MetricsServer) -> None:
+def test_metrics_are_served_on_loopback_and_nothing_else_is(server: MetricsServer) -> None:
     answer = httpx2.get(f"{url(server)}/metrics")
     assert (answer.status_code, answer.content) == (200, b"up 1\n")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -53,7 +53,7 @@ def test_silent_and_malformed_callers_block_others_only_briefly(
         assert httpx2.get(f"{url(server)}/metrics", timeout=10.0).status_code == 200
 
 
-def test_figures_that_fail_once_are_told_the_next_time() -> None:
+def test_metrics_that_failed_once_are_served_the_next_time() -> None:
     answers: list[bytes] = [b"", b"up 1\n"]
 
     def failing() -> bytes:
@@ -81,7 +81,7 @@ def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("mine")
     with raised(ConfigError, "metrics"):

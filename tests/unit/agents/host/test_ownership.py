@@ -111,7 +111,7 @@ def test_a_unit_that_was_started_again_with_other_numbers_is_still_ours(kernel: 
     assert kernel.whose({200, 300}, unit="vllm.service") == whose({300}, {200})
 
 
-def test_so_is_what_its_pid_file_names_now_and_all_that_it_started(kernel: Kernel) -> None:
+def test_the_process_of_the_pid_file_and_its_children_are_ours(kernel: Kernel) -> None:
     for pid in (100, 300):
         kernel.process(pid)
         kernel.process(pid + 1, parent=pid)
@@ -137,7 +137,7 @@ def test_work_of_an_mps_server_for_others_is_unknown(kernel: Kernel) -> None:
     assert "clients not listed" in kernel.whose({100}, unit="vllm.service").unknown
 
 
-def test_the_owner_of_a_port_is_known_by_its_group_where_its_files_are_anothers(
+def test_the_owner_of_a_port_is_found_by_its_group_if_its_files_are_another_users(
     kernel: Kernel,
 ) -> None:
     """An agent without rights may not look into /proc/PID/fd of other users' services."""
@@ -150,7 +150,7 @@ def test_the_owner_of_a_port_is_known_by_its_group_where_its_files_are_anothers(
     assert attribution == whose({100}, {200})
 
 
-def test_a_service_that_says_when_it_was_started_is_known_by_that(kernel: Kernel) -> None:
+def test_a_service_that_reports_its_start_time_is_identified_by_it(kernel: Kernel) -> None:
     kernel.process(100, started_s=500.0)
     kernel.process(101, parent=100, started_s=530.0)
     kernel.process(200, started_s=90.0)
@@ -195,7 +195,7 @@ def test_only_children_of_the_agent_are_ours_not_its_whole_group(
         ("a proxy owns the port of an engine in another service", {200}, "200"),
     ],
 )
-def test_where_nobody_can_tell_it_is_unknown_and_not_foreign(
+def test_an_undeterminable_owner_is_unknown_and_not_foreign(
     kernel: Kernel, why: str, listed: set[int], words: str
 ) -> None:
     kernel.process(100, VLLM)
@@ -206,7 +206,7 @@ def test_where_nobody_can_tell_it_is_unknown_and_not_foreign(
     assert words in attribution.unknown
 
 
-def test_a_workload_that_is_just_being_started_again_is_nobody(kernel: Kernel) -> None:
+def test_a_workload_that_is_restarting_owns_no_processes(kernel: Kernel) -> None:
     def away() -> list[int]:
         raise DeviceLost("it does not run")
 
@@ -216,7 +216,7 @@ def test_a_workload_that_is_just_being_started_again_is_nobody(kernel: Kernel) -
     assert "200" in attribution.unknown
 
 
-def test_the_server_of_mps_is_nobodys_work(kernel: Kernel) -> None:
+def test_the_server_of_mps_belongs_to_no_workload(kernel: Kernel) -> None:
     kernel.process(100, VLLM)
     kernel.process(60, OTHER, program="nvidia-cuda-mps-server"[:15])
     assert kernel.whose({60, 100}, unit="vllm.service") == whose({100})
@@ -252,11 +252,11 @@ def test_the_server_of_mps_is_nobodys_work(kernel: Kernel) -> None:
         ),
     ],
 )
-def test_a_login_or_the_whole_machine_is_no_service(path: str, service: str) -> None:
+def test_a_login_or_the_whole_machine_is_not_a_service(path: str, service: str) -> None:
     assert service_of(path) == service
 
 
-def test_the_kernel_tells_who_listens_here() -> None:
+def test_the_kernel_reports_the_listeners_of_this_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert ProcessTable().owners(port) == {os.getpid()}
@@ -267,7 +267,7 @@ def test_the_kernel_tells_who_listens_here() -> None:
     assert not listening_groups(port)
 
 
-def test_a_process_is_found_under_the_one_that_started_it() -> None:
+def test_a_process_is_found_below_its_parent() -> None:
     command = [sys.executable, "-c", "input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as child:
         table = ProcessTable()

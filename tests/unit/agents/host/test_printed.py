@@ -32,6 +32,6 @@ def test_a_last_line_without_a_plain_number_is_not_the_line_before(last: str) ->
 @pytest.mark.parametrize(
     "text", ['{"a": ' * 100_000, '{"x": ' + "[" * 100_000, '{"x": ' + "9" * 400 + "}"]
 )
-def test_a_line_of_hostile_json_is_no_number(text: str) -> None:
+def test_a_line_of_hostile_json_gives_no_number(text: str) -> None:
     with raised(MeasurementError):
         number(Printed("x"), text)

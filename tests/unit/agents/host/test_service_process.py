@@ -109,7 +109,7 @@ def test_a_file_without_a_process_is_reported(tmp_path: Path, text: str | None) 
             ask()
 
 
-def test_a_unit_tells_by_systemd(fake_systemctl: FakeSystemctl) -> None:
+def test_a_unit_is_identified_by_systemd(fake_systemctl: FakeSystemctl) -> None:
     fake_systemctl.reports(CPUUsageNSec="1500000000", InvocationID="abc", ActiveState="active")
     unit = UnitProcess("pool.service")
     assert (unit.cpu_s(), unit.started()) == (1.5, "abc")
@@ -121,7 +121,7 @@ def test_a_unit_tells_by_systemd(fake_systemctl: FakeSystemctl) -> None:
         assert unit.cpu_s() is None
 
 
-def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
+def test_a_unit_that_does_not_run_or_is_not_permitted_is_reported(
     fake_systemctl: FakeSystemctl,
 ) -> None:
     fake_systemctl.reports(CPUUsageNSec="1", InvocationID="", ActiveState="failed")

@@ -34,7 +34,7 @@ def started() -> subprocess.Popen[str]:
     )
 
 
-def test_any_free_port_is_on_loopback_and_told() -> None:
+def test_a_free_port_is_on_loopback_and_reported() -> None:
     with listening(0) as listener:
         host, port = listener.getsockname()
         assert host == "127.0.0.1"
@@ -42,7 +42,7 @@ def test_any_free_port_is_on_loopback_and_told() -> None:
         socket.create_connection((host, port), WAIT_S).close()
 
 
-def test_a_taken_port_and_one_that_is_none_are_refused_with_the_option() -> None:
+def test_a_taken_port_and_an_invalid_one_are_refused_with_the_option() -> None:
     with listening(0) as listener:
         for port in (listener.getsockname()[1], 70000):
             with raised(InvalidInput, "127.0.0.1", port, "--port"):

@@ -60,7 +60,7 @@ def test_only_the_cpus_in_use_count_and_their_order(tmp_path: Path) -> None:
     assert core_breaks([0, 1, 8, 9], tmp_path) == (2.0,)
 
 
-def test_threads_beside_their_core_are_no_second_half(tmp_path: Path) -> None:
+def test_threads_beside_their_core_are_not_a_second_half(tmp_path: Path) -> None:
     """Performance cores with two threads each, then efficient cores with one: a hybrid CPU."""
     for cpu in range(8):
         core = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}" if cpu < 4 else str(cpu)

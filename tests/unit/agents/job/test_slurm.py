@@ -46,7 +46,7 @@ def node(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_job_is_what_the_prolog_shows() -> None:
+def test_a_job_is_read_from_the_prologs_environment() -> None:
     job = job_of(PROLOG)
     assert (job.key, job.uid, job.gpus) == ("12-1", 1000, (0, 2))
     assert job.comment == 'x y; $(id) "z"'

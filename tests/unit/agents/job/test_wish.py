@@ -31,7 +31,7 @@ NOWHERE = Path("nowhere")
         ("jouletune:gpu.power_limit_w=250.5,gpu.clock_mhz=900", {CAP: 250.5, "gpu.clock_mhz": 900}),
     ],
 )
-def test_a_wish_is_what_follows_our_name(comment: str, wish: dict[str, float]) -> None:
+def test_a_wish_is_the_text_after_our_name(comment: str, wish: dict[str, float]) -> None:
     assert wish_of(comment, NOWHERE) == wish
 
 

@@ -44,7 +44,7 @@ def test_a_histogram_is_summed_over_the_series_that_are_kept() -> None:
     assert of_app("c") == Histogram((), ())
 
 
-def test_only_what_is_asked_for_is_parsed() -> None:
+def test_only_requested_metrics_are_parsed() -> None:
     (sample,) = parse(TEXT, ["asked"], "here")
     assert sample.labels == {"path": '/a "quoted" {brace}'}
     assert sample.value == 3.0
@@ -66,7 +66,7 @@ def test_the_totals_since_a_state_are_the_difference() -> None:
         Histogram((10.0, math.inf), (0, 0)),
     ],
 )
-def test_a_counter_that_went_backwards_is_no_measurement(earlier: Histogram) -> None:
+def test_a_counter_that_decreased_gives_no_measurement(earlier: Histogram) -> None:
     with pytest.raises(MeasurementError, match="went backwards"):
         of_app("a").since(earlier)
     with pytest.raises(MeasurementError, match="went backwards"):
@@ -99,7 +99,7 @@ def test_a_bucket_below_the_first_counts_0_however_late_it_appears() -> None:
         (['m_bucket{le="1"} NaN', 'm_bucket{le="+Inf"} 1'], "are not cumulative"),
     ],
 )
-def test_a_metric_that_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> None:
+def test_a_metric_that_is_not_a_histogram_gives_no_measurement(lines: list[str], why: str) -> None:
     samples = parse("\n".join(lines), ["m"], "here")
     with pytest.raises(MeasurementError, match=why):
         histogram(samples, "m", lambda _: True)
@@ -116,7 +116,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [httpx2.Response(404), httpx2.ConnectError("nobody there")])
-def test_no_answer_is_no_measurement(answer: httpx2.Response | Exception) -> None:
+def test_no_answer_gives_no_measurement(answer: httpx2.Response | Exception) -> None:
     def handle(request: httpx2.Request) -> httpx2.Response:
         if isinstance(answer, Exception):
             raise answer
@@ -186,7 +186,7 @@ def test_a_counter_beside_its_total_is_counted_once() -> None:
     assert counter(parse(BESIDE, ["sent_total"], "here"), "sent_total", all_of) == 40.0
 
 
-def test_a_missing_counter_is_no_zero() -> None:
+def test_a_missing_counter_is_not_zero() -> None:
     samples = parse(BESIDE, ["tokens"], "here")
     with pytest.raises(MeasurementError, match="here has no counter 'tokens'") as refused:
         counter(samples, "tokens", all_of)

@@ -141,7 +141,7 @@ def test_a_run_ends_at_its_longest_time() -> None:
     assert len(tally.latencies_s) == 20
 
 
-def test_stop_is_bounded_and_cuts_off_what_hangs() -> None:
+def test_stop_is_bounded_and_cuts_off_hanging_requests() -> None:
     hanging: list[Scripted] = []
 
     def connect() -> Scripted:
@@ -177,7 +177,7 @@ def test_arrivals_that_found_no_caller_are_failures_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("late_s", "missed"), [(0.9 * STEP_S, 0.0), (2.0, 2.0 - STEP_S)])
-def test_requests_due_at_the_stop_are_no_failures_while_a_caller_is_free(
+def test_requests_due_at_the_stop_are_not_failures_while_a_caller_is_free(
     late_s: float, missed: float
 ) -> None:
     class Stuck(HandClock):

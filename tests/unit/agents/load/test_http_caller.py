@@ -90,7 +90,7 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
     ],
     indirect=["canned"],
 )
-def test_one_post_and_what_it_makes_of_the_answer(canned: Canned, expected: str) -> None:
+def test_one_request_is_sent_and_its_answer_is_judged(canned: Canned, expected: str) -> None:
     caller = canned.caller()
     assert caller.send() == expected
     caller.close()

@@ -41,13 +41,13 @@ def shown(counts: Mapping[str, float]) -> Reading:
     return reading
 
 
-def test_a_service_that_tells_nothing_is_measured_by_its_callers_alone() -> None:
+def test_a_service_without_metrics_is_measured_by_its_callers_alone() -> None:
     reading = shown({})
     assert reading.totals["items"] == reading.estimates["latency_p99_ms"].n
     assert reading.totals.keys() == {"items", "failed"}
 
 
-def test_the_services_own_count_stands_and_the_items_of_a_batch_are_one_observation() -> None:
+def test_the_services_own_count_is_used_and_a_batchs_items_are_one_observation() -> None:
     reading = shown({"items": 4000.0, "cpu_s": 2.0, "batches": 4.0})
     assert reading.totals == {"items": 4000.0, "failed": 0.0, "cpu_s": 2.0}
     assert reading.estimates["latency_p99_ms"].n == 1

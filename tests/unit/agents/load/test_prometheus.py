@@ -45,7 +45,7 @@ def test_latencies_totals_and_rates_are_those_since_the_window_was_opened() -> N
     assert reading.estimates["throughput_per_s"].mean == pytest.approx(50.0)
 
 
-def test_a_service_that_was_restarted_is_no_measurement() -> None:
+def test_a_restarted_service_gives_no_measurement() -> None:
     service, time = Service(), Time()
     service.failed = 3
     window = PrometheusMeter(service.figures, service.counting, time, 0.0).start()

@@ -114,7 +114,7 @@ def test_a_plan_without_drafting_is_followed_without_any_trial_of_it() -> None:
         fallback.count(StepCounts(3, 0, 0, 0, 0.1))
 
 
-def test_a_batch_that_changes_at_every_step_is_judged_all_the_same() -> None:
+def test_batches_that_change_at_every_step_are_judged_too() -> None:
     fallback = SpeculationFallback()
     lengths = []
     for step in range(4000):

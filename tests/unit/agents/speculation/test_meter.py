@@ -46,7 +46,7 @@ def test_acceptance_by_position_is_the_share_of_steps() -> None:
     assert shown["accepted_per_step"].stderr == pytest.approx(spread)
 
 
-def test_without_positions_steps_are_what_was_drafted_over_the_length() -> None:
+def test_without_positions_steps_are_drafted_tokens_over_the_length() -> None:
     now = stats(drafted=400, accepted=150, passes=200, generating_s=2.0)
     shown = speculation_shown(stats(), now, 4)
     assert shown["accepted_per_step"].mean == 1.5
@@ -55,14 +55,14 @@ def test_without_positions_steps_are_what_was_drafted_over_the_length() -> None:
     assert "step_ms" not in shown  # every second pass of such a build is plain
 
 
-def test_a_window_without_speculation_tells_the_time_of_its_passes() -> None:
+def test_a_window_without_speculation_gives_the_time_of_its_passes() -> None:
     shown = speculation_shown(stats(), stats(passes=200, generating_s=2.0), 0)
     assert shown["step_ms"].mean == 10.0
     assert "accepted_per_step" not in shown
 
 
 @pytest.mark.parametrize("accepted", [0, 400])
-def test_none_or_all_accepted_is_no_division_by_zero(accepted: int) -> None:
+def test_none_or_all_accepted_divides_by_no_zero(accepted: int) -> None:
     now = stats(steps=100, steps_accepted=accepted, accepted_by_position=(accepted // 4,) * 4)
     shown = speculation_shown(stats(), now, 4)
     assert shown["accepted_per_step"].mean == accepted / 100
@@ -78,7 +78,7 @@ def test_an_empty_window_shows_nothing() -> None:
     assert speculation_shown(stats(), stats(), 4) == {}
 
 
-def test_each_metric_says_what_it_means() -> None:
+def test_each_metric_declares_its_meaning() -> None:
     units = {metric.name: metric.quantity.unit for metric in accepted_metrics(2)}
     assert units == {
         "accepted_at_1": "1",

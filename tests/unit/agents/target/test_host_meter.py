@@ -41,7 +41,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_the_time_that_it_was_too_hot_is_told(host: Host) -> None:
+def test_the_time_of_overheating_is_reported(host: Host) -> None:
     window = host.meter().start()
     host.clock.sleep(2.0)
     assert window.read().totals["throttled_thermal_s"] == 0.0
@@ -65,7 +65,7 @@ def test_a_clock_within_its_margin_does_not(host: Host) -> None:
     window.stop()
 
 
-def test_a_clock_that_nobody_of_us_has_limited_contradicts_nothing(host: Host) -> None:
+def test_a_clock_that_we_did_not_limit_contradicts_nothing(host: Host) -> None:
     host.ours = []
     window = host.meter().start()
     host.run_at(9000)
@@ -82,12 +82,12 @@ def test_one_look_in_many_does_not(host: Host) -> None:
     window.stop()
 
 
-def test_a_clock_that_is_not_told_is_no_wrong_one(host: Host) -> None:
+def test_an_unreported_clock_is_not_wrong(host: Host) -> None:
     (host.root / "runs").unlink()
     host.meter().start().stop()
 
 
-def test_a_sensor_that_is_lost_is_no_measurement(host: Host) -> None:
+def test_a_lost_sensor_gives_no_measurement(host: Host) -> None:
     def lost() -> object:
         raise ActuationError("the sensor is gone", hint="reboot")
 

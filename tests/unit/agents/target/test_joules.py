@@ -40,7 +40,7 @@ def test_a_ramp_is_integrated_exactly_however_late_the_samples() -> None:
     assert shown == pytest.approx((end**2 - began**2) / 2.0)
 
 
-def test_an_unsampled_gap_is_no_measurement_and_stays_one() -> None:
+def test_an_unsampled_gap_gives_no_measurement_from_then_on() -> None:
     ramp = Ramp()
     joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand, 5000.0)
     ramp.clock.sleep(1.2)
@@ -62,7 +62,7 @@ def test_a_sensor_that_is_lost_once_spoils_the_window() -> None:
         joules.read()
 
 
-def test_a_power_that_no_device_draws_is_no_measurement_and_stays_none() -> None:
+def test_a_power_that_no_device_draws_gives_no_measurement_from_then_on() -> None:
     """A rail read in another unit, or a sensor that answers -1 as an unsigned number."""
     ramp, watts = Ramp(), [20.0]
     joules = IntegratedJoules(lambda: watts[-1], ramp.clock, by_hand, 300.0)

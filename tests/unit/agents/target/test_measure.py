@@ -113,7 +113,7 @@ def test_a_workload_that_switches_no_rows_fails_a_trial_of_a_table(rig: Rig) -> 
     assert outcome.state is TrialState.FAILED and NO_TABLE in outcome.reason
 
 
-def test_a_load_is_on_for_as_long_as_its_side_asks_for(rig: Rig) -> None:
+def test_a_load_runs_as_long_as_its_side_requests(rig: Rig) -> None:
     target, bench = rig.target, rig.bench
     assert target.workload is not None
     slow = Target(target.devices, replace(target.workload, warm_up_s=4.0))
@@ -264,7 +264,7 @@ def test_a_window_goes_on_until_a_slow_service_has_given_each_metric(rig: Rig) -
     assert outcome.measurement.seconds >= 20.0
 
 
-def test_a_share_just_above_its_limit_is_told_apart_from_it(rig: Rig) -> None:
+def test_a_share_just_above_its_limit_is_distinguished_from_it(rig: Rig) -> None:
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 1.308 * (n - b)}
     outcome = attempt(rig, ask())
     assert "other processes used 15.4 % of" in outcome.reason
@@ -279,7 +279,7 @@ def test_an_operator_may_tolerate_more_of_others(rig: Rig) -> None:
     assert "(limit 25 %)" in bench.trial(SLOW, ask(), quietly, "trial 1").reason
 
 
-def test_a_limit_broken_by_others_is_no_evidence_and_not_tried_again(rig: Rig) -> None:
+def test_a_limit_broken_by_other_programs_is_no_evidence_and_is_not_tried_again(rig: Rig) -> None:
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
     outcome = attempt(rig, ask(limits=(Limit("latency_p99_ms", "<=", 10.0),)))
     assert outcome.state is TrialState.CONTAMINATED and not outcome.censored

@@ -152,7 +152,7 @@ def test_a_knob_that_cannot_be_read_back_is_tried_by_its_effect(side: Side, heed
     assert side.actuator.read() == before
 
 
-def test_an_effect_that_cannot_be_measured_is_told_by_its_reason(side: Side) -> None:
+def test_an_effect_that_cannot_be_measured_is_reported_with_the_reason(side: Side) -> None:
     first = side.actuator.read()
 
     class Ending(ShowsTheKnob):

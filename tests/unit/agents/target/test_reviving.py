@@ -126,7 +126,7 @@ def test_every_request_first_restarts_an_ended_server(child: Child) -> None:
         assert child.events == ["revive", event]
 
 
-def test_it_can_do_what_the_server_can_and_no_more(child: Child) -> None:
+def test_it_has_the_servers_abilities_and_no_more(child: Child) -> None:
     side = opened(child, Server(child), Live(child))
     assert not isinstance(side.signals[0], WaitingSignal)
     assert side.signals[0].signal.name == "requests_in_system"

@@ -39,7 +39,7 @@ def test_a_signal_that_adds_itself_up_has_an_exact_mean() -> None:
     ) == {"waiting": 10.0}
 
 
-def test_of_one_that_does_not_each_look_counts_for_the_time_since_the_last() -> None:
+def test_without_an_integral_each_reading_counts_for_the_time_since_the_last() -> None:
     context = looked(SignalSample(0.0), (1.0, SignalSample(8.0)), (3.0, SignalSample(4.0)))
     assert context["waiting"] == pytest.approx(5.0)
 

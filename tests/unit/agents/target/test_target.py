@@ -128,7 +128,7 @@ def test_restoring_goes_on_after_a_failure(rig: Rig) -> None:
     assert rig.work.now == {"batch_size": 4}
 
 
-def test_restoring_a_side_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_restoring_a_missing_side_is_reported(tmp_path: Path) -> None:
     rig = Rig(tmp_path, workload=False)
     failures = rig.target.restore({WORKLOAD: {"batch_size": 4}, "fake": {"gpu.clock_mhz": 400}})
     assert len(failures) == 1 and "no longer attached" in failures[0]
@@ -256,7 +256,7 @@ class TestSeveralDevices:
         assert (device.kind, device.board, device.driver) == ("gpu+cpu", "GPU + CPU", "1 + 1")
         assert [knob.name for knob in device.space.knobs] == [knob.name for knob in self.KNOBS]
 
-    def test_the_energy_of_all_devices_adds_up_and_its_source_says_so(self) -> None:
+    def test_the_energy_of_all_devices_adds_up_and_its_source_names_them(self) -> None:
         target = self.target(*self.actuators([]))
         time = Time()
         for side in target.sides.values():
@@ -303,20 +303,20 @@ class TestSeveralDevices:
         assert window.throttled() == ("power",) and window.foreign() == 1.0
 
     @pytest.mark.parametrize("silent", [{}, {"energy_j": 0.0}], ids=["silent", "standing still"])
-    def test_no_sum_is_told_where_one_meter_tells_nothing(self, silent: dict[str, float]) -> None:
+    def test_without_one_meters_reading_there_is_no_sum(self, silent: dict[str, float]) -> None:
         window = self.window(
             self.target(*self.actuators([])), steady(watts=50.0), lambda began, now: silent
         )
         assert "energy_j" not in window.estimates()
 
-    def test_a_sum_is_told_of_the_readings_at_which_all_tell(self) -> None:
+    def test_a_sum_is_reported_for_readings_that_all_meters_have(self) -> None:
         def falls_silent(began: float, now: float) -> Mapping[str, float | Estimate]:
             return steady(watts=50.0)(began, now) if now - began < 4.5 else {}
 
         window = self.window(self.target(*self.actuators([])), steady(watts=100.0), falls_silent)
         assert window.estimates()["energy_j"].mean == pytest.approx(150.0 / 50.0)
 
-    def test_the_energy_that_the_workload_tells_counts_for_all(self) -> None:
+    def test_the_workloads_own_energy_counts_for_all(self) -> None:
         shows = (steady(watts=100.0), steady(watts=100.0), steady(watts=70.0))
         window = self.window(self.target(*self.actuators([])), *shows)
         assert window.estimates()["energy_j"].mean == pytest.approx(70.0 / 50.0)

@@ -80,7 +80,7 @@ def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
     assert 0.92 <= kept / 400 <= 0.975
 
 
-def test_the_error_at_a_rate_is_what_the_rate_does_not_explain() -> None:
+def test_the_error_at_a_rate_is_the_part_that_the_rate_does_not_explain() -> None:
     """100 W plus 2 J per item at changing rates: only the rate changes the energy per item."""
     rng = random.Random(1)
     kept = 0
@@ -135,7 +135,7 @@ def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) ->
     assert estimate.n == len(steps)
 
 
-def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
+def test_a_counter_that_runs_backwards_gives_no_measurement(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 100.0 - (now - began)})
     with raised(MeasurementError, "energy_j"):
         run(rig)
@@ -166,7 +166,7 @@ def test_a_total_that_runs_back_is_explained_by_the_witness_that_has_the_cause(
         run(rig)
 
 
-def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> None:
+def test_foreign_use_is_the_rest_besides_workload_and_agent(tmp_path: Path) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         return {**steady(cpu_share=1.0)(began, now), "busy_s": 1.7 * (now - began)}
 
@@ -217,7 +217,7 @@ def test_a_cpu_whose_joules_the_module_counts_is_not_added(
 
 
 @pytest.mark.parametrize(("costs", "cost"), [((3.0, 1.0), 0.08), ((3.0, None), None)])
-def test_a_declared_total_is_per_item_and_the_sum_of_those_who_list_it(
+def test_a_declared_total_is_per_item_and_summed_over_the_sides_that_list_it(
     tmp_path: Path, costs: tuple[float | None, ...], cost: float | None
 ) -> None:
     rig = Rig(tmp_path)
@@ -307,7 +307,7 @@ def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("workload", "share"), [(True, 0.0), (False, 0.85)])
-def test_a_workload_that_tells_no_cpu_time_is_not_taken_for_others(
+def test_a_workload_without_cpu_time_does_not_count_as_others(
     tmp_path: Path, workload: bool, share: float
 ) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"busy_s": 1.7 * (now - began)}, workload=workload)

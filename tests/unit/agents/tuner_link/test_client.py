@@ -59,7 +59,7 @@ def rig(tmp_path: Path) -> Rig:
         (429, "", LinkError),
     ],
 )
-def test_a_refusal_becomes_the_error_it_stands_for(
+def test_a_refusal_becomes_the_error_of_its_code(
     rig: Rig, status: int, code: str, error: type[Exception]
 ) -> None:
     rig.tuner.broken = lambda _: refusal(status, code, "so it is")

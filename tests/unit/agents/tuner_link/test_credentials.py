@@ -86,7 +86,7 @@ def test_an_agent_enrols_once_and_from_then_on_shows_its_own_token(site: Site) -
     assert stat.S_IMODE((site.folder / "state" / OWN).stat().st_mode) == 0o600
 
 
-def test_an_enrolment_whose_answer_got_lost_is_no_second_one(site: Site) -> None:
+def test_an_enrolment_repeated_after_a_lost_answer_is_not_a_second_one(site: Site) -> None:
     site.enrolling = lambda: httpx2.Response(200)
     with pytest.raises(LinkError, match="got lost"):
         site.link().renew(RENEWAL)

@@ -60,7 +60,7 @@ def test_reports_arrive_whole_and_in_order(tmp_path: Path) -> None:
     assert spool.waiting() == []
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_restart_continues_where_it_was(tmp_path: Path) -> None:
     Spool(tmp_path).put(report(1))
     again, far = Spool(tmp_path), Far()
     again.put(report(2))

@@ -158,7 +158,9 @@ class TestSpace:
         assert [k.name for k in side.space.knobs] == ["num_cpus", "batch_size"]
         assert "autoscal" in side.cannot["replicas"]
 
-    def test_without_the_key_there_is_no_batch_size(self, ray: RayStandIn, tmp_path: Path) -> None:
+    def test_without_the_key_the_batch_size_is_missing(
+        self, ray: RayStandIn, tmp_path: Path
+    ) -> None:
         ray.declared["demo"] = {**DEMO, "deployments": []}
         ray.code = {**CODE, "user_config": None}
         side = opened(ray, tmp_path)
@@ -202,7 +204,7 @@ class TestChanging:
         assert side.actuator.read() == AS_FOUND
         assert ray.whole["user_config"] == {"max_batch_size": 4, "top_k": 9}
 
-    def test_an_older_ray_is_told_every_value(self, ray: RayStandIn, side: Side) -> None:
+    def test_an_older_ray_gets_every_value(self, ray: RayStandIn, side: Side) -> None:
         ray.restores = False
         side.actuator.apply({"replicas": 2})
         side.actuator.apply(AS_FOUND)
@@ -373,16 +375,14 @@ class TestFigures:
         assert shown.estimates["throughput_per_s"].stderr < 0.1
         assert shown.estimates["arrival_rate_per_s"].mean == pytest.approx(10.0)
 
-    def test_counters_that_go_back_are_no_measurement(self, ray: RayStandIn, side: Side) -> None:
+    def test_counters_that_decrease_give_no_measurement(self, ray: RayStandIn, side: Side) -> None:
         ray.latencies_ms = [15.0] * 10
         window = side.meter.start()
         ray.latencies_ms = [15.0] * 3
         with pytest.raises(MeasurementError, match="went backwards"):
             window.read()
 
-    def test_metrics_that_cannot_be_had_are_no_measurement(
-        self, ray: RayStandIn, side: Side
-    ) -> None:
+    def test_unavailable_metrics_give_no_measurement(self, ray: RayStandIn, side: Side) -> None:
         window = side.meter.start()
         ray.answers["GET /metrics"] = (503, b"")
         with raised(MeasurementError, "metrics"):
@@ -418,7 +418,7 @@ class TestAddresses:
         with raised(InvalidInput, "body"):
             opened(ray, tmp_path, f"{ray.spec}#callers:1,body:{tmp_path}/none.json")
 
-    def test_an_unknown_application_or_deployment_is_told_what_there_is(
+    def test_an_unknown_application_or_deployment_is_refused_with_the_existing_ones(
         self, ray: RayStandIn, tmp_path: Path
     ) -> None:
         with raised(InvalidInput, "dmeo"):
@@ -493,12 +493,12 @@ class TestProcesses:
         with raised(MeasurementError, "Ray"):
             RayProcesses(os.getpid())
 
-    def test_without_it_the_cpu_time_is_said_to_be_unknown(self, side: Side) -> None:
+    def test_without_a_replicas_process_the_cpu_time_is_unknown(self, side: Side) -> None:
         assert "cpu_time_ms" not in {metric.name for metric in side.metrics}
         assert "not a Ray replica" in side.cannot["cpu_time_ms"]
 
 
-def test_settings_beyond_the_cluster_are_refused_before_ray_is_asked(
+def test_settings_beyond_the_cluster_are_refused_before_a_request_to_ray(
     ray: RayStandIn, side: Side
 ) -> None:
     for setting in ({"replicas": 5}, {"replicas": 3, "num_cpus": 2}):

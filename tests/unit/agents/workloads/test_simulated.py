@@ -59,7 +59,7 @@ def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Si
     assert shown.estimates["latency_p99_ms"].mean == pytest.approx(true["latency_p99_ms"], rel=0.03)
 
 
-def test_a_window_longer_than_what_is_kept_loses_the_oldest_only(
+def test_a_window_longer_than_the_buffer_loses_only_the_oldest_samples(
     nvml: FakeNvml, side: Side
 ) -> None:
     window = side.meter.start()

@@ -90,7 +90,7 @@ def test_a_backup_onto_another_tuners_database_is_refused(path: Path, tmp_path: 
     store.close()
 
 
-def test_databases_and_backups_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_their_owner_reads_databases_and_backups_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         made = tmp_path / "tuner.sqlite"
@@ -107,7 +107,7 @@ def test_databases_and_backups_are_their_owners_alone_whatever_the_umask(tmp_pat
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_a_backup_goes_to_a_place_where_nothing_was(path: Path, tmp_path: Path) -> None:
+def test_a_backup_is_restored_to_a_new_file(path: Path, tmp_path: Path) -> None:
     backup(url(path), tmp_path / "backup")
     assert restore(url(tmp_path / "other.sqlite"), tmp_path / "backup") is None
     assert numbers(tmp_path / "other.sqlite") == [1, 2, 3]

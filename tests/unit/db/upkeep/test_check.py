@@ -51,7 +51,7 @@ def test_a_filled_database_is_well(path: Path) -> None:
         ("UPDATE alembic_version SET version_num = '9999'", "schema"),
     ],
 )
-def test_what_is_wrong_is_named(path: Path, damage: str, name: str) -> None:
+def test_faults_are_named(path: Path, damage: str, name: str) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA foreign_keys = OFF")
         file.execute(damage)
@@ -74,7 +74,7 @@ def test_studies_that_cannot_be_read_are_named_and_the_others_looked_at(path: Pa
     assert f"jouletune db restore FILE --db {url}`" in readable.hint
 
 
-def test_every_command_that_a_hint_names_is_one_that_can_be_typed(path: Path) -> None:
+def test_every_command_in_a_hint_can_be_typed(path: Path) -> None:
     url = f"sqlite:///{path}"
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA foreign_keys = OFF")

@@ -50,7 +50,7 @@ def test_a_limit_that_no_setting_kept_needs_more_than_any_cap() -> None:
     assert front.needs_w == math.inf
 
 
-def test_too_few_settings_are_no_front() -> None:
+def test_too_few_settings_give_no_front() -> None:
     trials = [trial(n, setting(), shown(300.0, 50.0, 100.0), phase=Phase.BASELINE) for n in (1, 2)]
     assert front_of(past(study(), trials)).points == ()
     assert front_of(past(study(), [])) == PowerFront()

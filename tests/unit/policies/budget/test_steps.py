@@ -108,12 +108,12 @@ def test_below_the_floors_all_go_to_the_floor_and_the_missing_watts_are_known() 
     assert [cap_of(s, 0.0) for s in plan.schedules.values()] == [100.0, 100.0]
 
 
-def test_a_group_that_has_what_it_needs_is_sent_nothing() -> None:
+def test_a_group_that_needs_no_change_is_sent_nothing() -> None:
     group = [member("a", 200.0), member("b", 200.0)]
     assert not plan_group(group, [(-50.0, 400.0)], 0.0).schedules
 
 
-def test_an_old_answer_does_not_undo_what_was_acknowledged() -> None:
+def test_an_old_answer_does_not_undo_acknowledged_caps() -> None:
     late = member("late", 300.0).answered(5.0, 0)
     assert late.watts(6.0, 6.0) == 300.0, "the host may have it still"
     again = late.answered(7.0, 1)

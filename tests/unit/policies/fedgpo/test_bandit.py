@@ -185,7 +185,7 @@ def forecast(rng: np.random.Generator, rounds: int = 30) -> tuple[str, bool]:
     return answer.why, max(means) >= goal
 
 
-def test_forecasts_come_true_as_often_as_they_say_and_none_gives_up_too_early() -> None:
+def test_forecasts_come_true_at_their_stated_rate_and_none_gives_up_too_early() -> None:
     rng = np.random.default_rng(7)
     found = [forecast(rng) for _ in range(80)]
     chances = [(re.search(r"a chance of ([\d.]+)", why), reached) for why, reached in found]
@@ -215,7 +215,7 @@ def stepped(failing: int = 0, constraints: tuple[str, ...] = ()) -> list[object]
 
 
 @pytest.mark.parametrize("constraints", [(), ("round_s <= 9x baseline",)])
-def test_each_rung_of_averaging_steps_is_run_from_the_longest_whatever_came_before(
+def test_each_rung_of_averaging_steps_is_run_from_the_longest_after_any_past(
     constraints: tuple[str, ...],
 ) -> None:
     assert stepped(constraints=constraints)[:2] == [100, 20]
@@ -226,7 +226,7 @@ def test_a_rung_that_always_fails_is_given_up() -> None:
     assert stepped(6)[-1] == 20
 
 
-def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
+def test_a_new_training_is_not_a_fall_of_the_curve() -> None:
     course = [0.3, 0.5, 0.6, 0.7, 0.2, 0.4, 0.55, 0.65]
     before = [0.1, 0.3, 0.5, 0.6, 0.1, 0.2, 0.4, 0.55]
     learnt = [one(b, a) for b, a in zip(before, course, strict=True)]
@@ -274,7 +274,7 @@ class Unlike(MadeUp):
 
 
 @pytest.mark.parametrize("metric", ["energy_j", "round_s", "carbon_g"])
-def test_only_for_the_least_seconds_classes_that_differ_get_settings_of_their_own(
+def test_only_for_the_least_seconds_do_differing_classes_get_their_own_settings(
     metric: str,
 ) -> None:
     made, at, trials = Unlike(), federated(objective=Objective(metric)), list[Trial]()
@@ -360,7 +360,7 @@ def test_a_second_training_in_a_study_is_judged_by_its_own_accuracy(first: int) 
     assert "a chance of 0.00 in 5 rounds" in answer.why
 
 
-def test_clients_that_come_back_are_asked_again() -> None:
+def test_clients_that_return_are_queried_again() -> None:
     made, at = MadeUp(clients=30), federated()
     trials = [made.round(1, at.baseline)]
     made.clients = 50
@@ -371,7 +371,7 @@ def test_clients_that_come_back_are_asked_again() -> None:
     assert federation.available(rounds(past(at, trials), federation)) > 30.0
 
 
-def test_no_more_clients_are_asked_than_answer() -> None:
+def test_no_more_clients_are_requested_than_answer() -> None:
     made, at = MadeUp(clients=30), federated(objective=Objective("round_s"))
     trials = [made.round(1, {**at.baseline, "participants": 50})]
     learnt = rounds(past(at, trials), Federation.of(at.space))
@@ -382,7 +382,7 @@ def test_no_more_clients_are_asked_than_answer() -> None:
         trials.append(made.round(number, answer.setting))
 
 
-def test_each_suggestion_says_what_it_expects() -> None:
+def test_each_suggestion_has_its_prediction() -> None:
     trials, made = started(Bandit(), federated(), 5)
     answer = Bandit().suggest(situation(federated(), trials, made))
     assert isinstance(answer, Try)
@@ -405,7 +405,7 @@ def test_with_unlike_data_more_clients_and_less_local_work_are_expected_to_pay()
     assert unlike["e"] < 1.5 < 1.6 < alike["e"]
 
 
-def test_the_labels_that_clients_tell_of_change_the_first_setting() -> None:
+def test_the_reported_labels_of_clients_change_the_first_setting() -> None:
     def epochs(labels: float) -> float:
         at = federated(constraints=("accuracy >= 0.9",))
         total = 0.0

@@ -52,7 +52,7 @@ def test_other_knobs_keep_their_default() -> None:
         (replace(K, values=(10, 20.5)), B, E),
     ],
 )
-def test_a_space_that_is_no_federation_is_refused(knobs: tuple[Knob, ...]) -> None:
+def test_a_space_that_is_not_a_federation_is_refused(knobs: tuple[Knob, ...]) -> None:
     with pytest.raises(InvalidInput):
         Federation.of(Space(knobs))
 
@@ -71,7 +71,7 @@ def test_a_round_reports_its_cost_and_gain() -> None:
         {"energy_j": 0.0},
     ],
 )
-def test_rounds_that_show_what_cannot_be_are_not_learnt_from(wrong: dict[str, float]) -> None:
+def test_rounds_with_impossible_results_are_not_learned_from(wrong: dict[str, float]) -> None:
     one, two = two_rounds()
     learnt = rounds(past(federated(), [one, showing(two, **wrong)]), Federation.of(space()))
     assert [r.number for r in learnt] == [1]
@@ -83,7 +83,7 @@ def test_failed_rounds_are_not_learnt_from() -> None:
     assert len(rounds(past(federated(), [one, failed]), Federation.of(space()))) == 1
 
 
-def test_a_round_that_does_not_know_its_start_goes_by_the_one_before() -> None:
+def test_a_round_without_a_reported_start_uses_the_previous_rounds_end() -> None:
     one, two = two_rounds()
     assert two.measurement is not None
     forgot = replace(two, measurement=replace(two.measurement, context={}))

@@ -32,7 +32,7 @@ def test_the_same_log_gives_the_same_rounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_space_that_is_no_federation_is_refused(name: str) -> None:
+def test_a_space_that_is_not_a_federation_is_refused(name: str) -> None:
     trials, made = begun()
     with raised(InvalidInput, "participants"):
         load_tuner(name).suggest(situation(federated(space=SPACE), trials, made))
@@ -83,7 +83,7 @@ def test_a_running_round_is_waited_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_rounds_that_all_failed_are_no_trouble(name: str) -> None:
+def test_rounds_that_all_failed_cause_no_error(name: str) -> None:
     trials, made = begun()
     failed = [replace(t, state=TrialState.FAILED, measurement=None) for t in trials[2:]]
     answer = load_tuner(name).suggest(situation(federated(), [*trials[:2], *failed], made))
@@ -91,7 +91,7 @@ def test_rounds_that_all_failed_are_no_trouble(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_missing_state_is_no_error(name: str) -> None:
+def test_a_missing_state_is_not_an_error(name: str) -> None:
     trials, _ = begun()
     assert isinstance(load_tuner(name).suggest(past(federated(), trials)), Try)
 

@@ -253,13 +253,13 @@ def test_like_instances_are_preferred_among_equals() -> None:
     assert groups(best_packing(without, 4, 8)) == [(4, 1, 2)]
 
 
-def test_mixed_shapes_win_where_no_like_ones_divide_the_batch() -> None:
+def test_mixed_shapes_win_if_no_equal_ones_divide_the_batch() -> None:
     table = profile({(1, 1): 1.0, (1, 2): 1.2, (2, 4): 1.9})
     assert groups(best_packing(table, 2, 3)) == [(1, 1, 2), (1, 1, 1)]
     assert groups(best_packing(table, 2, 3, mixed=False)) == [(2, 1, 2)]
 
 
-def test_a_batch_that_is_no_sum_is_padded() -> None:
+def test_a_batch_that_is_not_a_sum_of_profiled_sizes_is_padded() -> None:
     table = profile({(1, 4): 1.0, (2, 8): 1.5})
     packing = best_packing(table, 2, 5)
     assert groups(packing) == [(2, 1, 4)]
@@ -281,7 +281,7 @@ def test_memory_limits_the_instances() -> None:
         best_packing(table, 4, 4, memory_bytes=99.0)
 
 
-def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
+def test_interference_changes_the_choice_only_if_it_outweighs_the_gain() -> None:
     table = profile({(1, 1): 1.0, (4, 4): 1.4})
     slight, strong = Interference(0.2, 4), Interference(1.0, 4)
     assert groups(best_packing(table, 4, 4, interference=slight)) == [(4, 1, 1)]

@@ -194,7 +194,7 @@ def test_points_that_cannot_matter_are_skipped_and_counted() -> None:
     )
 
 
-def test_the_slowdown_side_by_side_is_learnt_and_told() -> None:
+def test_the_slowdown_side_by_side_is_learned_and_reported() -> None:
     course = Course(Machine(16, inception, slower=0.25))
     course.hold()
     assert any(int(t.setting["instances"]) > 1 for t in course.tried())
@@ -242,7 +242,7 @@ def test_noise_does_not_lead_far_astray() -> None:
         assert takes(machine, held, demand) <= 1.15 * true_best(machine, demand)
 
 
-def test_where_nothing_beats_the_baseline_it_is_held() -> None:
+def test_if_nothing_beats_the_baseline_it_is_held() -> None:
     course = Course(Machine(2, lambda threads, items: 0.1 * items / threads, slower=3.0))
     plan = course.hold()
     assert [r.setting for r in plan.rows] == [knob_space(2).default]
@@ -257,7 +257,7 @@ def test_larger_batches_than_the_load_fills_are_left_out() -> None:
     assert len(plan.rows) <= 3
 
 
-def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same() -> None:
+def test_a_slow_model_without_mean_latencies_is_planned_too() -> None:
     course = Course(Machine(4, gpt2, callers=4, few=True))
     plan = course.hold()
     assert "planned for 4 concurrent requests (4 in progress now)" in course.account
@@ -285,7 +285,7 @@ def test_where_the_baseline_breaks_a_limit_no_row_is_at_it() -> None:
     assert "which the baseline breaks" in course.account
 
 
-def test_another_objective_goes_by_what_it_showed() -> None:
+def test_another_objective_uses_its_own_measurements() -> None:
     machine = Machine(4, gpt2)
     plan = Course(machine, objective=Objective("cpu_time_ms")).hold()
     base = machine.window(knob_space(4).default).estimates["cpu_time_ms"].mean
@@ -294,7 +294,7 @@ def test_another_objective_goes_by_what_it_showed() -> None:
     assert held["threads"] == 1
 
 
-def test_it_keeps_within_its_trials_and_says_why_of_each() -> None:
+def test_it_keeps_within_its_trials_and_gives_the_reason_of_each() -> None:
     course = Course(Machine(16, gpt2), trials_most=9)
     course.hold()
     assert len(course.tried()) <= 9
@@ -343,7 +343,7 @@ def test_the_same_past_gives_the_same_suggestion_also_shuffled() -> None:
         assert Packrat().suggest(past(at, tuning[:count])) == Packrat().suggest(past(at, shuffled))
 
 
-def test_a_point_that_fails_or_shows_nothing_is_not_asked_for_again() -> None:
+def test_a_point_that_fails_or_gives_nothing_is_not_requested_again() -> None:
     at = study(space=knob_space(4), constraints=(), objective=THROUGHPUT, terms=Terms(trials=40))
     machine = Machine(4, gpt2)
     trials = [
@@ -420,7 +420,7 @@ def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> No
     assert takes(machine, held, 4) <= 1.06 * true_best(machine, 4)
 
 
-def test_it_waits_for_what_is_running() -> None:
+def test_it_waits_for_the_running_trial() -> None:
     at = study(space=knob_space(4), constraints=(), objective=THROUGHPUT)
     machine = Machine(4, gpt2)
     done = trial(1, at.baseline, machine.window(at.baseline), phase=Phase.BASELINE)
@@ -447,7 +447,7 @@ def test_under_an_offered_rate_it_compares_settings_as_they_are() -> None:
     assert "closed-loop" in answer.why
 
 
-def test_under_an_offered_rate_it_says_so_where_nothing_keeps_the_limit() -> None:
+def test_under_an_offered_rate_it_reports_that_nothing_keeps_the_limit() -> None:
     at = study(space=knob_space(2), constraints=("cpu_time_ms <= 0.001",),
                objective=Objective("cpu_time_ms"), terms=Terms(trials=1))  # fmt: skip
     seen = Machine(2, gpt2).window(at.baseline, 10.0)

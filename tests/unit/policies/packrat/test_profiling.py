@@ -148,7 +148,7 @@ class TestInterference:
         assert (interference.share, interference.windows) == (0.0, 0)
         assert interference.stderr == pytest.approx(0.15)
 
-    def test_the_doubt_shrinks_with_what_was_measured(self) -> None:
+    def test_the_doubt_shrinks_with_each_measurement(self) -> None:
         none = fit(self.PROFILE, [], 8)
         some = fit(self.PROFILE, self.windows(0.3, [(8, 1, 1), (4, 2, 2)]), 8)
         assert none.doubt(1, 8) == pytest.approx(math.hypot(0.15 * 7 / 8, 0.05))

@@ -45,7 +45,7 @@ def test_another_policy_refuses_a_second_objective_by_name() -> None:
         verbs.create(draft)
 
 
-def test_it_tries_what_grows_the_front_and_the_same_past_gives_the_same_trial() -> None:
+def test_it_tries_settings_that_grow_the_front_and_repeats_for_the_same_past() -> None:
     past = Past(study=both(), trials=KNOWN)
     answer = Pareto().suggest(past)
     assert isinstance(answer, Try)

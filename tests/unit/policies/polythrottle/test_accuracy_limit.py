@@ -51,7 +51,7 @@ def shown(at: Setting, rng: random.Random) -> Measurement:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_finds_most_of_what_the_limit_leaves(seed: int) -> None:
+def test_it_finds_most_of_the_possible_saving_within_the_limit(seed: int) -> None:
     rng = random.Random(seed)
     study = asked(
         12, space=SPACE, seed=seed, phase=Phase.TUNING,

@@ -62,7 +62,7 @@ def test_a_linear_law_is_found_exactly() -> None:
     assert predicted.stderr == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_bound_covers_a_further_window_about_as_often_as_it_says() -> None:
+def test_the_bound_covers_a_further_window_at_about_its_stated_rate() -> None:
     mix = Mix(INFERENCE, 8, Demand(150.0, 40.0))
     covered = 0
     for seed in range(400):
@@ -142,7 +142,7 @@ def beside(share: float, gflop: float = 60.0) -> Measurement:
     return window(extra={name: Estimate.of_mean(value, 0.0) for name, value in figures.items()})
 
 
-def test_only_windows_that_say_what_they_are_of_are_taken() -> None:
+def test_only_windows_with_their_work_are_used() -> None:
     unbounded = window(extra={"latency_p99_ms": Estimate(100.0, 1.0, 10, 90.0)})
     taken = samples(
         [

@@ -85,7 +85,7 @@ def test_a_clock_over_the_limit_is_not_kept() -> None:
     assert answer.setting[CPU_CLOCK] == 1500
 
 
-def test_where_no_clock_keeps_the_limit_the_default_stays() -> None:
+def test_if_no_clock_keeps_the_limit_the_default_stays() -> None:
     at = with_cpu(constraints=("latency_p99_ms <= 80",))
     tried, _ = play(at)
     assert {setting[CPU_CLOCK] for setting in tried[CPU_TRIALS:]} == {2000}

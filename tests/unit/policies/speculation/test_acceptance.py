@@ -28,12 +28,12 @@ def by_position(shares: list[float], steps: int = 1000) -> dict[str, Estimate]:
     }
 
 
-def test_one_window_tells_every_shorter_length() -> None:
+def test_one_window_informs_about_every_shorter_length() -> None:
     lengths = observed_lengths(by_position([0.8, 0.5, 0.4]), 3)
     assert [a.mean for a in lengths] == pytest.approx([0.8, 1.3, 1.7])
 
 
-def test_the_standard_error_is_that_of_so_many_steps() -> None:
+def test_the_standard_error_is_that_of_the_counted_steps() -> None:
     rng, steps, rate, means = random.Random(1), 400, 0.7, []
     for _ in range(300):
         runs = [next((k for k in range(4) if rng.random() >= rate), 4) for _ in range(steps)]
@@ -51,7 +51,7 @@ def test_positions_after_a_gap_are_left_out() -> None:
     assert len(observed_lengths(shown, 3)) == 1
 
 
-def test_a_mean_alone_tells_the_other_lengths_with_more_doubt() -> None:
+def test_a_mean_alone_predicts_the_other_lengths_with_more_doubt() -> None:
     mean = geometric(0.8, 4)
     lengths = observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 500)}, 4)
     assert [a.mean for a in lengths] == pytest.approx([geometric(0.8, s) for s in (1, 2, 3, 4)])
@@ -59,7 +59,7 @@ def test_a_mean_alone_tells_the_other_lengths_with_more_doubt() -> None:
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 8))
-def test_a_rate_is_found_again_from_what_it_accepts(rate: float, length: int) -> None:
+def test_a_rate_is_recovered_from_its_accepted_tokens(rate: float, length: int) -> None:
     acceptance = acceptance_rate(geometric(rate, length), length)
     assert geometric(acceptance, length) == pytest.approx(geometric(rate, length), abs=1e-9)
 
@@ -74,7 +74,7 @@ def test_nothing_or_everything_accepted_is_known_with_some_doubt(share: float) -
     assert mean[-1].stderr > 0.0
 
 
-def test_an_engine_that_tells_nothing_is_no_error() -> None:
+def test_an_engine_without_metrics_is_not_an_error() -> None:
     assert observed_lengths({"throughput_per_s": Estimate.of_mean(10.0, 1.0)}, 4) == ()
     assert observed_lengths(by_position([0.5]), 0) == ()
 

@@ -34,7 +34,7 @@ def windows(seen: dict[int, float]) -> list[Trial]:
         ({2: 1.5, 4: 2.9, 8: 5.0}, 6.25),
     ],
 )
-def test_a_load_is_too_high_where_no_window_has_as_many_together(
+def test_a_load_is_too_high_if_no_window_has_that_number_together(
     seen: dict[int, float], ceiling: float
 ) -> None:
     assert too_many(windows(seen)) == pytest.approx(ceiling)

@@ -44,7 +44,7 @@ def test_an_uninformative_window_has_no_gain() -> None:
     assert choice[1] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_where_nothing_is_left_there_is_no_next_window() -> None:
+def test_without_trials_left_there_is_no_next_window() -> None:
     assert next_cell(outlook([0.0], [0.1]), [], 0.02) is None
 
 

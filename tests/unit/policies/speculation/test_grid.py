@@ -20,7 +20,7 @@ def test_without_drafting_every_draft_is_one() -> None:
     }
 
 
-def test_settings_that_turn_other_knobs_are_no_choice() -> None:
+def test_settings_of_other_knobs_are_not_choices() -> None:
     by_choice = choices(Space((CLOCK, LENGTH)))
     assert chosen(by_choice, {"gpu.clock_mhz": 1000, "num_draft_tokens": 4}) == Choice(4, ())
     assert chosen(by_choice, {"gpu.clock_mhz": 500, "num_draft_tokens": 4}) is None

@@ -210,7 +210,7 @@ def test_a_load_that_the_engine_does_not_allow_is_left_out() -> None:
     assert max(row.at or 0.0 for row in answer.plan.rows) <= 8.0
 
 
-def test_without_a_load_to_ask_for_one_length_is_found_for_what_runs() -> None:
+def test_without_a_load_to_request_one_length_is_found_for_the_present_load() -> None:
     machine, at = memory_bound(), decoding_study(space(), signals=())
     trials, done = play(machine, at, batch=1)
     assert len(done.plan.rows) == 1
@@ -271,7 +271,7 @@ def slow_steps(machine: Decoder, trials: list[Trial]) -> list[Trial]:
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_a_draft_never_or_always_right_is_no_trouble(rate: float) -> None:
+def test_a_draft_that_is_always_or_never_right_works(rate: float) -> None:
     machine = replace(memory_bound(), drafts={"small": Proposer(rate, 0.0, 0.02)})
     _, done = play(machine, decoding_study(space()))
     assert lengths(done)[1] == (8 if rate else 0)
@@ -339,7 +339,7 @@ def test_the_baseline_comes_first_and_a_running_window_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("values", [(0.5, 1.5), ("off", "on"), (-1, 0)])
-def test_a_length_that_is_no_number_of_tokens_is_refused(
+def test_a_length_that_is_not_a_number_of_tokens_is_refused(
     values: tuple[float | str | int, ...],
 ) -> None:
     knob = Knob("length", values, values[0], Part.WORKLOAD, role=Role.SPECULATION_LENGTH)

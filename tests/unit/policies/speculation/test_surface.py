@@ -43,14 +43,14 @@ def test_the_covariance_is_valid() -> None:
     assert np.linalg.eigvalsh(surface.cov).min() > -1e-9
 
 
-def test_plain_steps_of_many_requests_tell_of_longer_steps_of_few() -> None:
+def test_plain_steps_of_many_requests_inform_about_longer_steps_of_few() -> None:
     flat = outlook(GRID, [step(b, 0, 0.1) for b in BATCHES])
     steep = outlook(GRID, [step(b, 0, 0.1 * b) for b in BATCHES])
     cell = Cell(1, Choice(7, ()))
     assert flat.mean[flat.index[cell]] < steep.mean[steep.index[cell]] - 0.3
 
 
-def test_acceptance_tells_how_cheap_a_token_is_at_every_length_up_to_it() -> None:
+def test_acceptance_gives_the_cost_of_a_token_at_every_shorter_length() -> None:
     def told(rate: float) -> float:
         tokens = [
             CellObservation(
@@ -93,7 +93,7 @@ def test_predictions_have_their_stated_uncertainty(
     assert 0.2 < spread < 1.6
 
 
-def test_like_drafts_tell_of_each_other_and_names_do_not() -> None:
+def test_like_drafts_inform_about_each_other_and_names_do_not() -> None:
     def other(drafts: tuple[object, object]) -> float:
         near, far = (Choice(2, (d,)) for d in drafts)  # type: ignore[arg-type]
         grid = (Cell(1, near), Cell(1, far))

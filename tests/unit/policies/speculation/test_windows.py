@@ -23,7 +23,7 @@ def seen(number: int, rate: float, **extra: float) -> tuple[Trial, Cell]:
     return trial(number, {"length": 2}, window(extra=estimates)), CELL
 
 
-def test_a_window_that_tells_acceptance_gives_the_time_of_its_step() -> None:
+def test_a_window_with_acceptance_gives_the_time_of_its_step() -> None:
     windows = believable([seen(1, 20.0, accepted_at_1=0.8, accepted_at_2=0.5)], AT)
     step = next(o for o in observations(windows, {CELL}) if o.what == "step")
     assert step.value == pytest.approx(math.log(4 * (1 + 1.3) / 20.0))
@@ -45,7 +45,7 @@ def test_windows_of_a_cell_are_one_value_known_better() -> None:
     assert one.value > two[0].value > math.log(4 / 20.4)
 
 
-def test_a_step_measured_with_another_text_stays_what_it_was() -> None:
+def test_a_step_measured_with_another_text_is_unchanged() -> None:
     before = seen(1, 20.0, accepted_at_1=0.9, accepted_at_2=0.8)
     after = seen(2, 4 * 1.11 / (4 * 2.7 / 20.0), accepted_at_1=0.1, accepted_at_2=0.01)
     observed = observations(believable([before, after], AT), {CELL})
@@ -61,7 +61,7 @@ def test_timings_of_the_parts_give_their_ratio() -> None:
     assert ratio.value == pytest.approx(math.log(0.1))
 
 
-def test_windows_that_tell_what_cannot_be_are_left_out() -> None:
+def test_windows_with_impossible_figures_are_left_out() -> None:
     assert believable([seen(1, 20.0, accepted_at_1=3.0, accepted_at_2=0.5)], AT) == []
 
 
@@ -75,7 +75,7 @@ def test_windows_that_tell_what_cannot_be_are_left_out() -> None:
         ("latency_p99_ms", False),
     ],
 )
-def test_a_step_is_shared_by_its_sequences_but_for_who_waits(
+def test_a_step_is_shared_by_its_sequences_except_for_waiting_requests(
     metric: str, *, is_shared: bool
 ) -> None:
     assert shared(metric, {}) is is_shared

@@ -85,7 +85,7 @@ def slower_under_three_quarters(limit: float, name: str) -> float:
 @pytest.mark.parametrize(
     ("name", "unit"), [("gpu.power_limit_w", 1.0), ("power_limit_mw", 1e3), ("limit_uw", 1e6)]
 )
-def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
+def test_a_limit_far_above_the_baselines_power_is_not_expected_to_bind(
     name: str, unit: float
 ) -> None:
     """Drivers take watts, milliwatts or microwatts."""
@@ -175,7 +175,7 @@ def worlds(**sizes: int) -> int:
     return len(baseline_facts(at, evidence, ("energy_j", LATENCY)).stepwise)
 
 
-def test_only_of_one_batch_size_does_the_baseline_tell_whose_time_a_latency_is() -> None:
+def test_only_at_one_batch_size_does_the_baseline_show_whose_time_a_latency_is() -> None:
     """With two batch sizes it is unknown to which one the items in flight belong."""
     assert worlds(batch_size=8) == 1
     assert worlds(prefill_batch_size=8, decode_batch_size=8) == 2
@@ -268,7 +268,7 @@ def test_a_strongly_varying_metric_is_not_treated_as_nearly_constant() -> None:
     assert accuracies(0.2, 0.15, 0.1).chance(setting(800)) < 0.5
 
 
-def test_a_row_that_stood_still_is_not_taken_for_all() -> None:
+def test_a_row_without_an_effect_leaves_doubt_about_the_others() -> None:
     doubts = [accuracies(*[0.0] * n).at(setting(900), "accuracy")[1] for n in (0, 1, 3)]
     assert doubts[0] > doubts[1] > doubts[2]
 
@@ -286,7 +286,7 @@ def repeats(spread: float, stated: float, count: int = 4) -> Known:
     return known(at, trials)
 
 
-def test_told_errors_that_are_too_small_are_noticed_from_repeats() -> None:
+def test_reported_errors_that_are_too_small_are_noticed_from_repeats() -> None:
     """Windows that scatter three times as much as their errors count with a third of their certainty."""
     honest, bold, agreeing = repeats(0.02, 0.02), repeats(0.02, 0.006), repeats(0.006, 0.006)
     for mhz in (1000, 700, 500):
@@ -295,7 +295,7 @@ def test_told_errors_that_are_too_small_are_noticed_from_repeats() -> None:
         assert wrong == pytest.approx(right, rel=0.35)
 
 
-def test_without_repeats_what_is_told_is_believed() -> None:
+def test_without_repeats_reported_errors_are_believed() -> None:
     sure, vague = (repeats(0.0, stated, count=1).at(setting())[1] for stated in (0.006, 0.02))
     assert sure == pytest.approx(0.006, rel=0.1)
     assert vague == pytest.approx(0.02, rel=0.1)
@@ -324,7 +324,7 @@ def test_running_trials_reduce_uncertainty_without_moving_the_mean() -> None:
             assert after[0] == pytest.approx(before[0], abs=0.2 * before[1])
 
 
-def test_beside_what_is_running_something_else_is_worth_trying() -> None:
+def test_while_a_trial_runs_another_setting_is_worth_trying() -> None:
     at, trials = started()
     free = known(at, trials)
     best = float(free.view.cost[list(free.view.measured)].min())
@@ -342,7 +342,7 @@ def test_running_settings_outside_the_space_change_nothing() -> None:
     assert torch.equal(free.view.chance, pending.view.chance)
 
 
-def test_a_repeated_running_setting_is_no_less_certain() -> None:
+def test_a_repeated_running_setting_is_equally_certain() -> None:
     at, trials = started()
     free, pending = known(at, trials), known(at, trials, [setting(800)])
     assert pending.at(setting(800))[1] < free.at(setting(800))[1]

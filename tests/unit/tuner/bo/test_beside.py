@@ -110,7 +110,7 @@ def test_settings_informed_by_running_trials_are_not_tried() -> None:
     assert not Rules(search).gain[narrowed & Rules(search).unmeasured].any()
 
 
-def test_at_the_end_it_waits_for_what_runs() -> None:
+def test_at_the_end_it_waits_for_running_trials() -> None:
     at = fine(3)
     trials = go_on(at, baseline(at), 2)
     answer = suggest(past(at, [*trials, running(5, {"gpu.clock_mhz": 700, "batch_size": 1})]))
@@ -122,7 +122,7 @@ def test_the_same_past_gives_the_same_choice() -> None:
     assert picks(fine(), trials, 3) == picks(fine(), trials, 3)
 
 
-def test_in_a_space_too_large_to_list_what_runs_is_known_too() -> None:
+def test_in_a_space_too_large_to_list_running_settings_are_included() -> None:
     clock, batch = FINE.knobs
     wide = tuple(range(1, MOST_ROWS // len(batch.values) + 500))
     space = Space((replace(clock, values=wide, default=wide[-1]), batch))

@@ -22,7 +22,7 @@ def test_a_shyer_search_is_in_nothing_bolder() -> None:
 
 
 @pytest.mark.parametrize("safety", SAFEST_FIRST)
-def test_no_chance_that_a_search_takes_is_one_that_the_guard_refuses(safety: Safety) -> None:
+def test_the_guard_accepts_every_chance_that_a_search_takes(safety: Safety) -> None:
     assert last_chance(CAUTION[safety]) >= guard.REFUSED[safety]
 
 

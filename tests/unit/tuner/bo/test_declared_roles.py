@@ -105,7 +105,7 @@ def suggested_renamed(
 
 
 @pytest.mark.parametrize("preset", [ORIN, TX2], ids=lambda preset: preset.name)
-def test_a_made_up_device_is_tuned_alike_whatever_its_knobs_and_metrics_are_called(
+def test_a_made_up_device_is_tuned_the_same_under_other_names_of_knobs_and_metrics(
     preset: Preset,
 ) -> None:
     study = asked(20, space=Space(preset.knobs))
@@ -118,7 +118,7 @@ def test_a_made_up_device_is_tuned_alike_whatever_its_knobs_and_metrics_are_call
 
 @pytest.mark.surfaces
 @pytest.mark.parametrize("spec", ["zeus_nsdi23.csv", "nornir_leo.csv"])
-def test_a_measured_surface_is_tuned_alike_whatever_its_columns_are_called(
+def test_a_measured_surface_is_tuned_the_same_under_other_column_names(
     spec: str, tables: Path
 ) -> None:
     table = first_surface(tables / spec)

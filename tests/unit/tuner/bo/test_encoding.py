@@ -130,7 +130,7 @@ def test_numbers_have_the_place_of_their_point_and_names_one_each(space: Space) 
             assert torch.equal(places[:, 0], grid.points[:, column])
 
 
-def test_how_far_a_name_lies_does_not_hang_on_what_the_other_knobs_are() -> None:
+def test_the_distance_of_a_name_does_not_depend_on_other_knobs() -> None:
     clocks, modes = knob("clock_mhz", (500, 600, 700), 700), knob("mode", ("a", "b", "c"), "b")
     grid = enumerate_grid(Space((clocks, modes)))
     for mhz in (500, 600, 700):
@@ -138,7 +138,7 @@ def test_how_far_a_name_lies_does_not_hang_on_what_the_other_knobs_are() -> None
         assert float((grid.places[here] - grid.places[there]).norm()) == pytest.approx(1.0)
 
 
-def test_a_knob_with_one_value_is_no_dimension() -> None:
+def test_a_knob_with_one_value_is_not_a_dimension() -> None:
     grid = enumerate_grid(Space((*SPACE.knobs, knob("fan", (3,), 3))))
     assert grid.names == ("gpu.clock_mhz", "batch_size")
     assert grid.settings[0]["fan"] == 3

@@ -51,12 +51,12 @@ def test_a_search_that_ends_for_a_risk_names_the_setting_and_the_bolder_level(
     assert why.split("; ")[1].startswith("with safety off it would try ")
 
 
-def test_a_search_whose_first_windows_prove_nothing_says_so() -> None:
+def test_a_search_whose_first_windows_prove_nothing_reports_that() -> None:
     search = after({500: (-0.01, 0.01, 0.0, 0.01)}, Safety.BALANCED, FIRST)
     assert explore(search) is None
     assert ending(search) == "no gain is proven yet"
 
 
-def test_a_search_without_trials_left_says_how_many_it_used() -> None:
+def test_a_search_without_trials_left_gives_their_number() -> None:
     search = after({600: RISKY}, Safety.BALANCED, count=2)
     assert ending(search) == "all 2 trials are used"

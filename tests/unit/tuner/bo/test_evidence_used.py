@@ -62,7 +62,7 @@ def test_a_tail_whose_bounds_lie_far_above_it_has_to_stay_further_below_its_limi
     assert kept(1.12) < 0.5 < kept(1.02)
 
 
-def test_a_window_that_was_cut_short_leaves_more_doubt_than_one_that_ended() -> None:
+def test_a_window_cut_short_leaves_more_doubt_than_a_complete_one() -> None:
     """The numbers are equal, but the rest of the window was not measured."""
 
     def doubt(broke: Limit | None) -> float:
@@ -121,7 +121,7 @@ def test_a_limit_above_the_drawn_power_hardly_slows_a_device() -> None:
     assert slowness(125.0) < 0.45 * slowness(100.0)
 
 
-def test_no_window_is_so_exact_that_what_it_shows_a_hair_below_a_limit_surely_keeps_it() -> None:
+def test_a_tiny_margin_below_a_limit_is_never_sure() -> None:
     search = after("queue_ms <= 120", queued(100.0, 0.0), queued(119.8, 0.0))
     assert 0.5 < float(search.chance[AT_700]) < 0.9
 

@@ -29,7 +29,7 @@ def test_both_ways_to_search_explain_themselves() -> None:
     assert isinstance(Polythrottle(), Explains) and isinstance(TwoPhase(), Explains)
 
 
-def test_it_is_pure_and_says_what_the_policy_would_do_next() -> None:
+def test_it_is_pure_and_gives_the_policys_next_step() -> None:
     study = fine(constraints=LIMIT)
     seen = past(study, go_on(study, baseline(study), 5))
     before = deepcopy(seen.trials)

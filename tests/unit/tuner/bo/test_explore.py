@@ -81,7 +81,7 @@ def test_a_surely_infeasible_setting_is_not_measured_despite_its_saving(
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-def test_where_nothing_is_to_be_gained_the_search_ends(safety: Safety) -> None:
+def test_without_a_possible_gain_the_search_ends(safety: Safety) -> None:
     assert chosen(after({}, safety=safety)) is None
     moved = (measured(3, 600, 13.0),)
     assert chosen(after({}, rest=(0.3, 0.01, 0.0, 0.01), safety=safety, trials=moved)) is None
@@ -215,7 +215,7 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
     assert "was not changed yet" in answer.why
 
 
-def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
+def test_a_knob_that_changes_fast_is_changed_first() -> None:
     """Both promise the same gain, but one takes a quarter of an hour to change."""
     slow = knob("batch_size", (1, 2), 1, cost=Cost(900.0))
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow)))
@@ -256,7 +256,7 @@ def chance_of(kept: float) -> float:
 @pytest.mark.parametrize("safety", EVERYONE)
 @pytest.mark.parametrize(("space", "share"), [(LADDER, 0.25), (TWO, 1.0)], ids=["line", "plane"])
 @pytest.mark.parametrize("likely", [0.02, 0.04])
-def test_a_search_tries_what_its_odds_are_good_for_and_nothing_below(
+def test_a_search_tries_settings_with_sufficient_odds_only(
     safety: Safety, space: Space, share: float, likely: float
 ) -> None:
     """Just above and below the odds at which the gain outweighs a violation; along one knob a quarter."""
@@ -337,13 +337,13 @@ def test_no_search_ends_early_while_a_knob_was_never_changed(space: Space, ends:
     assert Rules(search).flat() is ends
 
 
-def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
+def test_at_first_sure_settings_rank_by_their_possible_saving() -> None:
     """Neither is worth a trial; 700 is worth more, with a chance of 1/50 of breaking the limit."""
     world = {700: (-0.004, 0.0002, 0.14, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
     assert chosen(after(world, late=False)) == 700
 
 
-def test_a_violation_is_priced_in_what_the_study_can_win() -> None:
+def test_a_violations_price_is_a_share_of_the_studys_possible_saving() -> None:
     """The same gain and risk, with and without a likelier setting that saves more."""
     doubtful: Belief4 = (-0.05, 0.01, 0.13, 0.05)
     alone, beside = (worth(after({600: doubtful, **more})) for more in ({}, {700: LIKELY}))
@@ -358,7 +358,7 @@ def test_where_the_second_may_be_better_one_is_measured_again_and_a_clear_best_i
     assert RULES["informative"](Rules(clear)) is None
 
 
-def test_where_no_knob_was_moved_the_likeliest_is_however_little_it_promises() -> None:
+def test_before_any_knob_was_moved_the_likeliest_setting_is_tried_at_any_promise() -> None:
     """The prediction for a knob that was never moved comes from the prior alone."""
     dull, duller = (0.2, 0.01, chance_of(0.5), 0.05), (0.2, 0.01, chance_of(0.3), 0.05)
     answer = explore(after({600: duller, 700: dull}))
@@ -398,7 +398,7 @@ def test_the_argmax_is_allowed_and_highest() -> None:
     assert rules.argmax(score, torch.zeros(3, dtype=torch.bool)) is None
 
 
-def test_the_baseline_is_measured_again_where_its_error_hides_a_saving() -> None:
+def test_the_baseline_is_measured_again_if_its_error_hides_a_saving() -> None:
     """600 has windows enough, and the limit is relative to a baseline of two windows."""
     at = ladder(constraints=("latency_p99_ms <= 1.1x baseline",))
     often = [measured(n, 600, 5.0, 109.0) for n in range(3, 3 + MOST_WINDOWS)]

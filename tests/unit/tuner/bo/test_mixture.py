@@ -114,7 +114,7 @@ def test_certainty_falls_with_the_distance_to_what_was_read() -> None:
     assert float(sd[rows[-1]]) > 0.1 > 0.01 > float(sd[rows[0]])
 
 
-def test_two_readings_of_a_clock_tell_of_the_others() -> None:
+def test_two_readings_of_a_clock_inform_about_the_others() -> None:
     def doubt(*clocks: int) -> float:
         """Return the uncertainty of every other clock if the readings follow one law."""
         seen = [GRID.rows[(("batch_size", 4), ("clock_mhz", c))] for c in clocks]
@@ -125,7 +125,7 @@ def test_two_readings_of_a_clock_tell_of_the_others() -> None:
     assert doubt(1400, 900, 500) < 0.7 * doubt(1400, 900)
 
 
-def test_power_tells_of_energy() -> None:
+def test_power_informs_about_energy() -> None:
     """A setting that still draws much power at half the clock saves less energy than another."""
     half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
     priors = physical_hypotheses(GRID, (Kind.ENERGY, Kind.POWER))
@@ -144,7 +144,7 @@ def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
     assert 0.1 < float(posterior.sd[0, 0]) < 2.0
 
 
-def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
+def test_one_contaminated_reading_does_not_move_distant_predictions() -> None:
     lied = next(r for r in SPREAD if r not in (BASELINE, 0, 100))
     honest = read([r for r in SPREAD if r != lied])
     wild = believed([*honest, RowReading(0, lied, float(truth()[lied]) + 1.0, 0.005)])
@@ -167,18 +167,18 @@ def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
     assert bool((believed(read(SPREAD)).sd[:, 1] >= LEVEL).all())
 
 
-def test_constant_readings_are_no_trouble() -> None:
+def test_constant_readings_cause_no_error() -> None:
     posterior = believed([RowReading(0, row, 0.0, 0.01) for row in SPREAD])
     assert bool((posterior.sd > 0.0).all())
     assert float(posterior.mean[SPREAD, 0].abs().max()) < 0.015
 
 
-def test_contradicting_readings_are_no_trouble() -> None:
+def test_contradicting_readings_cause_no_error() -> None:
     wild = believed([RowReading(0, row, (-1.0) ** i, 0.003) for i, row in enumerate(SPREAD)])
     assert bool((torch.isfinite(wild.mean) & torch.isfinite(wild.sd)).all())
 
 
-def test_the_same_readings_in_any_order_give_the_same_and_nobody_elses_draws_move() -> None:
+def test_the_same_readings_in_any_order_give_the_same_and_other_draws_stay() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -320,7 +320,7 @@ def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...])
     assert float(torch.linalg.eigvalsh(covariances).min()) > 0.0
 
 
-def test_some_components_can_be_asked_for_alone() -> None:
+def test_some_components_can_be_selected_alone() -> None:
     posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS)
     means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
     some, between = posterior.joint(EVERY, [3, 0])
@@ -356,7 +356,7 @@ def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_way")
-def test_deviations_grow_by_how_far_each_reading_is_from_what_the_others_say() -> None:
+def test_deviations_grow_with_each_readings_distance_from_the_others() -> None:
     readings = [*at_rows({0: 0.2, 2: -0.1, 4: 0.3, 5: 0.05}, 0), *at_rows({1: 0.3, 3: 0.0}, 1)]
     factors = []
     for metric, unread in ((0, 1), (1, 4)):
@@ -439,7 +439,7 @@ def test_surprises_narrow_nothing(readings: list[RowReading]) -> None:
     assert bool((wide.variance >= plain.variance * (1.0 - 1e-9)).all())
 
 
-def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
+def test_the_effect_of_one_name_informs_equally_about_all_others() -> None:
     """In any order of the list: no name lies between two others, and the evidence on each is small."""
     names = "abcd"
     grid = enumerate_grid(Space((knob("mode", tuple(names), "b"),)))
@@ -454,7 +454,7 @@ def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
         assert float(posterior.sd[one, 0]) > 0.1
 
 
-def test_the_spread_that_readings_show_is_the_one_that_counts() -> None:
+def test_the_observed_spread_of_readings_counts() -> None:
     """A metric that moves by thousandths is not expected to move by a tenth."""
 
     def doubt(size: float) -> float:

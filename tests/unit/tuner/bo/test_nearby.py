@@ -63,7 +63,7 @@ def test_no_setting_is_looked_at_twice() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_the_baseline_what_was_measured_and_their_neighbours_are_looked_at() -> None:
+def test_the_baseline_measured_settings_and_their_neighbours_are_examined() -> None:
     at = free(HUGE)
     odd = {**at.baseline, "k0": 2, "k7": 1, "k9": 3}
     grid = found(at, [*at_baseline(at), trial(3, odd, window())]).grid
@@ -81,7 +81,7 @@ def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:
     assert {1, 149_999, 150_000, 150_001, 200_000} <= {s["k0"] for s in grid.settings}
 
 
-def test_many_long_ladders_are_no_more_than_can_be_enumerated() -> None:
+def test_many_long_ladders_do_not_exceed_the_limit_of_enumeration() -> None:
     at = free(Space(tuple(knob(f"k{i}", tuple(range(96)), 95) for i in range(10))))
     spread = [{**at.baseline, f"k{n % 10}": n} for n in range(20)]
     trials = [trial(3 + n, odd, window()) for n, odd in enumerate(spread)]
@@ -90,7 +90,7 @@ def test_many_long_ladders_are_no_more_than_can_be_enumerated() -> None:
     assert {94, 95, 0} <= {s["k9"] for s in grid.settings}
 
 
-def test_the_seed_decides_what_is_looked_at() -> None:
+def test_the_seed_decides_the_examined_settings() -> None:
     def keys(seed: int) -> list[object]:
         at = free(HUGE, seed=seed)
         return [setting_key(s) for s in found(at, at_baseline(at)).grid.settings]
@@ -99,7 +99,7 @@ def test_the_seed_decides_what_is_looked_at() -> None:
     assert set(keys(1)) != set(keys(2))
 
 
-def test_of_a_listed_space_only_what_is_listed_is_looked_at() -> None:
+def test_in_a_listed_space_only_listed_settings_are_examined() -> None:
     def even(at: Setting) -> bool:
         return sum(int(v) for v in at.values()) % 2 == 0
 
@@ -161,7 +161,7 @@ def test_a_local_search_finds_the_setting_of_the_enumeration(
     )
 
 
-def test_settings_that_differ_in_what_has_no_effect_are_looked_at_once() -> None:
+def test_settings_that_differ_in_ineffective_knobs_are_measured_once() -> None:
     bound = [
         replace(k, condition=Condition("k0", "==", "1")) if k.name != "k0" else k
         for k in HUGE.knobs

@@ -132,7 +132,9 @@ def test_the_chance_is_that_of_the_draws(margins: tuple[ModelOutcome, ...]) -> N
 
 @pytest.mark.parametrize("best", [0.0, -0.1])
 @pytest.mark.parametrize("margin", [UPPER, BESIDE, LOWER])
-def test_the_gain_is_what_draws_that_keep_the_limit_save(margin: ModelOutcome, best: float) -> None:
+def test_the_gain_is_the_saving_of_draws_that_keep_the_limit(
+    margin: ModelOutcome, best: float
+) -> None:
     draws = drawn(margin, objective=SAVED)
     saved = np.maximum(best - draws.objective, 0.0) * draws.kept
     assert close(view(margin, objective=SAVED).gain(best), saved)
@@ -182,7 +184,7 @@ def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
     assert float(computed.cost_sd[1]) == pytest.approx(5.0), "how unsure it is is told all the same"
 
 
-def test_a_limit_is_no_less_doubtful_for_a_guess_being_tamed() -> None:
+def test_bounding_a_guess_does_not_make_its_limit_less_doubtful() -> None:
     kept = [
         viewed(by_hand([[(0.0, sd, 0.0, 5.0)]], [1.0], [OBJECTIVE, UPPER])) for sd in (9.0, 0.2)
     ]

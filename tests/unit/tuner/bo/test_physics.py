@@ -159,7 +159,7 @@ def test_laws_are_finite_and_each_setting_has_its_own(
         assert torch.allclose(part[:, :1], own, atol=1e-12)
 
 
-def test_laws_are_always_the_same_and_nobody_elses_draws_move() -> None:
+def test_laws_are_always_the_same_and_other_draws_stay_unchanged() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)

@@ -50,7 +50,7 @@ def test_nothing_is_believed_to_differ_from_the_baseline_at_the_baseline() -> No
             assert float(prior.features[:, at].abs().max()) < 1e-9
 
 
-def test_a_hypothesis_tells_the_diagonal_and_one_column_of_its_covariance() -> None:
+def test_a_hypothesis_gives_the_diagonal_and_one_column_of_its_covariance() -> None:
     for prior in believed():
         whole = covariance(prior.features)
         assert torch.allclose(prior.width, whole.diagonal())
@@ -60,7 +60,7 @@ def test_a_hypothesis_tells_the_diagonal_and_one_column_of_its_covariance() -> N
             assert torch.allclose(prior.with_row(row, 2), own)
 
 
-def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
+def test_a_metric_with_an_unknown_name_follows_power_laws_alone() -> None:
     (only,) = free_hypothesis(GRID)
     assert not only.centres.any()
     assert torch.equal(only.features, power_laws(GRID, 1))
@@ -109,7 +109,7 @@ def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
     assert float(spread[-1]) == 0.0
 
 
-def test_power_laws_start_from_what_a_power_limit_does_and_from_nothing_else() -> None:
+def test_power_laws_start_from_the_effect_of_a_power_limit_only() -> None:
     limit = knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
     grid = enumerate_grid(Space((limit, BATCH)))
     plain = physical_hypotheses(grid, KINDS, BaselineFacts(drawn=0.8))[0]
@@ -219,7 +219,7 @@ def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
     assert float(less.norm()) > 0.1
 
 
-def test_a_long_ladder_that_nobody_knows_goes_in_few_steps() -> None:
+def test_a_long_ladder_of_an_unknown_role_is_modelled_in_few_steps() -> None:
     grid = enumerate_grid(Space((CLOCK, knob("odd", tuple(range(1, 200)), 199))))
     odd = physical_hypotheses(grid, KINDS)[1]
     assert len(odd.features) < 50

@@ -32,7 +32,7 @@ def test_any_other_metric_is_taken_as_a_difference(reference: float, values: lis
 
 
 @given(st.floats(1.0, 1e6), st.floats(-1e6, 0.0))
-def test_differences_are_told_as_shares_of_the_reference(reference: float, value: float) -> None:
+def test_differences_are_shown_as_shares_of_the_reference(reference: float, value: float) -> None:
     for sign in (1.0, -1.0):
         scale = Scale.of(sign * reference, [sign * value])
         share = scale.share * scale.place(sign * value)

@@ -141,7 +141,7 @@ def test_with_nothing_else_the_baseline_is_deployed() -> None:
 TIGHT = "latency_p99_ms <= 95"
 
 
-def test_where_the_baseline_breaks_a_limit_what_costs_more_may_be_deployed() -> None:
+def test_if_the_baseline_breaks_a_limit_a_costlier_setting_may_be_deployed() -> None:
     trials = [measured(3 + i, mhz, 12.0, 80.0) for i, mhz in enumerate((600, 700))]
     dear = {600: (0.3, 0.01, -0.2, 0.01), 700: WORSE}
     deployed = deployable(*trials, believed=dear, safety=Safety.BALANCED, limit=TIGHT)
@@ -156,9 +156,7 @@ def test_a_setting_without_a_limited_metric_is_not_deployed() -> None:
 
 
 @pytest.mark.parametrize(("limit", "beaten"), [(TIGHT, 600), ("latency_p99_ms <= 105", 1000)])
-def test_a_baseline_that_breaks_a_limit_is_not_what_has_to_be_beaten(
-    limit: str, beaten: int
-) -> None:
+def test_a_setting_need_not_beat_a_baseline_that_breaks_a_limit(limit: str, beaten: int) -> None:
     at = ladder(constraints=(limit,))
     unsure = {1000: (0.0, 0.01, 0.5, 0.1), 600: (0.3, 0.01, 0.18, 0.1)}
     search = believing(at, [*BASELINE, measured(3, 600, 12.0, 95.0)], unsure)
@@ -240,7 +238,7 @@ def test_an_unpromising_setting_is_shown_with_its_best_case(sign: float) -> None
         (Scale(0.0, False, 3.0), 1.0, "3 above"),
     ],
 )
-def test_the_way_from_the_baseline_is_told_whatever_the_scale(
+def test_the_distance_from_the_baseline_is_shown_on_any_scale(
     scale: Scale, away: float, clause: str
 ) -> None:
     search = believing(STUDY, BASELINE, {1000: NOTHING, 500: (away, 1e-4, 0.0, 0.001)})
@@ -250,14 +248,14 @@ def test_the_way_from_the_baseline_is_told_whatever_the_scale(
     assert "inf" not in words and "nan" not in words
 
 
-def test_a_failure_is_no_less_likely_to_keep_a_limit_in_words() -> None:
+def test_the_text_of_a_failed_setting_gives_its_chance_to_keep_a_limit_alone() -> None:
     failed = believing(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)], {700: NOTHING})
     row = CLOCKS.index(700)
     assert failed.chance[row] <= 0.5
     assert failed.percent(row) == "over 99 %"
 
 
-def test_without_limits_nothing_is_said_of_them() -> None:
+def test_without_limits_none_are_mentioned() -> None:
     free = ladder(constraints=())
     assert "limit" not in seen(free, BASELINE).outlook(0)
 

@@ -342,7 +342,7 @@ def test_trials_that_no_longer_count_are_not_used() -> None:
     assert isinstance(suggest(past(at, stale)), Wait)
 
 
-def test_a_stage_limits_what_is_tried_and_forgets_no_evidence() -> None:
+def test_a_stage_limits_the_tried_settings_and_forgets_no_evidence() -> None:
     at = fine()
     trials = go_on(at, baseline(at), 2)
     for _ in range(2):

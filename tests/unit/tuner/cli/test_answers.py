@@ -42,7 +42,7 @@ def test_failures_are_printed_with_exit_status_1(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out) == [1, 2, 3, 4]
 
 
-def test_a_verb_that_asks_has_the_shared_options_after_its_own() -> None:
+def test_a_verb_of_the_api_has_the_shared_options_after_its_own() -> None:
     @with_api(watch=True)
     def look(api: Api, study: Annotated[str, typer.Argument()] = "", as_json: bool = False) -> None:
         """Look."""

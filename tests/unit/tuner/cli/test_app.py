@@ -68,7 +68,7 @@ def test_every_row_has_the_line_that_its_noun_shows_and_a_function() -> None:
         assert load(name, module).name == name
 
 
-def test_every_command_stands_in_one_section_of_the_help() -> None:
+def test_every_command_is_in_one_section_of_the_help() -> None:
     shown = [name for names in SECTIONS.values() for name in names]
     assert sorted(shown) == sorted({path.partition(" ")[0] for path, _, _ in VERBS})
 
@@ -120,7 +120,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"jouletune {command} [OPTIONS]" in capsys.readouterr().out
 
 
-def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
+def test_a_value_that_is_not_a_choice_is_refused_with_the_choices_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert app.main(["history", "--format", "xml"]) == 2
@@ -256,6 +256,6 @@ def test_a_folder_that_was_removed_under_a_shell_is_named(
     assert capsys.readouterr().err == said
 
 
-def test_an_argument_that_is_no_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_argument_that_is_not_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["study", "list", "--db", "sqlite:///\udcff.db"]) == 2
     assert capsys.readouterr().err == "error: argument 4 is not valid UTF-8; write it in UTF-8\n"

@@ -42,7 +42,7 @@ def test_a_plan_of_several_rows_is_shown_with_the_study_and_its_best(
 
 
 @pytest.mark.parametrize(("policy", "loads"), [("at-load", 4), ("by-load", 0)])
-def test_the_load_that_trials_were_asked_for_is_shown_where_there_is_one(
+def test_the_requested_load_of_trials_is_shown_if_there_is_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -124,7 +124,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize("command", LISTS, ids=" ".join)
-def test_lists_fit_a_terminal_of_80_columns_whatever_is_called_how(
+def test_lists_fit_a_terminal_of_80_columns_with_any_names(
     command: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -169,7 +169,7 @@ def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str
     assert parsed(ask("constraint", "list", study, "--json"))["revisions"] == answer["revisions"]
 
 
-def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> None:
+def test_constraints_are_removed_by_a_separate_command(ask: Ask, study: str) -> None:
     assert ask("constraint", "set", study)[0] == 2
     assert ask("constraint", "clear", study)[0] == 0
     assert parsed(ask("constraint", "list", study, "--json"))["constraints"] == []
@@ -240,7 +240,7 @@ def test_a_studys_open_values_are_chosen_as_by_a_run_and_reported(ask: Ask, stud
     assert (made["constraints"], made["terms"]["max_window_s"]) == ([], 99.0)
 
 
-def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -> None:
+def test_a_study_whose_device_is_offline_reports_that_it_waits(ask: Ask, study: str) -> None:
     ask("study", "stop", study, "--yes")
     _, _, err = ask("study", "create", "--device", "sim", "--policy", "sobol")
     assert "OFFLINE: sim" in err
@@ -249,7 +249,7 @@ def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -
 @pytest.mark.parametrize(
     "command", [("study", "stop", "STUDY"), ("study", "delete", "STUDY"), ("stop-all",)]
 )
-def test_ending_commands_ask_and_need_yes_without_a_terminal(
+def test_ending_commands_confirm_and_need_yes_without_a_terminal(
     ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     if command[1:2] == ("delete",):
@@ -358,7 +358,7 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
 
 
 @pytest.mark.parametrize(("command", "option"), REMOVED)
-def test_an_option_that_is_gone_says_where_it_went(ask: Ask, command: str, option: str) -> None:
+def test_a_removed_option_names_its_replacement(ask: Ask, command: str, option: str) -> None:
     for given in (option, f"{option}=1"):
         code, out, err = ask(*command.split(), given)
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -384,7 +384,7 @@ def test_a_paused_study_stays_paused(ask: Ask, study: str) -> None:
     assert sum(r["why"].startswith("paused by") for r in answer["revisions"]) == 1
 
 
-def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> None:
+def test_only_revisions_that_changed_the_constraints_are_listed(ask: Ask, study: str) -> None:
     ask("constraint", "set", study, "latency_p99_ms <= 70", "--why", "new SLO")
     _, out, _ = ask("constraint", "list", study)
     rows = [line for line in out.splitlines() if line.strip()[:1].isdigit()]

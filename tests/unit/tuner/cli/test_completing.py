@@ -88,13 +88,13 @@ def test_ids_come_from_the_database_of_the_command_the_environment_or_the_last_r
 
 
 @pytest.mark.parametrize("url", ["sqlite:///none", "postgresql://u@h/d", "sqlite:///run", "x"])
-def test_a_database_that_has_no_ids_is_no_error(tmp_path: Path, url: str) -> None:
+def test_a_database_without_ids_is_not_an_error(tmp_path: Path, url: str) -> None:
     (tmp_path / "run").write_text("no database")
     ids = Ids(tmp_path, {}, tmp_path / "none")
     assert ids("studies", {"--db": url.replace("///", f"///{tmp_path}/")}) == []
 
 
-def test_a_device_that_cannot_be_read_is_no_error(tmp_path: Path) -> None:
+def test_an_unreadable_device_is_not_an_error(tmp_path: Path) -> None:
     worlds.database(tmp_path)
     with closing(sqlite3.connect(tmp_path / worlds.FILE)) as db, db:
         db.execute("UPDATE devices SET description = '{}'")
@@ -102,7 +102,7 @@ def test_a_device_that_cannot_be_read_is_no_error(tmp_path: Path) -> None:
     assert ids("metrics", {"--db": f"sqlite:///{tmp_path / worlds.FILE}"}) == []
 
 
-def test_a_server_that_does_not_speak_http_is_no_error(
+def test_a_server_without_http_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
@@ -119,7 +119,7 @@ def test_a_server_that_does_not_speak_http_is_no_error(
         thread.join()
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(
+def test_an_unwritable_folder_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("no folder")

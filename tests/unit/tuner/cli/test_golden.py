@@ -300,7 +300,7 @@ def long_named(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", [*LISTS])
-def test_a_list_keeps_what_decides_beside_an_id_of_80_characters(
+def test_a_list_shows_the_deciding_columns_beside_an_id_of_80_characters(
     command: str,
     columns: int,
     ask: Ask,

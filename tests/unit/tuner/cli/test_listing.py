@@ -21,7 +21,7 @@ def test_without_a_width_every_value_is_there_in_full() -> None:
     ]
 
 
-def test_an_optional_column_is_left_out_where_it_does_not_fit() -> None:
+def test_an_optional_column_that_does_not_fit_is_left_out() -> None:
     assert lines(NAMES, ROWS, 53) == lines(NAMES, ROWS)
     assert lines(NAMES, ROWS, 52) == lines(NAMES[:3], [row[:3] for row in ROWS])
 
@@ -40,7 +40,7 @@ def test_columns_that_are_not_shown_are_counted_and_empty_ones_are_not() -> None
     assert listing(NAMES, ROWS).hidden == 0
 
 
-def test_an_id_keeps_both_ends_and_a_command_stands_whole_below_its_row() -> None:
+def test_an_id_keeps_both_ends_and_a_command_is_whole_below_its_row() -> None:
     host = f"ip-10-0-{'1' * 40}.example.internal"
     made = listing(("=device", "~reason", "!next step"), [(host, "it is hot", f"show {host}")], 60)
     (entry,) = made.body

@@ -70,7 +70,7 @@ def test_a_plot_is_drawn_as_the_blocking_client_draws_it(local: Operations) -> N
     assert axes.get_xlabel().startswith("latency_p99_ms")
 
 
-def test_a_study_is_changed_and_told_as_it_stands_then(local: Operations) -> None:
+def test_a_study_is_changed_and_shown_in_its_new_state(local: Operations) -> None:
     async def day(tuner: AsyncClient) -> AsyncStudy:
         (study,) = await tuner.studies()
         paused = await study.pause("lunch")
@@ -108,7 +108,7 @@ def test_a_refusal_is_the_error_that_it_is(
         asked(local, what)
 
 
-def test_without_the_token_nothing_is_said(local: Operations) -> None:
+def test_without_the_token_nothing_is_revealed(local: Operations) -> None:
     with pytest.raises(Unauthorised):
         asked(local, lambda tuner: tuner.studies(), token="wrong")
 
@@ -124,7 +124,7 @@ def test_a_silent_service_is_named() -> None:
         asyncio.run(studies("tuner:8790"))
 
 
-def test_a_study_that_does_not_come_so_far_in_time_is_told(local: Operations) -> None:
+def test_a_study_that_misses_a_phase_in_time_is_reported(local: Operations) -> None:
     async def wait(tuner: AsyncClient) -> object:
         (study,) = await tuner.studies()
         return await study.wait([Phase.STOPPED], timeout_s=-1.0)

@@ -169,7 +169,7 @@ def test_a_refusal_returns_as_its_own_error(
 
 
 @pytest.mark.parametrize("token", ["", "wrong"])
-def test_without_the_right_token_nobody_gets_in(app: TestClient, token: str) -> None:
+def test_without_the_right_token_every_request_is_refused(app: TestClient, token: str) -> None:
     with Client(URL, token, through(app)) as api, pytest.raises(Unauthorised):
         api.studies()
 
@@ -186,7 +186,7 @@ def refusing(_: httpx2.Request) -> httpx2.Response:
         (lambda _: httpx2.Response(200, html="<h1>hello</h1>"), "a response that is not a tuner's"),
     ],
 )
-def test_a_server_that_is_no_tuner_is_reported(
+def test_a_server_that_is_not_a_tuner_is_reported(
     handle: Callable[[httpx2.Request], httpx2.Response], message: str
 ) -> None:
     with (
@@ -196,7 +196,7 @@ def test_a_server_that_is_no_tuner_is_reported(
         api.studies()
 
 
-def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_not() -> None:
+def test_a_read_is_repeated_after_an_idle_connection_broke_but_a_change_is_not() -> None:
     methods: list[str] = []
 
     def server(request: httpx2.Request) -> httpx2.Response:
@@ -230,7 +230,7 @@ def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_token(file)
 
 
-def test_a_study_can_be_acted_on_and_says_how_it_stood(local: Operations, remote: Client) -> None:
+def test_verbs_of_a_study_leave_its_view_unchanged(local: Operations, remote: Client) -> None:
     (study,) = remote.studies()
     paused = study.pause("lunch")
     assert (study.phase, paused.phase) == ("holding", "paused")

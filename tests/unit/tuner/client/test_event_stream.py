@@ -33,7 +33,7 @@ class Broken(httpx2.SyncByteStream):
         raise httpx2.ReadError("gone")
 
 
-def test_comments_and_what_is_not_ours_are_left_out() -> None:
+def test_comments_and_foreign_keys_are_left_out() -> None:
     lines = f"retry: 2000\n\n: nothing new\n\n{sent(1)}data: {{}}\n\ndata: [1\n\n{sent(2, 'y')}"
     reader = Reader()
     events = [event for line in lines.split("\n") if (event := reader.read(line))]

@@ -55,7 +55,7 @@ def around(course: BaselineCourse, minute: float, load: Context = LOAD) -> dict[
     return {part.number: round(part.share, 9) for part in parts}
 
 
-def test_without_control_windows_the_first_baseline_stands_for_all_time() -> None:
+def test_without_control_windows_the_first_baseline_counts_for_all_time() -> None:
     course = BaselineCourse.of(HELD, FIRST_WINDOWS)
     assert course.again == ()
     (part,) = course.around("energy_j", after(1e6), LOAD)
@@ -74,7 +74,7 @@ def test_between_two_windows_the_baseline_goes_straight_from_one_to_the_other() 
     assert around(course, 50.0) == {4: 1.0}
 
 
-def test_a_window_of_another_load_says_nothing_of_this_one() -> None:
+def test_a_window_of_another_load_is_no_evidence_for_this_one() -> None:
     course = BaselineCourse.of(
         HELD,
         [*FIRST_WINDOWS, baseline(3, 20.0, 30.0, rate=5.0), baseline(4, 40.0, 9.0)],
@@ -104,13 +104,13 @@ def test_a_control_window_that_was_not_measured_to_its_end_does_not_count(seen: 
     assert BaselineCourse.of(HELD, [*FIRST_WINDOWS, ended]).again == ()
 
 
-def test_measurements_before_a_fresh_start_are_no_baseline() -> None:
+def test_measurements_before_a_fresh_start_are_not_a_baseline() -> None:
     fresh = replace(HELD, since_trial=4)
     course = BaselineCourse.of(fresh, [*FIRST_WINDOWS, baseline(3, 20.0, 9.0)])
     assert around(course, 30.0) == {}
 
 
-def test_a_baseline_confirmed_against_later_is_of_its_own_time() -> None:
+def test_the_baselines_confirming_windows_are_interpolated_at_their_time() -> None:
     later = baseline(4, 40.0, 8.0, Phase.CONFIRMING)
     course = BaselineCourse.of(HELD, [*FIRST_WINDOWS, baseline(3, 20.0, 9.0), later])
     assert around(course, 30.0) == {3: 0.5, 4: 0.5}
@@ -136,7 +136,7 @@ def revision(of: Study) -> Revision:
     return Revision(study=of, who="tuner", why="", at=START)
 
 
-def test_without_control_windows_the_bill_says_since_when_it_extrapolates() -> None:
+def test_without_control_windows_the_bill_gives_the_start_of_extrapolation() -> None:
     bill = billed([], 1, 2)
     assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60))
     assert (bill.controls, bill.measured_again_at) == (0, None)
@@ -171,7 +171,7 @@ def test_a_step_between_two_control_windows_is_in_doubt_by_when_it_was() -> None
     )
 
 
-def test_where_no_control_window_is_near_the_bill_extrapolates_again() -> None:
+def test_without_a_near_control_window_the_bill_extrapolates_again() -> None:
     day = FRESH / timedelta(minutes=1)
     near = billed([baseline(3, 2.0, 9.0)], 1, 3, 2.0 + day)
     assert near.extrapolated_since is None
@@ -193,12 +193,12 @@ def test_a_control_window_explores_nothing_and_is_counted_as_none_of_the_trials(
     )
 
 
-def test_a_control_window_at_a_load_that_was_never_held_is_not_said_to_count() -> None:
+def test_a_control_window_at_a_load_that_was_never_held_is_not_reported_as_counted() -> None:
     bill = billed([baseline(3, 2.0, 9.0, rate=500.0)], 1, 3)
     assert (bill.controls, bill.extrapolated_since) == (0, START)
 
 
-def test_a_shift_tells_what_the_baseline_is_now_with_both_doubts() -> None:
+def test_a_shift_gives_the_present_baseline_with_both_errors() -> None:
     shift = BaselineShift(after(20.0), Estimate.of_mean(-0.1, 0.01, 4), 4)
     now = shift.now(Estimate.of_mean(10.0, 0.1, 20))
     assert now.mean == pytest.approx(9.0)

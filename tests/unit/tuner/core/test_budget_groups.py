@@ -157,7 +157,7 @@ def test_without_power_at_the_floor_or_the_original_clock_nothing_is_known() -> 
     assert by_clock((3000.0, 60.0)).in_watts, "at a lower clock it draws no more"
 
 
-def test_a_limit_that_the_driver_keeps_counts_where_nothing_was_measured() -> None:
+def test_the_drivers_limit_counts_without_a_measurement() -> None:
     assert [c.watts for c in by_clock(limit_w=200.0).ceilings] == [200.0, 200.0]
     record = by_clock((1500.0, 100.0), (3000.0, 195.0), limit_w=200.0)
     assert [c.watts for c in record.ceilings] == [
@@ -197,7 +197,7 @@ def test_measured_watts_of_few_ceilings_count_for_all() -> None:
     assert {name for c in record.exceeded for name in c.at_most} == {CPU}
 
 
-def test_several_clocks_count_by_what_was_measured_at_both() -> None:
+def test_several_clocks_are_compared_by_their_own_measurements() -> None:
     knobs = tuple(CapKnob(name, 1.0, default=3.0) for name in ("a", "b"))
     power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=60.0, heard_s=0.0)
     record = MemberRecord(device="a", knobs=knobs, power=power).with_ceilings(

@@ -63,7 +63,7 @@ def test_revisions_and_times_ascend() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_no_host_that_keeps_to_its_steps_is_ever_above_what_counts(seed: int) -> None:
+def test_no_host_that_keeps_to_its_steps_exceeds_the_counted_watts(seed: int) -> None:
     """Messages are lost, answers are late, hosts reboot, tuners forget; a step is at most LATE_S late."""
     rng = random.Random(seed)
     counted, now, revision = MEMBER, 0.0, 0

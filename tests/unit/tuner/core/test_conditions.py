@@ -133,7 +133,7 @@ def test_conditions_that_fit_no_knobs_are_refused(
         Space(knobs)
 
 
-def test_a_condition_that_never_holds_is_refused_where_it_is_made() -> None:
+def test_a_condition_that_never_holds_is_refused_when_it_is_made() -> None:
     with raised(OutOfRange, "workers > 4"):
         LOADER.conditioned({"prefetch": Condition.parse("workers > 4")})
     with raised(UnknownKnob, "fan"):
@@ -142,7 +142,7 @@ def test_a_condition_that_never_holds_is_refused_where_it_is_made() -> None:
     assert LOADER.restricted({"workers": (0,)}).size == 1
 
 
-def test_a_listed_space_keeps_only_what_has_an_effect() -> None:
+def test_a_listed_space_keeps_only_settings_with_an_effect() -> None:
     free = Space((WORKERS, Knob("prefetch", (2, 4, 8), 2)))
     listed = Space(free.knobs, tuple(free.grid()))
     assert listed.conditioned({"prefetch": Condition.parse("workers > 0")}).size == 7
@@ -166,7 +166,7 @@ def spaces(draw: st.DrawFn) -> Space:
 
 
 @given(spaces())
-def test_the_grid_is_what_all_combinations_come_to(space: Space) -> None:
+def test_the_grid_has_all_combinations(space: Space) -> None:
     names = [k.name for k in space.knobs]
     every: list[Setting] = [
         dict(zip(names, v, strict=True)) for v in product(*(k.values for k in space.knobs))

@@ -103,7 +103,7 @@ def test_an_old_rate_is_there_by_its_rate() -> None:
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_windows_asked_for_a_load_never_set_what_the_study_is_judged_by(reported: bool) -> None:
+def test_windows_at_a_requested_load_never_set_the_limits(reported: bool) -> None:
     requested = [
         at_load(3, 1000, 8, 300.0, reported=reported),
         at_load(4, 600, 8, 350.0, reported=reported),
@@ -111,13 +111,13 @@ def test_windows_asked_for_a_load_never_set_what_the_study_is_judged_by(reported
     assert weigh(study(), [*BASE, *requested]) == weigh(study(), BASE)
 
 
-def test_windows_asked_for_the_load_that_runs_anyway_count_with_it() -> None:
+def test_windows_that_requested_the_present_load_count_with_it() -> None:
     usual = window(10.0, 100.0, context={"requests_in_system": 4})
     seen = weigh(study(), [trial(1, setting(), usual), at_load(2, 600, 4), at_load(3, 800, 8)])
     assert [c.setting for c in seen.candidates] == [setting(), setting(600)]
 
 
-def test_windows_of_which_nobody_knows_the_load_are_at_none() -> None:
+def test_windows_of_an_unknown_load_have_none() -> None:
     dark = trial(1, setting(), window(context={}), phase=Phase.BASELINE)
     assert weigh(study(), [dark], EIGHT).baseline == {}
 
@@ -133,7 +133,7 @@ def test_a_row_rests_on_its_load_where_the_baseline_is_known_there() -> None:
 
 
 @pytest.mark.parametrize("at", [2.0, 6.0, math.inf, math.nan])
-def test_a_row_is_decided_at_a_value_of_its_own(at: float) -> None:
+def test_a_row_is_decided_at_its_own_load(at: float) -> None:
     rows = (Row(3.0, setting(), at=1.0), Row(6.0, setting(600), at=at), Row(math.inf, setting(800)))
     with pytest.raises(InvalidInput, match="a row from 3 to 6"):
         Plan(rows, "requests_in_system")

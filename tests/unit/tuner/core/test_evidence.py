@@ -75,7 +75,7 @@ def test_a_changed_constraint_judges_history_anew() -> None:
     assert weigh(loose, trials).of(setting(600)).verdict is Verdict.FEASIBLE  # type: ignore[union-attr]
 
 
-def test_only_what_is_proven_feasible_is_ranked_best_first() -> None:
+def test_only_proven_feasible_settings_are_ranked_best_first() -> None:
     trials = [
         BASE,
         trial(2, setting(800), window(8.0, 105.0)),
@@ -88,7 +88,7 @@ def test_only_what_is_proven_feasible_is_ranked_best_first() -> None:
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.ABORTED, TrialState.CONTAMINATED])
-def test_trials_that_are_no_evidence_are_ignored(state: TrialState) -> None:
+def test_trials_without_evidence_are_ignored(state: TrialState) -> None:
     poor = trial(2, setting(600), window(1.0, 10.0), state=state)
     assert weigh(study(), [BASE, poor]).of(setting(600)) is None
 
@@ -105,7 +105,7 @@ CUT = trial(
 )
 
 
-def test_a_window_cut_short_proves_what_it_broke_and_no_more() -> None:
+def test_a_window_cut_short_proves_only_the_limit_that_it_broke() -> None:
     evidence = weigh(study(), [BASE, CUT])
     assert evidence.verdict(CUT) is Verdict.INFEASIBLE
     candidate = evidence.of(setting(400))
@@ -209,7 +209,7 @@ def billed_for(held: list[MetricSample], revisions: list[Revision]) -> Bill:
     )
 
 
-def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
+def test_a_held_window_represents_the_time_since_the_previous_one() -> None:
     bill = billed_for(held_at(1, 2, 3, 600), history((0, Phase.TUNING), (1, HELD), (2.5, HELD)))
     # 4 J saved per item at 50 items per second: for 10 s, two whole minutes, and at most five.
     assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
@@ -222,7 +222,7 @@ def test_time_off_the_hold_saves_nothing(away: Phase) -> None:
     assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 10 + 60))
 
 
-def test_windows_outside_every_hold_stand_for_themselves() -> None:
+def test_windows_outside_every_hold_count_with_their_own_length() -> None:
     bill = billed_for(held_at(-2, -1, 1, 2), history((0, Phase.BASELINE)))
     assert saved(bill).saved_j == pytest.approx(4.0 * 50.0 * 40)
 
@@ -298,7 +298,7 @@ def test_a_declared_tail_is_pooled_like_one() -> None:
     assert pool_windows(windows)["slowest"].high < 12.0
 
 
-def test_the_bill_is_drawn_up_of_what_means_energy_power_and_capacity() -> None:
+def test_the_bill_uses_metrics_of_energy_power_and_capacity() -> None:
     names = {"energy_j": "a", "power_w": "b", "throughput_per_s": "c", "latency_p99_ms": "d"}
     trials = [BASE, trial(2, setting(600), window(7.0, 100.0))]
     evidence = weigh(study(), trials)
@@ -319,7 +319,7 @@ def test_the_bill_is_drawn_up_of_what_means_energy_power_and_capacity() -> None:
     assert draw_up(blind, *shown, declared=declared) == bill
 
 
-def test_a_target_is_no_surer_than_its_least_sure_device() -> None:
+def test_a_target_is_as_certain_as_its_least_certain_device() -> None:
     tight = {"latency_p99_ms": Estimate(48.0, 1.0, 300, 47.0, 49.0)}
     loose = {"latency_p99_ms": Estimate(47.0, 5.0, 300, 30.0, 90.0)}
     both = merged(
@@ -360,7 +360,7 @@ class Weighted(Objective):
         return energy and latency and Estimate(energy.mean + latency.mean)
 
 
-def test_settings_are_ranked_by_what_the_objective_makes_of_them() -> None:
+def test_settings_are_ranked_by_the_objective() -> None:
     trials = [
         BASE,
         trial(2, setting(600), window(6.0, 110.0)),
@@ -415,7 +415,7 @@ def test_a_window_of_a_quadrillion_items_is_not_billed() -> None:
     assert saved(billed_for([absurd], history((0, HELD)))).saved_j is None
 
 
-def test_windows_told_all_at_once_do_not_stretch_the_time_that_passed() -> None:
+def test_windows_reported_together_do_not_stretch_the_passed_time() -> None:
     reported_at = START + timedelta(minutes=2)
     held = [replace(w, at=reported_at) for w in held_at(*range(1, 200))]
     bill = billed_for(held, history((0, HELD)))
@@ -444,7 +444,7 @@ def test_a_stored_window_that_lasted_for_ever_leaves_the_bill_as_it_was() -> Non
     assert (bill.explored_j, bill.whole) == (whole.explored_j, whole.whole)
 
 
-def test_a_period_saves_what_its_own_windows_show_and_nothing_is_invented_for_one_without() -> None:
+def test_a_periods_saving_comes_from_its_windows_and_is_unknown_without_any() -> None:
     after = {
         name: START + timedelta(minutes=m) for name, m in (("all", 0), ("last", 3), ("new", 9))
     }

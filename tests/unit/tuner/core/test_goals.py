@@ -74,7 +74,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_no_text_whatever_breaks_the_parser(text: str) -> None:
+def test_no_text_breaks_the_parser(text: str) -> None:
     try:
         constraint = Constraint.parse(text)
     except ConstraintSyntax:
@@ -177,7 +177,7 @@ def test_a_metric_is_made_better_the_way_it_is_better(text: str, goal: str) -> N
 
 
 @pytest.mark.parametrize("metric", ["joy", "arrival_rate_per_s"])
-def test_a_metric_without_a_better_way_must_be_told_it(metric: str) -> None:
+def test_a_metric_without_a_better_direction_must_be_given_one(metric: str) -> None:
     with pytest.raises(ConstraintSyntax) as caught:
         Objective.parse(metric)
     assert f'"minimize {metric}" or "maximize {metric}"' in caught.value.hint
@@ -224,11 +224,11 @@ def test_constraints_that_leave_no_value_are_refused(texts: tuple[str, ...], nam
         ("m >= 10", "m <= 1.2x baseline"),
     ],
 )
-def test_constraints_that_leave_a_value_stand(texts: tuple[str, ...]) -> None:
+def test_constraints_that_allow_a_value_are_accepted(texts: tuple[str, ...]) -> None:
     refuse_contradiction([Constraint.parse(text) for text in texts])
 
 
-def test_an_objective_scores_what_was_shown_estimated_or_true() -> None:
+def test_an_objective_scores_measured_estimated_and_true_values() -> None:
     shown = {"energy_j": Estimate(7.0, 0.1), "power_w": Estimate(50.0)}
     assert Objective("energy_j").score(shown) == shown["energy_j"]
     assert Objective("energy_j").score({"energy_j": 7.0}, {"price": 0.3}) == 7.0

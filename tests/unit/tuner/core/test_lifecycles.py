@@ -97,14 +97,14 @@ def test_a_study_moves_along_the_edges_there_are_and_no_others(
             start.moved(target, PLAN)
 
 
-def test_there_is_no_way_back_from_stopped() -> None:
+def test_a_stopped_study_cannot_continue() -> None:
     assert EDGES[Phase.STOPPED] == frozenset()
     for phase in Phase:
         assert phase is Phase.STOPPED or Phase.STOPPED in EDGES[phase]
 
 
 @pytest.mark.parametrize("phase", sorted(ACTIVE - {Phase.PAUSED}))
-def test_a_paused_study_resumes_where_it_was(phase: Phase) -> None:
+def test_a_paused_study_resumes_in_its_former_phase(phase: Phase) -> None:
     plan = PLAN if phase in PLANNED else None
     before = study(phase, plan=plan)
     assert before.moved(Phase.PAUSED).resumed() == before
@@ -117,7 +117,7 @@ def test_holding_needs_a_plan() -> None:
             before.moved(phase)
 
 
-def test_a_mere_proposal_is_never_what_is_held() -> None:
+def test_a_proposal_alone_is_never_held() -> None:
     for phase in (Phase.CONFIRMING, Phase.PROPOSED):
         proposing = study(phase, plan=PLAN)
         assert proposing.held is None
@@ -190,7 +190,7 @@ def test_terms_must_be_possible(terms: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(("window_s", "longest_s"), [(10.0, 60.0), (90.0, 540.0)])
-def test_the_longest_window_follows_the_window_where_none_is_given(
+def test_the_longest_window_follows_the_window_by_default(
     window_s: float, longest_s: float
 ) -> None:
     assert Terms(window_s=window_s).max_window_s == longest_s

@@ -32,7 +32,7 @@ def window(
     return key, load, Estimate.of_mean(mean, share * abs(mean), 10)
 
 
-def test_variation_explained_by_the_load_is_no_error() -> None:
+def test_variation_explained_by_the_load_is_not_error() -> None:
     loads = (4.0, 4.5, 5.0, 5.5, 6.0)
     seen = [window(SLOW, x, 90.0 / x, 0.1) for x in loads]
     seen += [window(FAST, x, 120.0 / x, 0.1) for x in loads]
@@ -47,7 +47,7 @@ def test_unexplained_scatter_adds_to_the_reported_error() -> None:
     assert load_trend(seen).noise > 5.0
 
 
-def test_little_tells_no_trend() -> None:
+def test_little_data_give_no_trend() -> None:
     assert load_trend([]) == load_trend([window(SLOW, 4.0, 9.0, 0.1)]) == LoadTrend(0.0, 1.0)
     assert load_trend([window(SLOW, 4.0, -9.0, 0.1)]) == LoadTrend(0.0, 0.0)
 
@@ -70,7 +70,7 @@ def test_windows_at_several_loads_compare_as_at_their_mean() -> None:
     assert all(max(each) < 1.03 * min(each) for each in energy), "within 3 %, not 30 %"
 
 
-def test_a_window_that_met_no_load_is_no_evidence_beside_others() -> None:
+def test_a_window_without_load_is_no_evidence_beside_others() -> None:
     """It is spent all the same: a night without requests must not try settings for ever."""
     met = trial(1, SPACE.default, shown(SPACE.default, 20.0))
     night = trial(2, SPACE.default, replace(shown(SPACE.default, 20.0), context={BY: 0.0}))

@@ -50,7 +50,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         {"mean": 1.0, "high": 0.5},
     ],
 )
-def test_nonsense_is_no_estimate(bad: dict[str, float]) -> None:
+def test_nonsense_is_not_an_estimate(bad: dict[str, float]) -> None:
     with pytest.raises(MeasurementError):
         Estimate(**bad)  # type: ignore[arg-type]
 
@@ -61,14 +61,14 @@ def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
         Measurement(estimates={metric: Estimate(-1.0)}, started_at=NOW, seconds=1.0)
 
 
-def test_only_what_is_declared_to_have_a_sign_or_unknown_may_be_negative() -> None:
+def test_only_signed_or_undeclared_quantities_may_be_negative() -> None:
     declared = {"drift": Quantity("K", signed=True), "heat": Quantity("J")}
     refuse_negative({"drift": Estimate(-1.0), "anything": Estimate(-1.0)}, declared)
     with raised(MeasurementError, "-1"):
         refuse_negative({"heat": Estimate(-1.0)}, declared)
 
 
-def test_a_metric_means_what_its_standard_name_says_or_what_is_declared() -> None:
+def test_a_metrics_meaning_is_standard_or_declared() -> None:
     assert Metric("energy_j").quantity == quantity_of("energy_j")
     frames = Quantity("frames/s", Better.MORE)
     assert Metric("frames", quantity=frames).quantity == frames
@@ -90,7 +90,7 @@ def test_a_window_has_a_length(seconds: float) -> None:
         {"utilisation": math.inf},
     ],
 )
-def test_nonsense_is_no_load(bad: dict[str, float]) -> None:
+def test_nonsense_is_not_a_load(bad: dict[str, float]) -> None:
     with raised(MeasurementError, "load"):
         Load(**bad)  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ def test_a_p99_needs_299_samples_for_an_upper_bound() -> None:
     assert quantile_estimate(samples[:-1], 0.99).high == math.inf
 
 
-def test_the_bounds_of_a_p99_cover_the_truth_as_often_as_they_say() -> None:
+def test_the_bounds_of_a_p99_cover_the_truth_at_their_stated_rate() -> None:
     rng = random.Random(7)
     truth = -math.log(0.01)
     above = below = 0
@@ -207,7 +207,7 @@ def test_a_quantile_of_a_standard_metric_is_a_tail(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["power_w", "latency_mean_ms", "throughput_per_s"])
-def test_a_mean_is_no_quantile(metric: str) -> None:
+def test_a_mean_is_not_a_quantile(metric: str) -> None:
     assert not quantity_of(metric).tail
 
 
@@ -280,7 +280,7 @@ class TestBucketedQuantile:
             ((1.0, math.inf), (2, -1)),
         ],
     )
-    def test_a_metric_that_is_no_histogram_is_refused(
+    def test_a_metric_that_is_not_a_histogram_is_refused(
         self, edges: tuple[float, ...], counts: tuple[int, ...]
     ) -> None:
         with pytest.raises(MeasurementError):

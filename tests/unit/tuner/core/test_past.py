@@ -31,7 +31,7 @@ def test_a_past_has_the_trials_that_still_count_by_number() -> None:
     assert [t.number for t in past(replace(at, since_trial=2), trials).trials] == [2, 4]
 
 
-def test_what_follows_from_a_past_is_worked_out_once() -> None:
+def test_derived_values_of_a_past_are_computed_once() -> None:
     at = asked(4)
     seen = past(at, [*baseline(at), trial(3, setting(600), window(7.0, 90.0))])
     assert seen.evidence is seen.evidence
@@ -85,6 +85,6 @@ def test_the_situation_reaches_the_objective(context: Context, known: bool) -> N
     assert (seen.limits is not None) is known
 
 
-def test_a_past_tells_no_time_and_no_device() -> None:
+def test_a_past_has_no_clock_and_no_device() -> None:
     names = ["study", "trials", "context", "withdrawn"]
     assert [f.name for f in fields(Past)] == names

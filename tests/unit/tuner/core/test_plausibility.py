@@ -72,7 +72,7 @@ def test_energy_and_power_of_other_meters_are_not_compared(
     assert why in not_compared(apart)
 
 
-def test_a_window_that_does_not_tell_its_items_is_not_compared() -> None:
+def test_a_window_without_items_is_not_compared() -> None:
     blind = replace(window(extra=claim(2.0)), load=Load())
     assert implausible(blind) == ""
     assert not_compared(blind)

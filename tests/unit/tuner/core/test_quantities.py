@@ -7,7 +7,7 @@ from tuner.core.quantities import called, quantity_of, standard
 FIT = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
 
 
-def test_a_metric_of_ones_own_is_found_by_the_standard_one_that_it_means() -> None:
+def test_a_metric_under_another_name_is_found_by_its_standard_quantity() -> None:
     energy = standard("energy_j")
     assert energy is not None
     assert called("energy_j", {"joules_per_widget": energy}) == "joules_per_widget"

@@ -31,19 +31,19 @@ def offered(clause: str) -> Constraint:
     return Constraint.parse(match[1])
 
 
-def test_a_loss_of_capacity_is_said_with_the_constraint_that_prevents_it() -> None:
+def test_a_loss_of_capacity_is_reported_with_the_constraint_against_it() -> None:
     clause = capacity_lost(at(53.6), at(24.8), ["energy_j", "latency_p99_ms"])
     assert "throughput_per_s is 53.7 % lower" in clause
     assert offered(clause) == Constraint.parse("throughput_per_s >= 0.95x baseline")
 
 
-def test_a_loss_that_a_constraint_allows_is_said_without_a_further_one() -> None:
+def test_an_allowed_loss_is_reported_without_a_further_constraint() -> None:
     clause = capacity_lost(at(50.0), at(40.0), ["energy_j", "throughput_per_s"])
     assert clause == "throughput_per_s is 20.0 % lower, as its constraint allows"
 
 
 @pytest.mark.parametrize("after", [47.6, 50.0, 60.0])
-def test_a_cost_of_a_twentieth_is_no_loss(after: float) -> None:
+def test_a_cost_of_a_twentieth_is_not_a_loss(after: float) -> None:
     assert capacity_lost(at(50.0), at(after), []) == ""
 
 
@@ -55,7 +55,7 @@ def tail(latency: float, cpu_time: float = 1.0) -> dict[str, Estimate]:
     }
 
 
-def test_a_latency_that_grew_under_no_limit_is_said_with_the_constraint_that_prevents_it() -> None:
+def test_growth_of_an_unlimited_latency_is_reported_with_the_constraint_against_it() -> None:
     clause = slower_by(
         tail(10.0), {**tail(26.0), "latency_ms": Estimate.of_mean(6.0, 0.1)}, ["energy_j"]
     )
@@ -72,7 +72,7 @@ def test_a_latency_that_grew_under_no_limit_is_said_with_the_constraint_that_pre
         ({}, ["energy_j"]),
     ],
 )
-def test_a_latency_that_is_limited_or_hardly_grew_is_not_said(
+def test_growth_of_a_limited_latency_or_a_small_one_is_not_reported(
     after: dict[str, Estimate], metrics: list[str]
 ) -> None:
     assert slower_by(tail(10.0), after, metrics) == ""
@@ -86,7 +86,7 @@ def test_a_latency_that_is_limited_or_hardly_grew_is_not_said(
         (50.001, "throughput_per_s is unchanged"),
     ],
 )
-def test_capacity_is_said_beside_every_saving(after: float, clause: str) -> None:
+def test_capacity_is_shown_beside_every_saving(after: float, clause: str) -> None:
     assert capacity_beside(at(50.0), at(after), []) == clause
     assert capacity_beside(at(50.0), {}, []) == "throughput_per_s was not measured"
 

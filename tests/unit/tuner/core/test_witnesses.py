@@ -126,9 +126,7 @@ def test_a_workload_on_another_device_is_named_with_that_device() -> None:
         (place(items=0.0), ""),
     ],
 )
-def test_where_a_workload_computes_is_noted_where_it_is_not_clear(
-    fact: WorkloadPlace, noted: str
-) -> None:
+def test_the_place_of_a_workload_is_noted_if_it_is_unclear(fact: WorkloadPlace, noted: str) -> None:
     words = in_words(demand(fact))
     assert noted in words
     assert bool(words) is bool(noted)
@@ -212,7 +210,7 @@ def test_a_part_of_a_number_is_never_the_number(value: float, data: st.DataObjec
         ),
     ],
 )
-def test_a_number_without_its_unit_or_thousands_is_no_result(
+def test_a_number_without_its_unit_or_thousands_gives_no_result(
     text: str, after: str, unit: str, *, wrong: bool
 ) -> None:
     fact = PrintedNumber(text=text, before="took ", after=after, unit=unit)
@@ -221,7 +219,7 @@ def test_a_number_without_its_unit_or_thousands_is_no_result(
         assert not contradicted(replace(fact, delimited=True))
 
 
-def test_a_broken_object_and_a_later_line_are_no_result() -> None:
+def test_a_broken_object_or_a_later_line_gives_no_result() -> None:
     assert contradicted(LastObject('{"loss": 0.', "cut"))
     assert not contradicted(LastObject("{}", ""))
     assert contradicted(PrintedNumber(text="0.5", before="loss=", after="", later="loss=nan"))
@@ -230,7 +228,7 @@ def test_a_broken_object_and_a_later_line_are_no_result() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [("1h", "m"), ("took 1 min ", "s"), ("3:", ""), ("", "x1F")]
 )
-def test_a_part_of_a_duration_or_of_a_hexadecimal_is_no_result(before: str, after: str) -> None:
+def test_a_part_of_a_duration_or_of_a_hexadecimal_gives_no_result(before: str, after: str) -> None:
     assert contradicted(PrintedNumber(text="0", before=before, after=after))
 
 

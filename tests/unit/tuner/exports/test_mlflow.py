@@ -61,7 +61,7 @@ def test_mlflow_reads_a_run_a_study_with_its_trials_nested(uri: str) -> None:
         assert theirs.info.start_time == int(ours.started_at.timestamp() * 1000)
 
 
-def test_twice_is_as_once_and_what_ended_since_is_added(uri: str) -> None:
+def test_a_repeated_export_adds_only_trials_that_ended_since(uri: str) -> None:
     verbs, study = begun()
     assert MlflowExport(uri).write(exported(verbs, study)) == ExportCount()
     assert of(uri)[0].info.status == "RUNNING"
@@ -76,7 +76,7 @@ def test_twice_is_as_once_and_what_ended_since_is_added(uri: str) -> None:
     assert len(history) == 1
 
 
-def test_todays_verdict_and_standing_are_told_anew(uri: str) -> None:
+def test_todays_verdict_and_status_are_computed_anew(uri: str) -> None:
     verbs, study = worlds.held()
     MlflowExport(uri).write(exported(verbs, study))
     verbs.set_constraints(study, ConstraintChange(constraints=("latency_p99_ms <= 105",)))

@@ -50,7 +50,7 @@ def test_optuna_reads_settings_values_and_kept_limits_back(url: str) -> None:
     assert (range_.low, range_.high) == (400, 1000), "what the device offers"
 
 
-def test_a_limit_that_was_broken_shows_as_such_and_a_bound_is_no_value(url: str) -> None:
+def test_a_broken_limit_is_shown_as_such_and_a_bound_is_not_a_value(url: str) -> None:
     verbs, study = worlds.held(worlds.steep)
     OptunaExport(url).write(exported(verbs, study))
     pruned = [t for t in read(url, study).trials if t.state.name == "PRUNED"]
@@ -67,7 +67,7 @@ def test_a_failed_round_has_its_reason(url: str) -> None:
     assert failed.params["gpu.clock_mhz"] == 800
 
 
-def test_twice_is_as_once_and_what_ended_since_is_added(url: str) -> None:
+def test_a_repeated_export_adds_only_trials_that_ended_since(url: str) -> None:
     verbs, study = begun()
     assert OptunaExport(url).write(exported(verbs, study)) == ExportCount()
     worlds.tune(verbs)
@@ -149,7 +149,9 @@ def test_an_invalid_storage_is_reported_without_its_password(
     assert "\n" not in str(refused.value)
 
 
-def test_without_optuna_it_says_what_installs_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_package_to_install_is_named(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with raised(ConfigError, "optuna") as refused:
         OptunaExport(url)

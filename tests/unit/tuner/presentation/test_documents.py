@@ -73,7 +73,7 @@ def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
     assert r"\`\|" in text
 
 
-def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
+def test_markdown_has_the_terminals_facts(held: ReportedStudy) -> None:
     text = markdown([held], [], "What we saved", START, {held.id: "a.svg"})
     assert text.startswith("# What we saved\n")
     assert "![Energy against latency of the trials](a.svg)" in text
@@ -110,7 +110,7 @@ def test_savings_of_several_studies_are_summed_with_their_error(held: ReportedSt
         ({"offline": (), "phase": Phase.STOPPED}, "–"),
     ],
 )
-def test_the_overview_tells_a_saving_only_where_it_is_applied_now(
+def test_the_overview_shows_a_saving_only_while_it_is_applied(
     held: ReportedStudy, now: dict[str, Any], shown: str
 ) -> None:
     report = held.outcome.report

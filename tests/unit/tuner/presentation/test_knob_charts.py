@@ -55,7 +55,7 @@ def test_importance_is_each_knobs_share_of_the_predicted_effect_largest_first() 
     assert importance(Explanation(text="no model"), "energy_j") == {}
 
 
-def test_red_marks_what_breaks_a_limit_only_and_the_held_setting_is_a_star() -> None:
+def test_red_marks_only_broken_limits_and_the_held_setting_is_a_star() -> None:
     charts = dict(knob_slices(model(), setting(600)))
     for name in ("gpu.clock_mhz and energy_j", "gpu.clock_mhz and latency_p99_ms"):
         traces = {t["name"]: t for t in charts[name]["data"]}
@@ -65,9 +65,7 @@ def test_red_marks_what_breaks_a_limit_only_and_the_held_setting_is_a_star() -> 
         assert traces["measured"]["x"] == [800]
 
 
-def test_the_held_setting_is_not_marked_as_broken_even_where_it_is_predicted_to_break_a_limit() -> (
-    None
-):
+def test_the_held_setting_is_never_marked_as_broken_by_a_prediction() -> None:
     for _, chart in knob_slices(model(), setting(400)):
         marks = {t["name"]: t for t in chart["data"] if t["mode"] == "markers"}
         if "held" in marks:

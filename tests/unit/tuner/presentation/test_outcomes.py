@@ -83,7 +83,7 @@ def test_a_proposal_is_confirmed_and_not_applied_until_it_is_approved() -> None:
     assert applied_now(verbs.study(study))
 
 
-def test_while_nothing_is_confirmed_the_bill_says_that_it_does_not_pay_yet() -> None:
+def test_before_any_confirmation_the_bill_reports_that_it_does_not_pay_yet() -> None:
     verbs = worlds.operations()
     study = worlds.created(verbs, safety=Safety.BALANCED)
     one = seen(verbs, study)

@@ -51,7 +51,9 @@ def test_before_anything_is_measured_there_is_nothing_to_draw() -> None:
         picture(verbs, study)
 
 
-def test_without_matplotlib_it_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_package_to_install_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with raised(ConfigError, "matplotlib") as refused:
         picture(*worlds.held())

@@ -58,7 +58,7 @@ def test_a_row_shows_its_range_setting_reason_limit_and_saving() -> None:
     assert last[0] == f"{BY} from 12 on" and last[2:] == ("–", "–", "–")
 
 
-def test_a_line_leaves_out_what_is_not_known() -> None:
+def test_a_line_leaves_out_unknown_values() -> None:
     first, last = plan_lines(report(PLAN, SLOW, BASE))
     assert "saves 39.3 ± 0.6 %" in first and "–" not in last
 

@@ -114,7 +114,7 @@ def test_a_shell_writes_the_files_and_back(tmp_path: Path) -> None:
     assert seen() == ["powersave", "performance", "3000000"] * 2
 
 
-def test_a_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
+def test_systemd_accepts_each_unit(tmp_path: Path) -> None:
     unit = tmp_path / "setting.service"
     unit.write_text(setting_file(reviewed(*CPU, *GPU), SettingForm.SYSTEMD))
     text = unit.read_text()

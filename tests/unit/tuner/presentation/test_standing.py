@@ -136,7 +136,7 @@ def test_a_saving_is_shown_with_its_cost_in_capacity(store: Store, ask: Ask) -> 
     golden("best", "a saving", steady(ask("best", name)[1], STUDY=name))
 
 
-def test_stop_all_names_who_is_not_back_and_what_to_do(store: Store, ask: Ask) -> None:
+def test_stop_all_names_devices_that_are_not_back_and_the_next_step(store: Store, ask: Ask) -> None:
     worlds.operations(store)
     code, out, _ = ask("stop-all", "--yes", "--why", "smoke in rack 4")
     assert code == 1
@@ -160,7 +160,7 @@ def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
     golden("stop-all", "a device that does not report", steady(out))
 
 
-def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
+def test_stop_all_is_done_once_every_device_has_reported_its_original(
     store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verbs = worlds.operations(store)
@@ -185,7 +185,7 @@ def test_a_device_is_released_until_it_is_lifted(
     golden("device release", "a device that searches", steady(shown, STUDY=name))
 
 
-def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask) -> None:
+def test_while_all_is_stopped_every_command_reports_that_first(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     ask("stop-all", "--yes", "--why", "smoke")
@@ -279,7 +279,7 @@ def test_a_study_that_only_advises_is_created_by_its_safety(store: Store, ask: A
     assert json.loads(ask(*create, "advise", "--json")[1])["terms"]["safety"] == "advise"
 
 
-def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -> None:
+def test_a_study_that_holds_on_its_canary_only_reports_that(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     verbs.loop.register(device("other"))
     create = ("study", "create", "--device", "sim", "--no-constraint", "--canary")

@@ -47,7 +47,7 @@ def test_the_active_ones_come_first_then_the_newest() -> None:
     ],
     ids=str,
 )
-def test_each_filter_leaves_what_it_names(filters: dict[str, str], matching: list[str]) -> None:
+def test_each_filter_keeps_the_named_trials(filters: dict[str, str], matching: list[str]) -> None:
     assert ids(**filters) == matching
 
 

@@ -20,7 +20,7 @@ def test_a_setting_is_described_with_how_often_it_was_measured(windows: int, end
     assert described(best, verbs.report(study).study).endswith(ending)
 
 
-def test_a_trial_of_one_device_says_on_which_one() -> None:
+def test_a_trial_of_one_device_names_the_device() -> None:
     verbs, study = worlds.held()
     trial = verbs.trials(study)[-1]
     assert remark(trial) == ""
@@ -28,7 +28,7 @@ def test_a_trial_of_one_device_says_on_which_one() -> None:
     assert remark(alone) == "on board-2; throttled: too hot"
 
 
-def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> None:
+def test_a_saving_by_period_gives_its_windows_and_its_unknown_time() -> None:
     verbs, study = worlds.held()
     report = verbs.report(study)
     assert saved_by_period(report) == [("this hold", "unknown", "no window of it was measured yet")]
@@ -51,7 +51,7 @@ def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> 
     assert row[1:] == ("unknown", "not computed for a study of several devices")
 
 
-def test_power_without_requests_is_shown_with_the_bill_where_it_was_measured() -> None:
+def test_power_without_requests_is_shown_with_the_bill_if_measured() -> None:
     verbs, study = worlds.held()
     report = verbs.report(study)
     view = report.study

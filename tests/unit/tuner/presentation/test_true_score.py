@@ -34,7 +34,7 @@ def test_a_choice_beyond_the_limit_is_reported() -> None:
     assert worth.best.metrics["latency_p99_ms"] == pytest.approx(215.0)
 
 
-def test_where_nothing_can_be_saved_nothing_is_captured() -> None:
+def test_without_a_possible_saving_nothing_is_captured() -> None:
     worth = score(SPACE, lambda _: {"energy_j": 1.0, "latency_p99_ms": 1.0}, ENERGY, (), setting())
     assert worth.captured is None
     assert worth.saving_percent == 0.0

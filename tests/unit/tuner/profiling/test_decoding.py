@@ -52,7 +52,7 @@ def opened(spec: str, folder: Path) -> Target:
 
 
 @pytest.mark.slow
-def test_few_windows_give_a_table_and_what_was_in_force_is_put_back(
+def test_few_windows_give_a_table_and_the_former_setting_is_restored(
     proxy: RunningProxy, prompts: Path, tmp_path: Path
 ) -> None:
     rows = (Row(2.5, {LENGTH: 5}), Row(math.inf, {LENGTH: 1}))
@@ -78,7 +78,7 @@ def test_few_windows_give_a_table_and_what_was_in_force_is_put_back(
     assert int(again) >= 2 and again in {t.setting[LENGTH] for t in tuning}
 
 
-def test_without_texts_nothing_is_sent_and_it_is_said_how_to_give_them(
+def test_without_texts_nothing_is_sent_and_the_hint_shows_how_to_give_them(
     proxy: RunningProxy, tmp_path: Path
 ) -> None:
     target = opened(f"llama_cpp:{proxy.url}", tmp_path)

@@ -191,7 +191,7 @@ def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> Non
     assert refused(tuner, tuner.create("admin", "ada")) == set()
 
 
-def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_says(
+def test_an_operators_change_is_signed_by_the_token_despite_the_messages_author(
     tuner: Tuner,
 ) -> None:
     tuner.register(tuner.agent("a"), "one")
@@ -266,7 +266,7 @@ def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None
     assert tuner.store.trials.list(made)[0].state.final
 
 
-def test_a_device_is_the_agents_that_registered_it_whatever_it_says_of_itself(
+def test_a_device_belongs_to_the_agent_that_registered_it_despite_its_own_claims(
     tuner: Tuner,
 ) -> None:
     ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")
@@ -470,7 +470,7 @@ def test_wrong_tokens_are_refused_and_right_ones_of_the_same_address_are_not(
     assert not [e for e in tuner.store.audit.list() if e.status in (401, 429)]
 
 
-def test_a_guess_costs_no_computation_once_the_right_token_is_known_nor_by_its_salt(
+def test_a_guess_costs_no_computation_once_the_right_token_is_cached_nor_by_its_salt(
     tuner: Tuner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = tuner.create("operator", "ann")
@@ -527,7 +527,7 @@ def test_one_token_does_not_take_every_event_stream(tuner: Tuner) -> None:
         pass
 
 
-def test_an_agent_sends_so_many_bytes_a_day_and_others_are_not_asked_to_wait(
+def test_an_agent_has_a_limit_of_bytes_a_day_and_others_do_not_wait(
     tuner: Tuner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "AGENT_BYTES_A_DAY", 50_000.0)
@@ -555,7 +555,7 @@ def test_a_token_over_its_rate_gets_a_retry_time(
     assert "rate limit exceeded by the token ann" in answer.json()["message"]
 
 
-def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(
+def test_while_the_database_is_away_tokens_are_not_reported_as_wrong(
     tuner: Tuner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = tuner.create("operator", "ann")

@@ -22,7 +22,7 @@ def lines(verbs: Operations, study: str, number: int = -1) -> str:
     return " ".join(effect_lines(verbs.constraint_changes(study)[number], verbs.study(study)))
 
 
-def test_the_first_constraints_have_no_effect_and_other_revisions_are_no_changes() -> None:
+def test_the_first_constraints_have_no_effect_and_other_revisions_are_not_changes() -> None:
     verbs, study = worlds.held()
     (first,) = verbs.constraint_changes(study)
     assert (first.revision, first.effect, first.added) == (1, None, first.constraints)

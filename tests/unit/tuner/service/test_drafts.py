@@ -74,9 +74,7 @@ def test_words_alone_are_nothing_to_search() -> None:
     assert caught.value.hint == "offer more than one value of cpu.governor"
 
 
-def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_many_are_ours() -> (
-    None
-):
+def test_the_joules_of_a_shared_device_count_only_with_a_given_share() -> None:
     shared = device(shared="MIG is on")
     draft = StudyDraft(devices=("sim",))
     refuse_shared_joules(draft, [device()])
@@ -147,7 +145,7 @@ def test_a_devices_condition_never_prevents_a_choice() -> None:
     assert conditioned(own, choices={"workers": (0,)}).size == 3
 
 
-def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() -> None:
+def test_a_plan_follows_only_signals_of_the_target_and_the_policy() -> None:
     terms = Terms(plan_by="arrival_rate_per_s")
     offered = (Signal("arrival_rate_per_s", "1/s"), Signal("waiting"))
     refuse_plan(study(), TwoPhase())
@@ -166,7 +164,7 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
         refuse_plan(both, Polythrottle())
 
 
-def test_a_study_whose_knobs_all_restart_the_workload_says_how_to_allow_that() -> None:
+def test_a_study_whose_knobs_all_restart_the_workload_names_the_option_that_allows_it() -> None:
     with raised(InvalidInput, REPLICAS.name) as refused:
         searched(REPLICAS, no_restart=True)
     assert "--allow-restart" in refused.value.hint

@@ -21,7 +21,7 @@ from tuner.wire import StudyDraft
 PRICED = EnergyPrice.of(TunerConfig(price_per_kwh=SeriesTable(constant=0.25)))
 
 
-def test_a_source_is_read_when_due_and_a_failure_keeps_what_was_read() -> None:
+def test_a_source_is_read_when_due_and_a_failure_keeps_the_last_values() -> None:
     time, answers = Time(), [200, 500, 200]
     asked: list[httpx2.Request] = []
 
@@ -41,7 +41,7 @@ def test_a_source_is_read_when_due_and_a_failure_keeps_what_was_read() -> None:
     assert seen == [1.0, 1.0, 1.0, 1.0, 3.0]
 
 
-def test_a_source_is_asked_with_the_token_of_its_file(tmp_path: Path) -> None:
+def test_a_source_gets_the_token_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret\n")
     shown = []

@@ -50,7 +50,7 @@ def test_a_study_without_a_whole_baseline_contradicts_nothing(
     assert checked(world, tmp_path).wrong == []
 
 
-def test_windows_that_are_stored_meanwhile_are_in_neither_report_nor_archive(
+def test_windows_stored_meanwhile_are_in_neither_report_nor_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()

@@ -64,7 +64,7 @@ def test_equal_values_share_a_rank_and_a_constant_metric_has_none() -> None:
     assert "latency_p99_ms" not in correlations(study(), same)
 
 
-def test_a_knob_without_effect_has_its_default_in_the_setting_that_is_asked_for() -> None:
+def test_a_knob_without_effect_has_its_default_in_the_requested_setting() -> None:
     verbs = operations()
     conditions = {"batch_size": "gpu.clock_mhz > 600"}
     name = verbs.create(

@@ -8,7 +8,7 @@ from tuner.core import digest_of
 from tuner.service.hashing import hashed, matches
 
 
-def test_only_the_token_itself_matches_what_is_stored_of_it() -> None:
+def test_only_the_token_itself_matches_its_stored_hash() -> None:
     stored = hashed("ann.secret")
     assert matches(stored, "ann.secret")
     assert not matches(stored, "ann.secret2")
@@ -17,5 +17,5 @@ def test_only_the_token_itself_matches_what_is_stored_of_it() -> None:
 
 
 @pytest.mark.parametrize("stored", ["", "$argon2", "$argon2id$v=19$m=1", digest_of("ann.secret")])
-def test_a_text_that_is_no_argon2_hash_matches_nothing(stored: str) -> None:
+def test_a_text_that_is_not_an_argon2_hash_matches_nothing(stored: str) -> None:
     assert not matches(stored, "ann.secret")

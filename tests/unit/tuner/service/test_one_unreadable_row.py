@@ -115,7 +115,7 @@ def test_a_membership_that_cannot_be_read_counts_at_its_worst_when_a_budget_fall
 
 
 @pytest.mark.parametrize("watts", [True, "1e9", "300"])
-def test_a_text_or_a_switch_is_no_number_of_watts(rack: Rack, watts: object) -> None:
+def test_a_text_or_a_switch_is_not_a_number_of_watts(rack: Rack, watts: object) -> None:
     """Neither in a stored membership nor in a message."""
     store = rack.world.loop.store
     member = store.budgets.member("gpu1")
@@ -130,7 +130,7 @@ def test_a_text_or_a_switch_is_no_number_of_watts(rack: Rack, watts: object) -> 
         BudgetDraft.model_validate({"select": {"id": ["gpu1"]}, "watts": watts})
 
 
-def test_an_export_says_which_group_it_leaves_out_and_why(rack: Rack) -> None:
+def test_an_export_names_the_groups_it_leaves_out_and_why(rack: Rack) -> None:
     with damaged(rack, BudgetGroupRow.document, BudgetGroupRow.name == "rack"):
         text = exported(rack.world.loop)
     assert "# rack is left out: " in text and 'name = "second"' in text

@@ -106,7 +106,7 @@ def test_a_scrape_counts_the_others_and_names_it(verbs: Operations, good: str) -
     assert ("jouletune_study_saving_ratio", good) in samples
 
 
-def test_the_command_line_has_the_others_and_says_why_not_this_one(
+def test_the_command_line_has_the_others_and_the_reason_why_not_this_one(
     good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = f"sqlite:///{tmp_path / 'optuna.db'}"
@@ -124,7 +124,9 @@ def test_the_command_line_has_the_others_and_says_why_not_this_one(
     assert "; " in capsys.readouterr().err
 
 
-def test_its_device_is_released_and_what_others_tell_is_kept(verbs: Operations, good: str) -> None:
+def test_its_device_is_released_and_reports_of_others_are_kept(
+    verbs: Operations, good: str
+) -> None:
     loop = verbs.loop
     at = applied("bad-device")
     order = loop.order("bad-device", Poll(agent="a/1", applied=at))

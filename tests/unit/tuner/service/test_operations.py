@@ -214,7 +214,7 @@ def starving(at: Setting) -> Outcome:
     "a saving costs capacity, or no setting keeps the limit",
     "the cost is in the same line, with the constraint that prevents it; LIMIT NOT MET comes first",
 )
-def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
+def test_a_saving_that_costs_capacity_names_the_constraint_that_keeps_it() -> None:
     verbs, name = worlds.held(starving)
     keeping = "throughput_per_s >= 0.95x baseline"
     view = verbs.study(name)
@@ -242,7 +242,7 @@ def test_saving_energy_without_limits_must_be_explicit(objective: str) -> None:
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
 
 
-def test_a_list_reads_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_reads_only_changed_studies_again(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = worlds.operations()
     draft = StudyDraft(devices=("sim",), policy="scripted")
     old = verbs.create(draft).id
@@ -340,7 +340,7 @@ def test_constraints_that_contradict_each_other_are_refused_and_change_nothing()
 SIGNALS = (Signal("requests_in_system", askable=True), Signal("price", "EUR/kWh"))
 
 
-def test_a_study_has_the_signals_that_all_its_devices_tell() -> None:
+def test_a_study_has_the_signals_that_all_its_devices_offer() -> None:
     verbs = worlds.operations(about=device("a", signals=SIGNALS))
     others = (Signal("requests_in_system"), Signal("price", "USD/kWh"), Signal("gas_l"))
     verbs.loop.register(device("b", signals=others))
@@ -354,7 +354,7 @@ def test_a_study_has_the_signals_that_all_its_devices_tell() -> None:
     assert verbs.create(drafts[1]).signals == (Signal("requests_in_system", askable=False),)
 
 
-def test_a_draft_may_ask_for_a_continuous_study() -> None:
+def test_a_draft_may_request_a_continuous_study() -> None:
     verbs = worlds.operations()
     draft = {"devices": ["sim"], "policy": "scripted", "constraints": []}
     for terms, mode in (({}, Mode.SEARCH), ({"mode": "continuous"}, Mode.CONTINUOUS)):
@@ -433,7 +433,7 @@ def test_a_limit_that_is_taken_away_opens_the_search_again() -> None:
     assert limited(verbs, name) is Phase.TUNING
 
 
-def test_where_no_trials_are_left_a_change_grants_half_of_them_and_the_bill_says_so() -> None:
+def test_without_trials_left_a_change_grants_half_of_them_and_the_bill_shows_it() -> None:
     verbs, name = unmet(Terms(trials=5), 5)
     change = ConstraintChange(who="ann", constraints=("latency_p99_ms <= 120",))
     assert verbs.preview(name, change).more_trials == 3

@@ -22,7 +22,7 @@ def stored(*names: str) -> Store:
     return store
 
 
-def test_the_beginning_of_an_id_is_enough_where_one_study_has_it() -> None:
+def test_a_unique_prefix_of_a_studys_id_is_enough() -> None:
     store = stored("3fa1", "3fb2", "4c00")
     for name in ("4", "4c0", "4c00"):
         assert begun_with(store.studies, name).id == "4c00"

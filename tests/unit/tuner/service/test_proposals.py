@@ -100,7 +100,7 @@ def test_a_decision_on_a_former_proposal_is_refused(verbs: Operations, verb: wor
 
 
 @pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
-def test_where_nothing_is_proposed_there_is_nothing_to_decide(
+def test_without_a_proposal_there_is_nothing_to_decide(
     verbs: Operations, verb: worlds.Decide
 ) -> None:
     name = worlds.created(verbs)

@@ -85,7 +85,7 @@ def test_nothing_runs_in_a_study_that_is_created_meanwhile(world: World) -> None
     assert world.store.trials.list("s1") == ()
 
 
-def test_it_is_known_who_is_back(world: World) -> None:
+def test_devices_that_are_back_are_listed(world: World) -> None:
     verbs = Operations(world.loop)
     world.start("a", "b")
     world.loop.register(world.store.devices.get("a"))
@@ -141,7 +141,7 @@ def test_a_lifted_stop_lets_a_search_go_on(world: World) -> None:
     assert verbs.study("s1").trials == {"completed": 8, "aborted": 1}
 
 
-def test_the_first_order_stands_and_both_ends_are_in_the_log(world: World) -> None:
+def test_the_first_order_stays_and_both_ends_are_in_the_log(world: World) -> None:
     verbs = Operations(world.loop)
     verbs.stop_all(STOP)
     again = verbs.stop_all(Change(who="bob"))

@@ -34,7 +34,7 @@ def held(verbs: Operations) -> Study:
     return verbs.loop.store.studies.get(name)
 
 
-def test_the_first_look_finds_nothing_and_the_next_what_was_worked_out(verbs: Operations) -> None:
+def test_the_first_look_is_empty_and_the_next_has_the_computed_summary(verbs: Operations) -> None:
     study, cached = held(verbs), Summaries(verbs)
     assert cached.of(study) is None
     assert cached.renew() == 1

@@ -178,14 +178,14 @@ def test_a_changed_device_withdraws_its_proposal(world: World, paused: bool) -> 
     assert event.text.startswith("gpu.clock_mhz=600 batch_size=1 is no longer proposed: driver 2")
 
 
-def test_where_nothing_was_proposed_nothing_is_withdrawn(world: World) -> None:
+def test_without_a_proposal_nothing_is_withdrawn(world: World) -> None:
     world.start(terms=ADVISE)
     world.report(world.assigned(), completed())
     world.loop.register(device(driver="2"))
     assert "withdrawn" not in kinds(world)
 
 
-def test_where_nothing_wins_the_device_is_not_even_set_to_its_baseline(world: World) -> None:
+def test_if_nothing_wins_the_device_is_not_even_set_to_its_baseline(world: World) -> None:
     world.start(terms=ADVISE)
 
     def flat(_: Setting) -> Outcome:

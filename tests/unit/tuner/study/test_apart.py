@@ -322,7 +322,7 @@ def test_one_devices_results_are_scaled_to_all(world: Worlds) -> None:
     assert made[-1].shown["latency_p99_ms"].mean == pytest.approx(105.0, rel=0.001)
 
 
-def test_limits_are_told_to_a_device_in_its_own_terms(world: Worlds) -> None:
+def test_limits_are_sent_to_a_device_in_its_own_terms(world: Worlds) -> None:
     """Each device gets about half of the energy limit; the latency limit is that of the slowest device."""
     limits = ("energy_j <= 1.5x baseline", "latency_p99_ms <= 1.2x baseline")
     world.tune("a", "b", constraints=limits)
@@ -371,7 +371,7 @@ def test_devices_that_differ_by_noise_alone_count_as_equal() -> None:
     assert share((10.0, 10.05), (10.05, 10.0)).mean == pytest.approx(2.0, rel=0.001)
 
 
-def test_devices_that_differ_beyond_noise_count_as_what_they_are() -> None:
+def test_devices_that_differ_beyond_noise_keep_their_own_level() -> None:
     assert share((8.0, 12.0), (8.0, 12.0)).mean == pytest.approx(2.5, rel=0.01)
 
 
@@ -390,7 +390,7 @@ def test_unmeasured_values_stay_unmeasured() -> None:
     assert apart.scaled(failed, {}) == failed
 
 
-def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
+def test_no_sum_is_given_before_every_device_has_a_baseline() -> None:
     both = study(devices=("a", "b"))
     windows = [trial(1, None, window(), phase=Phase.BASELINE)]
     share_of = apart.shares(both, windows, "a", lambda _: [])

@@ -124,7 +124,7 @@ def test_a_tuner_that_died_counts_on(world: World) -> None:
         (window(6.0, 130.0), "latency_p99_ms <= 120 is not proven to hold in 3 windows on a"),
     ],
 )
-def test_windows_that_contradict_what_was_confirmed_start_the_study_over(
+def test_windows_that_contradict_the_confirmation_start_the_study_over(
     world: World, seen: Measurement, why: str
 ) -> None:
     order = begun(world)

@@ -114,7 +114,7 @@ def test_a_row_is_confirmed_at_the_load_it_was_decided_at() -> None:
     "a plan is good at one load only, or one of its rows drifts",
     "each row is confirmed, limited and monitored at its own load; a lost row becomes the baseline",
 )
-def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_nothing() -> None:
+def test_a_setting_is_confirmed_at_each_load_and_lost_at_loads_without_a_gain() -> None:
     again = Row(math.inf, setting(600), at=16.0)
     at = proposed(LOW, replace(HIGH, below=12.0), again)
 
@@ -162,7 +162,7 @@ def test_a_row_at_whose_load_the_baseline_fails_is_lost_and_the_others_stay() ->
     assert "the baseline could not be measured at requests_in_system = 8: overrun at 8" in end.why
 
 
-def test_a_plan_of_five_rows_is_settled_within_bounds_and_what_was_won_stays() -> None:
+def test_a_plan_of_five_rows_is_settled_within_bounds_and_keeps_confirmed_rows() -> None:
     clocks = (600, 800, 600, 800, 600)
     rows = [Row(3.0 * 2**k, setting(c), at=2.0 * 2**k) for k, c in enumerate(clocks)]
     rows[-1] = replace(rows[-1], below=math.inf)
@@ -220,7 +220,7 @@ def disturbed(*spoilt: int) -> Truth:
 
 
 @pytest.mark.parametrize("askable", [True, False])
-def test_disturbed_windows_are_no_looks(askable: bool) -> None:
+def test_disturbed_windows_do_not_count_as_looks(askable: bool) -> None:
     at = proposed(LOW, Row(math.inf, setting(), at=8.0), askable=askable)
     _, calm, _ = confirm(at, disturbed())
     _, end, _ = confirm(at, disturbed(2, 3, 4, 5))

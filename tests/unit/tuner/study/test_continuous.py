@@ -199,7 +199,7 @@ def own_step(at: int = 800) -> StepReport:
     )
 
 
-def test_a_step_that_the_agent_made_by_itself_is_a_trial_and_told_twice_still_one() -> None:
+def test_a_step_that_the_agent_made_by_itself_is_one_trial_even_if_reported_twice() -> None:
     world = begun(Rounds(100))
     assert world.loop.trial_reports.own_step(own_step()).result == "closed"
     assert world.loop.trial_reports.own_step(own_step()).result == "duplicate"

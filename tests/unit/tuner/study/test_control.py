@@ -332,7 +332,7 @@ def off_by(bill: Bill, truly_j: float) -> tuple[float, float]:
     "the bill says since when it extrapolates; with control windows it is within its "
     "own error, the drift is an event, and a kill during one does not end the hold",
 )
-def test_without_control_windows_a_drifted_baseline_makes_the_bill_wrong_and_it_says_so() -> None:
+def test_without_control_windows_a_drifted_baseline_falsifies_the_bill_with_a_note() -> None:
     drifting = Drifting(share=0.0)
     drifting.hold_for(HOURS)
     report = drifting.report()
@@ -439,7 +439,7 @@ def test_a_new_driver_makes_older_control_windows_count_no_more() -> None:
     assert 0 < drifting.report().bill.controls < drifting.controls
 
 
-def test_a_limit_that_is_still_kept_asks_nothing_of_an_estimate_without_bounds() -> None:
+def test_a_kept_limit_needs_no_bounds_of_an_estimate() -> None:
     unbounded = Estimate(110.0, 1.0, 40, 100.0, float("inf"))
     base = [trial(n, setting(), phase=Phase.BASELINE) for n in (1, 2)]
     seen = trial(3, setting(), window(extra={"latency_p99_ms": unbounded}), phase=Phase.HOLDING)
@@ -447,5 +447,5 @@ def test_a_limit_that_is_still_kept_asks_nothing_of_an_estimate_without_bounds()
     assert last_control(held, [*base, seen], START) == seen.started_at
 
 
-def test_people_who_are_told_of_drift_are_told_of_the_baselines() -> None:
+def test_destinations_of_drift_also_get_shifts_of_the_baseline() -> None:
     assert BY_KIND["baseline drifted"].subject is Subject.DRIFT

@@ -18,13 +18,13 @@ def held(*energies: float, relative: float = 0.01) -> list[MetricSample]:
 EXPECTED = Estimate.of_mean(6.0, 0.06, 20)
 
 
-def test_noise_around_what_was_expected_is_no_drift() -> None:
+def test_noise_around_the_expected_value_is_not_drift() -> None:
     rng = random.Random(3)
     quiet = held(*(6.0 * (1 + rng.gauss(0, 0.015)) for _ in range(300)))
     assert drift("energy_j", EXPECTED, quiet) is None
 
 
-def test_a_steady_device_raises_no_alarm_for_days_whatever_the_reference_was() -> None:
+def test_a_steady_device_raises_no_alarm_for_days_with_any_reference() -> None:
     rng = random.Random(9)
     for _ in range(5):
         reference = Estimate.of_mean(6.0 * (1 + rng.gauss(0, 0.012)), 0.07, 20)
@@ -39,5 +39,5 @@ def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
     assert "energy_j has drifted from 6" in sentence
 
 
-def test_one_odd_window_is_no_drift() -> None:
+def test_one_odd_window_is_not_drift() -> None:
     assert drift("energy_j", EXPECTED, held(6.0, 6.5, 6.0, 6.0, 6.0, 6.0)) is None

@@ -55,7 +55,7 @@ def test_trials_that_have_ended_are_read_once(
     assert read == [1, 1, 2, 3]
 
 
-def test_a_study_that_has_the_name_of_one_that_was_deleted_is_read_anew(store: Store) -> None:
+def test_a_study_with_the_name_of_a_deleted_one_is_read_anew(store: Store) -> None:
     ended = EndedTrials(store.trials)
     for _ in range(2):
         tried(store)

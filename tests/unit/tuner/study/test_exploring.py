@@ -74,7 +74,7 @@ def test_a_repeated_freeze_counts_once() -> None:
     assert verbs.freeze(name, Change(who="bob", why="x")).revision == first.revision
 
 
-def test_trials_wait_for_their_window_and_the_study_says_which() -> None:
+def test_trials_wait_for_their_window_and_the_study_names_it() -> None:
     clock = Time()
     loop = Loop(memory_store(), worlds.policies, clock.now)
     loop.register(device())

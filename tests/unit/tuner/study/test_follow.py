@@ -91,7 +91,7 @@ def test_a_setting_that_is_not_confirmed_higher_is_held_as_before(clock: int, ke
     assert ("held as before" in step.why) is kept
 
 
-def test_so_many_windows_of_both_are_measured() -> None:
+def test_the_requested_number_of_windows_of_both_is_measured() -> None:
     past = Past(study=asked(), trials=tuple(at_baseline()))
     assert past.study.terms.plan_by and LOAD_WINDOWS > 2
     assert isinstance(confirmed(*[30.0] * (2 * LOAD_WINDOWS - 1)), Assign)
@@ -166,7 +166,7 @@ def test_a_load_that_fell_in_between_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("by", ["hour", "rate,waiting", BY])
-def test_a_study_of_an_earlier_release_says_how_to_go_on(by: str) -> None:
+def test_a_study_of_an_earlier_release_gives_the_next_step(by: str) -> None:
     rows = (Row(5.0, setting(600)), Row(9.0, setting(700)), Row(math.inf, setting()))
     old = replace(HELD, terms=Terms(plan_by=by), plan=Plan(rows, by))
     why = unsupported(old)

@@ -110,7 +110,7 @@ def test_after_failures_in_a_row_the_baseline_decides_whether_to_go_on() -> None
     assert "lost 7" in broken.why
 
 
-def test_failures_before_the_phase_began_or_after_the_last_trial_ask_for_nothing() -> None:
+def test_failures_before_the_phase_or_after_the_last_trial_have_no_effect() -> None:
     known = [base(1), base(2), *failed(3, *ALL_FAIL)]
     resumed = study(terms=Terms(trials=10), phase_since=7)
     assert step(resumed, known, Try(setting(400), "next")) == Assign(setting(400), "next")
@@ -120,7 +120,7 @@ def test_failures_before_the_phase_began_or_after_the_last_trial_ask_for_nothing
     assert done.phase is Phase.HOLDING
 
 
-def test_tuning_does_what_the_policy_says() -> None:
+def test_tuning_follows_the_policy() -> None:
     trials = [base(1), base(2)]
     assert step(study(), trials, Try(setting(600), "cheaper")) == Assign(setting(600), "cheaper")
     assert step(study(), trials, Wait("a trial is running")) == Rest("a trial is running")
@@ -235,7 +235,7 @@ def test_a_gain_that_is_not_proven_is_not_claimed() -> None:
 TIGHT = replace(PROPOSED, constraints=(Constraint.parse("latency_p99_ms <= 90"),))
 
 
-def test_where_the_baseline_breaks_a_limit_what_keeps_it_wins_whatever_it_costs() -> None:
+def test_if_the_baseline_breaks_a_limit_a_setting_that_keeps_it_wins_at_any_cost() -> None:
     _, end = confirm(TIGHT, TUNED, table({1000: (10, 100), 600: (12, 80)}))
     assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting(600)))
     assert "latency_p99_ms <= 90, which the baseline breaks; energy_j 20.0" in end.why
@@ -244,12 +244,12 @@ def test_where_the_baseline_breaks_a_limit_what_keeps_it_wins_whatever_it_costs(
     assert end.why.endswith("% better than the baseline")
 
 
-def test_where_the_baseline_breaks_a_limit_what_breaks_it_too_does_not_win() -> None:
+def test_if_the_baseline_breaks_a_limit_a_setting_that_breaks_it_too_does_not_win() -> None:
     _, end = confirm(TIGHT, TUNED, table({1000: (10, 100), 600: (6, 95), 800: (8, 89.9)}))
     assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting()))
 
 
-def test_where_the_baseline_breaks_a_limit_the_last_hope_is_what_is_furthest_from_it() -> None:
+def test_if_the_baseline_breaks_a_limit_the_last_contender_is_furthest_from_it() -> None:
     near = setting(600), setting(800), setting(600, 2)
     shown = [(s, 12.0 + i / 10, 88.0) for i, s in enumerate(near)] + [(setting(800, 2), 13.0, 60.0)]
     tried = [
@@ -314,7 +314,7 @@ def test_at_most_three_settings_are_confirmed() -> None:
         (TrialState.FAILED, (Phase.PAUSED, None)),
     ],
 )
-def test_confirming_ends_whatever_the_windows_do(
+def test_confirming_ends_with_any_windows(
     state: TrialState, end: tuple[Phase, Plan | None]
 ) -> None:
     trials = list(TUNED)
@@ -346,7 +346,7 @@ def test_a_study_that_rests_rests(phase: Phase) -> None:
     assert isinstance(step(resting, TUNED), Rest)
 
 
-def test_a_window_without_the_requested_metrics_is_no_baseline() -> None:
+def test_a_window_without_the_requested_metrics_is_not_a_baseline() -> None:
     bare = window()
     figures = {k: v for k, v in bare.estimates.items() if k != "latency_p99_ms"}
     blind = [
@@ -390,7 +390,7 @@ def test_every_row_of_a_plan_is_confirmed_and_the_whole_plan_held() -> None:
     assert end.plan == plan
 
 
-def test_a_row_that_is_not_confirmed_goes_back_to_the_baseline_and_the_others_stand() -> None:
+def test_an_unconfirmed_row_returns_to_the_baseline_and_the_others_stay() -> None:
     rows = (Row(5.0, setting(400)), Row(10.0, setting(600)), Row(math.inf, setting(800)))
     plan = Plan(rows, by="requests_in_system")
     truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
@@ -460,7 +460,7 @@ def loss(value: float, n: int, at: Setting, phase: Phase) -> Trial:
     # Ax issues 1685 and 2812: a status quo below zero turned the sign of every relative improvement.
     [(-2.0, True), (-0.5, False), (-1.0, False)],
 )
-def test_a_negative_loss_is_confirmed_only_where_it_became_smaller(shown: float, won: bool) -> None:
+def test_a_negative_loss_is_confirmed_only_if_it_decreased(shown: float, won: bool) -> None:
     at = study(Phase.CONFIRMING, (), plan=Plan.single(setting(600)), objective=Objective("loss"))
     seen = [loss(-1.0, 1, setting(), Phase.BASELINE), loss(shown, 2, setting(600), Phase.TUNING)]
     at = replace(at, phase_since=3)

@@ -64,7 +64,7 @@ def test_a_study_goes_from_baseline_to_hold(world: World) -> None:
     assert world.store.studies.get("s1").phase is Phase.HOLDING
 
 
-def test_an_assignment_says_all_that_a_trial_needs(world: World) -> None:
+def test_an_assignment_has_all_that_a_trial_needs(world: World) -> None:
     world.start()
     for _ in range(2):
         world.report(world.assigned(), completed())
@@ -89,7 +89,7 @@ def test_the_same_agent_asking_after_a_crash_gets_the_same_trial(world: World) -
     assert again.token > first.token
 
 
-def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
+def test_the_first_of_two_agents_at_one_device_is_refused(world: World) -> None:
     world.start()
     world.assigned(agent="host/1")
     taken = world.assigned(agent="host/2")
@@ -185,7 +185,9 @@ def test_a_report_that_comes_twice_counts_once(world: World) -> None:
     assert len(world.store.trials.reports("s1", order.trial)) == 1
 
 
-def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world: World) -> None:
+def test_a_report_after_the_lease_expired_still_counts_without_a_newer_attempt(
+    world: World,
+) -> None:
     world.start()
     order = world.assigned()
     world.time.sleep(120.0)
@@ -210,7 +212,7 @@ def test_three_attempts_without_a_report_fail_the_trial(world: World) -> None:
     assert world.store.trials.list("s1")[0].state is TrialState.FAILED
 
 
-def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
+def test_renewing_keeps_a_lease_and_a_stale_token_is_refused(world: World) -> None:
     world.start()
     first = world.assigned()
     world.time.sleep(20.0)
@@ -223,7 +225,7 @@ def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
         world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
 
 
-def test_a_tuner_that_died_goes_on_where_it_was(world: World) -> None:
+def test_a_tuner_that_died_continues_where_it_was(world: World) -> None:
     world.start()
     for count in range(8):
         restarted = replace(world.loop, policies=lambda _: Descend())
@@ -321,9 +323,7 @@ def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -
 
 
 @pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
-def test_an_agent_that_fell_silent_is_given_up_whatever_the_wall_clock_says(
-    world: World, step: timedelta
-) -> None:
+def test_a_silent_agent_is_given_up_at_any_wall_time(world: World, step: timedelta) -> None:
     world.start()
     world.assigned()
     world.time.step(step)
@@ -341,7 +341,7 @@ def test_a_renewal_that_another_tuner_heard_counts(world: World) -> None:
     assert world.wait(world.patience_s) == 1
 
 
-def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: World) -> None:
+def test_a_device_that_never_polls_does_not_keep_a_trial_running_for_ever(world: World) -> None:
     world.start("a", "b")
     world.report(world.assigned("a"), completed(), "a")
     assert world.wait(world.patience_s) == 1
@@ -379,7 +379,7 @@ PAUSED = Outcome(state=TrialState.FAILED, reason="GPU-1 is paused: somebody else
 
 
 @pytest.mark.parametrize("after", [0, 2, 3, 4, 6])
-def test_a_device_that_fails_whatever_is_tried_is_soon_asked_no_more(
+def test_a_device_that_fails_at_every_setting_soon_gets_no_more_trials(
     world: World, after: int
 ) -> None:
     world.start()
@@ -515,7 +515,7 @@ def test_a_trial_that_one_of_its_devices_cannot_take_is_aborted(world: World) ->
         world.loop.renew(Renewal(device="a", token=order.token, nonce=order.nonce))
 
 
-def test_a_paused_study_releases_its_device_whatever_that_takes(world: World) -> None:
+def test_a_paused_study_releases_its_device_after_any_failure(world: World) -> None:
     world.start()
     Operations(world.loop).pause("s1", Change(who="ann"))
     assert isinstance(world.ask(unable=STAYS), Release)
@@ -583,7 +583,7 @@ def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
     assert study.space.knob("gpu.clock_mhz").values == (800, 1000)
 
 
-def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: World) -> None:
+def test_a_trial_of_a_grant_removed_meanwhile_fails_by_name(world: World) -> None:
     world.start()
     for _ in range(2):
         world.report(world.assigned(), completed())

@@ -36,7 +36,7 @@ def test_a_window_opens_once_a_day_and_lasts_its_hours_also_when_clocks_change(
     assert opening(BERLIN, day) == [opens + timedelta(minutes=10 * n) for n in range(24)]
 
 
-def test_what_is_waited_for_is_in_the_time_of_the_windows() -> None:
+def test_the_awaited_window_is_given_in_its_time_zone() -> None:
     saturdays = Exploration(
         windows=(MaintenanceWindow("0 2 * * sat", 4.0),), time_zone="Europe/Berlin"
     )

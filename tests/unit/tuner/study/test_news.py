@@ -25,7 +25,7 @@ class Waiting:
         self.woken += 1
 
 
-def test_only_who_waits_for_a_device_is_woken_and_once() -> None:
+def test_only_requests_waiting_for_a_device_are_woken_and_once() -> None:
     news = News()
     a, b = Waiting(news, "a"), Waiting(news, "b")
     news.tell(["a"])
@@ -60,7 +60,7 @@ def test_a_caller_that_ended_its_wait_is_not_woken() -> None:
     assert a.woken == 0
 
 
-def test_many_threads_tell_and_wait_and_nothing_is_lost() -> None:
+def test_many_threads_report_and_wait_without_a_loss() -> None:
     news, rounds = News(), 200
 
     def follow(heard: list[int]) -> None:

@@ -118,7 +118,7 @@ def test_a_stopped_study_misses_no_device(office: Office) -> None:
     assert office.verbs.study("s1").offline == ()
 
 
-def test_another_process_knows_what_was_stored_and_polls_store_nothing(
+def test_another_process_knows_stored_contacts_and_polls_store_nothing(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = Operations(office.another())
@@ -153,7 +153,7 @@ def test_a_waiting_agent_is_online_until_it_disconnects(office: Office) -> None:
     assert not office.online()
 
 
-def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> None:
+def test_only_offline_devices_without_a_study_can_be_forgotten(office: Office) -> None:
     with raised(Conflict, "online"):
         office.verbs.forget("sim", Change())
     office.store.studies.add(study(), "ann", "created")

@@ -134,7 +134,7 @@ def test_a_table_whose_switching_collapses_is_not_held_and_the_best_length_is() 
     assert "length=2 throughout is 10.0 % better" in move.why
 
 
-def test_where_nothing_beats_plain_decoding_the_baseline_is_held() -> None:
+def test_if_nothing_beats_plain_decoding_the_baseline_is_held() -> None:
     _, move = play(rates({0: 100.0, 2: 90.0, 5: 70.0, TABLE: 60.0}))
     assert move.plan == Plan.single({LENGTH: 0})
     assert "the table is not held" in move.why
@@ -175,7 +175,7 @@ def test_a_gain_within_the_noise_takes_more_rounds(mean: float, held: Plan) -> N
     assert move.plan == held
 
 
-def test_a_workload_that_cannot_switch_by_itself_is_held_by_its_rows_and_this_is_said() -> None:
+def test_a_workload_that_cannot_switch_by_itself_is_held_by_its_rows_with_a_note() -> None:
     usual = rates({0: 100.0, 2: 110.0, 5: 105.0})
 
     def truth(step: Assign, number: int) -> Measurement | str:
@@ -197,7 +197,7 @@ def test_an_engine_that_dies_of_its_table_does_not_hold_it() -> None:
     assert "it is not ready within 600 s" in move.why
 
 
-def test_a_table_that_breaks_a_limit_where_it_switches_is_not_held() -> None:
+def test_a_table_that_breaks_a_limit_while_it_switches_is_not_held() -> None:
     def truth(step: Assign, number: int) -> Measurement:
         found = rates({0: 100.0, 2: 110.0, 5: 105.0, TABLE: 130.0})(step, number)
         assert isinstance(found, Measurement)

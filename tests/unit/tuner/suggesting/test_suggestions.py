@@ -105,7 +105,7 @@ def assert_soon(event: threading.Event) -> None:
 
 
 @pytest.mark.promise("the process that computes a suggestion dies, hangs or is slow")
-def test_a_slow_one_holds_up_nobody_else() -> None:
+def test_a_slow_one_delays_no_other() -> None:
     go = threading.Event()
 
     def slow(pasts: Sequence[Past]) -> None:
@@ -151,7 +151,7 @@ def queue(names: Sequence[str], does: Callable[[Sequence[Past]], None]) -> list[
     return worker.asked[2:]
 
 
-def test_studies_of_one_space_are_asked_for_together() -> None:
+def test_studies_of_one_space_are_suggested_together() -> None:
     batches = queue(("a", "other", "c"), lambda _: None)
     assert batches == [["a", "c"], ["other"]]
 

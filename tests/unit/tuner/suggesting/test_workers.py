@@ -42,7 +42,7 @@ def worker() -> Iterator[LocalWorker]:
 
 @pytest.mark.promise("the process that computes a suggestion dies, hangs or is slow")
 @pytest.mark.parametrize("policy", ["polythrottle", "sobol"])
-def test_the_same_is_suggested_whoever_works_it_out(worker: LocalWorker, policy: str) -> None:
+def test_every_worker_suggests_the_same(worker: LocalWorker, policy: str) -> None:
     here = [load_policy(policy).suggest(one) for one in pasts()]
     question = ask(policy, pasts())
     assert {type(one) for one in here} == {Try, Done}

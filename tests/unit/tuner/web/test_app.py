@@ -98,7 +98,7 @@ def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["agent", "enrol", "used"])
-def test_what_a_machine_has_opens_no_page(site: Site, kind: str) -> None:
+def test_machine_tokens_open_no_page(site: Site, kind: str) -> None:
     study = created(site.verbs)
     given = site.verbs.access.create(TokenDraft(role=AccessRole.ENROL)).token
     if kind != "enrol":
@@ -116,7 +116,7 @@ def test_what_a_machine_has_opens_no_page(site: Site, kind: str) -> None:
             assert study not in answer.text
 
 
-def test_the_way_in_leads_back_to_where_one_wanted_to_go_and_nowhere_else(site: Site) -> None:
+def test_sign_in_returns_to_the_requested_page_and_nowhere_else(site: Site) -> None:
     browser = site.browser()
     redirect = browser.get("/history", follow_redirects=False)
     assert redirect.headers["location"] == "/login?next=%2Fhistory"
@@ -239,7 +239,7 @@ def test_a_plan_by_load_is_shown_with_the_present_load_and_setting(site: Site) -
     assert view["context"] == {"requests_in_system": 1.25}
 
 
-def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(site: Site) -> None:
+def test_the_fleet_page_shows_statuses_and_savings_as_the_api_does(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
     order = site.verbs.loop.order("sim", Poll(agent="host/1", applied=applied()))
@@ -276,7 +276,7 @@ def test_a_page_of_the_history_is_the_same_over_the_api(site: Site) -> None:
     assert '/v1/history?&amp;last=50&amp;skip=0"' in browser.get("/history").text
 
 
-def test_constraints_are_changed_after_a_look_at_what_that_does(site: Site) -> None:
+def test_constraints_are_changed_after_a_preview(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
     browser = site.signed_in("operator", "ann")
@@ -295,7 +295,7 @@ def test_constraints_are_changed_after_a_look_at_what_that_does(site: Site) -> N
     assert len(site.verbs.revisions(study)) == last.revision
 
 
-def test_a_preview_says_what_setting_it_does(site: Site) -> None:
+def test_a_preview_predicts_the_verdicts_after_the_change(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
     browser = site.signed_in("operator")
@@ -311,7 +311,7 @@ def test_a_preview_says_what_setting_it_does(site: Site) -> None:
     assert browser.get(f"/studies/{study}").status_code == 200
 
 
-def test_an_operator_approves_what_is_proposed_on_its_page(site: Site) -> None:
+def test_an_operator_approves_a_proposal_on_its_page(site: Site) -> None:
     study = proposed(site.verbs)
     browser = site.signed_in("operator", "ann")
     page = f"/studies/{study}"
@@ -323,7 +323,7 @@ def test_an_operator_approves_what_is_proposed_on_its_page(site: Site) -> None:
     assert stored(site, study).phase is Phase.HOLDING
 
 
-def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) -> None:
+def test_a_study_is_created_by_a_form_and_faults_are_shown(site: Site) -> None:
     browser = site.signed_in("operator", "ann")
     form = {"device": "sim", "objective": "energy_j", "constraints": "latency_p99_ms <= 1.2x baseline",
             "policy": "scripted", "safety": "off", "trials": "7", "window_s": "5"}  # fmt: skip

@@ -21,7 +21,7 @@ def figure_of(text: str) -> dict[str, object]:
     return dict(json.loads(figure))
 
 
-def test_the_page_says_what_is_applied_by_whom_and_draws_it(held: Site) -> None:
+def test_the_page_shows_the_applied_setting_its_author_and_a_chart(held: Site) -> None:
     page = held.signed_in("viewer").get("/devices/sim")
     text = text_of(page)
     assert "Applied: gpu.clock_mhz=600 (hold), set" in text and "study" in text

@@ -25,7 +25,7 @@ def row(name: str, health: Health, **fields: object) -> FleetRow:
     return base.model_copy(update=fields)
 
 
-def test_every_state_has_its_place_and_what_is_wrong_comes_first() -> None:
+def test_every_state_has_its_place_and_problems_come_first() -> None:
     assert set(WORST_FIRST) == set(Health)
     rows = [row(f"d{n}", health) for n, health in enumerate(reversed(WORST_FIRST))]
     assert [r.health for r in worst_first(rows)] == list(WORST_FIRST)
@@ -33,7 +33,7 @@ def test_every_state_has_its_place_and_what_is_wrong_comes_first() -> None:
     assert worst_first(rows)[0].device == "unable"
 
 
-def test_groups_come_by_their_name_and_in_each_what_is_wrong_first() -> None:
+def test_groups_are_sorted_by_name_with_problems_first() -> None:
     rows = [
         row("a", Health.SAFE, host="h2"),
         row("b", Health.OFFLINE, host="h2"),

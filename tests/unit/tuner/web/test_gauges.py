@@ -18,7 +18,7 @@ def test_the_held_value_its_bound_and_the_verdict_are_in_words_too() -> None:
     assert 'class="gauge infeasible"' in broken and ">broken<" in broken
 
 
-def test_nothing_measured_is_said() -> None:
+def test_a_study_without_measurements_is_reported() -> None:
     verbs = operations()
     view = verbs.study(created(verbs))
     assert "not measured yet" in gauge(view, Limit("latency_p99_ms", "<=", 50.0))

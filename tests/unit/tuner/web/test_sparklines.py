@@ -17,7 +17,7 @@ def heights(svg: str) -> list[float]:
     return [float(pair.split(",")[1]) for pair in points.split()]
 
 
-def test_the_label_says_the_last_value_and_the_limit() -> None:
+def test_the_label_has_the_last_value_and_the_limit() -> None:
     limit = Limit("latency_p99_ms", "<=", 120.0)
     svg = sparkline("latency_p99_ms", [point(0, 90.0), point(1, 95.0)], limit)
     assert 'aria-label="latency_p99_ms: last 95.00 ms, limit &lt;= 120.0 ms"' in svg

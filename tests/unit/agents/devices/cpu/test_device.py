@@ -91,7 +91,7 @@ def origin() -> Origin:
 
 
 class TestCpuActuator(ActuatorContract):
-    def test_there_is_nothing_to_set_and_it_says_so(self, side: Side) -> None:
+    def test_there_is_nothing_to_set_and_that_is_reported(self, side: Side) -> None:
         assert side.space.size == 1 and side.actuator.read() == {}
         with pytest.raises(UnknownKnob, match=r"cpu\.max_mhz"):
             side.actuator.apply({"cpu.max_mhz": 2000})
@@ -185,7 +185,7 @@ class TestClocksAgainstCeilings:
         window.read()
         window.stop()
 
-    def test_neither_the_top_rung_nor_what_was_found_is_a_ceiling_of_ours(
+    def test_neither_the_top_rung_nor_the_original_is_a_ceiling_of_ours(
         self, epyc: FakeHost
     ) -> None:
         remote = Remote(cpu_max_mhz=1700)
@@ -199,7 +199,7 @@ class TestClocksAgainstCeilings:
         remote.applied = {"cpu.max_mhz": 1700}
         assert self.ours(epyc, remote) == [1_700_000]
 
-    def test_at_its_own_maximum_a_preferred_core_may_do_what_it_can(self, epyc: FakeHost) -> None:
+    def test_a_preferred_core_at_its_own_maximum_may_boost(self, epyc: FakeHost) -> None:
         for number, top in ((0, "5759000"), (1, "5308000")):
             folder = epyc.root / f"sys/devices/system/cpu/cpufreq/policy{number}"
             (folder / "scaling_available_frequencies").unlink()
@@ -209,9 +209,7 @@ class TestClocksAgainstCeilings:
         (held,) = Ceilings(epyc.root, cast("RemoteKnobs", remote)).ours()
         assert held.runs.parent.name == "policy0" and held.ceiling == 5_400_000
 
-    def test_at_the_top_of_its_own_table_a_like_core_may_do_what_it_can(
-        self, epyc: FakeHost
-    ) -> None:
+    def test_a_like_core_at_the_top_of_its_own_table_may_boost(self, epyc: FakeHost) -> None:
         """Two like cores whose tables differ (_PSS of each core): both follow one ceiling."""
         folder = epyc.root / "sys/devices/system/cpu/cpufreq/policy1"
         for file, text in (

@@ -32,7 +32,7 @@ def test_a_server_lists_its_possible_knobs_and_requirements(mount: Mount) -> Non
     assert not rights.well and "install.sh --cpu" in rights.cure
 
 
-def test_policies_that_stand_at_different_limits_are_a_finding(mount: Mount) -> None:
+def test_policies_with_different_limits_are_a_finding(mount: Mount) -> None:
     board = mount("epyc")
     board.file("sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq").write_text("2000000")
     symptoms = [s for s in examine(board.root) if s.about == "cpu: cpu.max_mhz"]
@@ -129,7 +129,7 @@ def test_a_knob_without_a_value_is_a_finding(tmp_path: Path) -> None:
     assert not symptom.well and symptom.cure
 
 
-def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
+def test_heat_is_reported_if_the_kernel_counts_it(tmp_path: Path) -> None:
     counts = tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle"
     counts.mkdir(parents=True)
     (counts / "package_throttle_count").write_text("3\n")
@@ -140,7 +140,9 @@ def test_a_jetsons_cpu_is_listed_with_its_board(mount: Mount) -> None:
     assert examined(mount("orin").root) == {}
 
 
-def test_energy_counters_that_stand_at_0_in_a_virtual_machine_are_no_meter(tmp_path: Path) -> None:
+def test_energy_counters_that_stay_at_0_in_a_virtual_machine_are_not_a_meter(
+    tmp_path: Path,
+) -> None:
     """A VM may show RAPL zones whose counters never move (mlco2/codecarbon 1321)."""
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     zone.mkdir(parents=True)
@@ -159,6 +161,6 @@ def test_energy_counters_that_stand_at_0_in_a_virtual_machine_are_no_meter(tmp_p
     )
 
 
-def test_energy_is_told_with_the_power_it_comes_to(mount: Mount) -> None:
+def test_energy_is_shown_with_the_resulting_power(mount: Mount) -> None:
     symptom = examined(mount("xeon").root)["cpu: energy"]
     assert symptom.well and symptom.seen.endswith(" W under load")

@@ -97,7 +97,7 @@ def test_dies_that_show_one_counter_are_counted_once(
     joules.close()
 
 
-def test_the_platform_counts_where_it_is_alone(counters: Counters) -> None:
+def test_the_platform_counts_if_it_is_alone(counters: Counters) -> None:
     zone = counters.zone("intel-rapl:0", "psys")
     joules = counters.open()
     zone.write_text("2000000")
@@ -115,7 +115,7 @@ def test_a_wrap_is_counted_through(counters: Counters) -> None:
 
 
 @pytest.mark.parametrize("before", [100_000_000_000, 30_000_000, 200_000_000_000])
-def test_a_counter_that_begins_anew_is_no_measurement(counters: Counters, before: int) -> None:
+def test_a_counter_that_restarts_gives_no_measurement(counters: Counters, before: int) -> None:
     """After a resume, a reload of the driver, or a "0" written to energy_uj (powerjoular 87)."""
     zone = counters.zone("intel-rapl:0", "package-0", before)
     joules = counters.open()
@@ -130,7 +130,7 @@ def test_a_counter_that_begins_anew_is_no_measurement(counters: Counters, before
         joules.read()
 
 
-def test_a_counter_to_64_bits_that_begins_anew_is_no_measurement(counters: Counters) -> None:
+def test_a_64_bit_counter_that_restarts_gives_no_measurement(counters: Counters) -> None:
     folder = counters.root / "sys/class/hwmon/hwmon4"
     folder.mkdir(parents=True)
     for file, text in {"name": "amd_energy", "energy1_label": "Esocket0"}.items():
@@ -143,7 +143,7 @@ def test_a_counter_to_64_bits_that_begins_anew_is_no_measurement(counters: Count
         joules.read()
 
 
-def test_a_jump_up_that_no_package_draws_is_no_measurement(counters: Counters) -> None:
+def test_a_jump_that_no_package_can_draw_gives_no_measurement(counters: Counters) -> None:
     zone = counters.zone("intel-rapl:0", "package-0")
     joules = counters.open()
     counters.clock.sleep(1.0)
@@ -154,7 +154,7 @@ def test_a_jump_up_that_no_package_draws_is_no_measurement(counters: Counters) -
 
 @pytest.mark.parametrize("still", [0, 1])
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_stopped_package_counter_is_no_measurement(
+def test_a_stopped_package_counter_gives_no_measurement(
     counters: Counters, still: int, others: int
 ) -> None:
     """Alone, beside another counter that moves, and after it had moved."""
@@ -194,7 +194,7 @@ def test_steps_below_the_range_are_never_lost(range_uj: int, start: int, steps: 
     assert counted == spent
 
 
-def test_a_counter_that_may_have_wrapped_twice_unseen_is_no_measurement(counters: Counters) -> None:
+def test_a_counter_that_may_have_wrapped_twice_gives_no_measurement(counters: Counters) -> None:
     counters.zone("intel-rapl:0", "package-0", range_uj=65_000_000_000)
     joules = counters.open()
     counters.clock.sleep(64.0)
@@ -204,13 +204,13 @@ def test_a_counter_that_may_have_wrapped_twice_unseen_is_no_measurement(counters
         joules.read()
 
 
-def test_where_there_is_no_counter_there_is_no_joule(counters: Counters) -> None:
+def test_without_a_counter_there_are_no_joules(counters: Counters) -> None:
     source = counters.find()
     assert source.open is None and "powercap" in source.why_not
 
 
 @pytest.mark.parametrize("lost", ["intel-rapl:1/energy_uj", "intel-rapl:1/max_energy_range_uj"])
-def test_of_two_packages_one_that_cannot_be_read_leaves_none(counters: Counters, lost: str) -> None:
+def test_one_unreadable_package_of_two_leaves_none(counters: Counters, lost: str) -> None:
     counters.zone("intel-rapl:0", "package-0")
     counters.zone("intel-rapl:1", "package-1")
     (counters.root / "sys/class/powercap" / lost).unlink()
@@ -220,7 +220,7 @@ def test_of_two_packages_one_that_cannot_be_read_leaves_none(counters: Counters,
 
 
 @pytest.mark.parametrize("text", ["", "-5", "many", "1.5", "9" * 5000])
-def test_an_invalid_counter_is_no_measurement(counters: Counters, text: str) -> None:
+def test_an_invalid_counter_gives_no_measurement(counters: Counters, text: str) -> None:
     zone = counters.zone("intel-rapl:0", "package-0", 1)
     joules = counters.open()
     zone.write_text(text)

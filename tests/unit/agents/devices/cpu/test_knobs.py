@@ -67,7 +67,7 @@ def test_a_policy_without_a_cpu_at_work_costs_the_others_no_knob(mount: Mount) -
     assert driver.read()["cpu.governor"] == "powersave"
 
 
-def test_read_only_files_say_what_may_miss(mount: Mount) -> None:
+def test_the_doctor_reports_files_that_it_cannot_read(mount: Mount) -> None:
     board = mount("epyc")
     (driver,) = discover(str(board.root))
     file = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
@@ -76,7 +76,7 @@ def test_read_only_files_say_what_may_miss(mount: Mount) -> None:
         driver.write("cpu.max_mhz", 1500)
 
 
-def test_a_machine_without_any_of_it_is_no_device(tmp_path: Path) -> None:
+def test_a_machine_without_any_such_file_has_no_device(tmp_path: Path) -> None:
     assert discover(str(tmp_path)) == []
 
 
@@ -167,7 +167,7 @@ class TestUnkindServers:
         assert folder.with_name("policy2").joinpath("scaling_max_freq").read_text() == "2300000\n"
 
     @pytest.mark.parametrize(("name", "stays"), [("amd", True), ("intel", False)])
-    def test_the_governor_performance_takes_the_preference_along(
+    def test_the_governor_performance_changes_the_preference(
         self, mount: Mount, name: str, stays: bool
     ) -> None:
         """After the governor's restore amd-pstate keeps the preference; intel_pstate restores it."""
@@ -188,7 +188,7 @@ class TestUnkindServers:
     def test_a_driver_declares_all_files_that_its_knobs_move(self, mount: Mount, name: str) -> None:
         board = mount(name)
         (driver,) = discover(str(board.root))
-        DriverContract().test_writing_a_knob_moves_only_what_it_declares(driver)
+        DriverContract().test_writing_a_knob_moves_only_its_declared_files(driver)
         assert board.altered == {}
 
     def test_a_resume_opens_ceilings(self, mount: Mount) -> None:
@@ -265,7 +265,7 @@ class TestBoost:
             driver.write(knob, None)
         assert board.altered == {}
 
-    def test_with_boost_off_a_ceiling_above_the_nominal_clock_is_what_was_asked(
+    def test_with_boost_off_a_ceiling_above_the_nominal_clock_counts_as_requested(
         self, mount: Mount, tmp_path: Path
     ) -> None:
         board = mount("ryzen")
@@ -280,6 +280,6 @@ class TestBoost:
         actuator.release(ME, "cpu")
         assert board.altered == {}
 
-    def test_where_there_is_none_it_is_not_offered(self, mount: Mount) -> None:
+    def test_missing_boost_is_not_offered(self, mount: Mount) -> None:
         (driver,) = discover(str(mount("arm").root))
         assert "cpu.boost" in driver.knobs and "cpu.boost" not in driver.ranges()

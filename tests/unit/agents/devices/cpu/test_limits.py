@@ -56,7 +56,7 @@ def limits(root: Path) -> list[str]:
         ({0: (90, 0), 1: (120, 0)}, (22, 120)),
     ],
 )
-def test_the_range_reaches_what_is_in_force(
+def test_the_range_includes_the_values_in_force(
     constraints: Mapping[int, tuple[int, int]], reaches: tuple[int, int], tmp_path: Path
 ) -> None:
     zone(tmp_path, "intel-rapl:0", constraints)
@@ -79,7 +79,7 @@ def test_all_packages_are_limited_however_many_and_mmio_too(tmp_path: Path) -> N
     assert limits(tmp_path).count("125000000") == 16
 
 
-def test_limits_that_are_not_enabled_are_not_offered_and_that_is_said(tmp_path: Path) -> None:
+def test_limits_that_are_not_enabled_are_not_offered_with_the_reason(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", {0: (125, 125)}, enabled=1)
     zone(tmp_path, "intel-rapl:1", {0: (125, 125)}, enabled=0)
     (driver,) = discover(str(tmp_path))
@@ -87,7 +87,7 @@ def test_limits_that_are_not_enabled_are_not_offered_and_that_is_said(tmp_path: 
     assert "package-1" in driver.without[POWER] and "disabled" in driver.without[POWER]
 
 
-def test_an_mmio_zone_that_is_off_binds_nothing(tmp_path: Path) -> None:
+def test_a_disabled_mmio_zone_binds_nothing(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", {0: (125, 125)}, enabled=1)
     zone(tmp_path, "intel-rapl-mmio:0", {0: (15, 15)}, enabled=0)
     (driver,) = discover(str(tmp_path))

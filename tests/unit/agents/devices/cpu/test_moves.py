@@ -259,7 +259,7 @@ def test_a_setting_lost_by_reload_or_resume_is_held_again_and_ends_a_trial(
 
 
 @pytest.mark.parametrize("found_anew", [False, True])
-def test_the_numbers_of_a_governor_go_back_after_it(
+def test_the_numbers_of_a_governor_are_restored_after_it(
     host: Callable[[str], Host], found_anew: bool
 ) -> None:
     """kernel/sched/cpufreq_schedutil.c, sugov_exit: they are freed with the last policy that has it."""
@@ -275,7 +275,9 @@ def test_the_numbers_of_a_governor_go_back_after_it(
     assert zen.board.altered == {} and not zen.journalled and threshold.read_text() == "60\n"
 
 
-def test_a_kill_before_the_journal_is_removed_blames_nobody(host: Callable[[str], Host]) -> None:
+def test_a_kill_before_the_journal_is_removed_blames_no_program(
+    host: Callable[[str], Host],
+) -> None:
     """Cores with maxima of their own show those, where the greatest of all was written."""
     ryzen = host("ryzen")
     ryzen.hold({CLOCK: 2000})

@@ -112,7 +112,7 @@ def test_an_accumulator_of_all_ones_is_none(host: Host) -> None:
     assert "integrated (power1_input)" in Metered(board).source.source
 
 
-def test_a_sensor_that_shows_next_to_nothing_is_no_measurement(host: Host) -> None:
+def test_a_sensor_that_shows_almost_nothing_gives_no_measurement(host: Host) -> None:
     """AMD's tools show 0 to 2 W of cards whose sensor their kernel cannot read."""
     board = host("amdgpu")
     board.board.nodes[f"{PCI}/hwmon/hwmon3/power1_average"] = fixed(1_500_000)
@@ -122,7 +122,7 @@ def test_a_sensor_that_shows_next_to_nothing_is_no_measurement(host: Host) -> No
         amd.joules.read()
 
 
-def test_power_that_the_driver_does_not_have_yet_is_told(host: Host) -> None:
+def test_power_that_the_driver_does_not_have_yet_is_reported(host: Host) -> None:
     board = host("amdgpu")
     board.board.nodes[f"{PCI}/hwmon/hwmon3/power1_average"].refusal = lambda: errno.ENODATA
     side = open_device(SPEC, seed=0, state_dir=None, root=board.root)
@@ -137,7 +137,9 @@ def test_an_integrated_gpus_energy_is_the_processors_too(host: Host) -> None:
     assert {m.scope for m in card.metrics} == {Scope.BOARD} and card.energy_of == {SPEC}
 
 
-def test_what_a_cards_energy_covers_is_read_from_its_metrics_not_from_its_limit(host: Host) -> None:
+def test_the_scope_of_a_cards_energy_is_read_from_its_metrics_not_from_its_limit(
+    host: Host,
+) -> None:
     """amdgpu_pm.c: Van Gogh, an APU, has power1_cap; cards of Southern Islands have neither file."""
     van_gogh, island = host("amdgpu-fine"), host("amdgpu")
     van_gogh.board.nodes[f"{PCI}/gpu_metrics"] = Node(lambda: b"\x80\x00\x02\x04")
@@ -165,7 +167,7 @@ def test_a_card_is_opened_by_its_address_alone(host: Host) -> None:
         open_device(SPEC, seed=0, state_dir=None, root=amd.root)
 
 
-def test_heat_is_told_where_the_driver_says_so(host: Host) -> None:
+def test_heat_is_reported_by_drivers_that_show_it(host: Host) -> None:
     board = host("xe")
     folder = board.root / PCI[1:]
     assert not throttled(folder) and list(ceilings(folder, None)) == []

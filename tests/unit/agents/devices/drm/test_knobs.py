@@ -133,7 +133,7 @@ def test_a_level_that_an_operator_chose_comes_back(stand: Stands, level: str) ->
     assert (amd.gpu.level, len(amd.gpu.mask)) == (level, 7)
 
 
-def test_clocks_are_left_out_by_name_where_no_ceiling_can_be_set_or_restored(host: Host) -> None:
+def test_clocks_that_cannot_be_capped_or_restored_are_left_out_by_name(host: Host) -> None:
     """Navi 10 and later and MI300 show a lowest, a present and a highest clock."""
     for name in ("amdgpu-fine", "amdgpu-mi300", "amdgpu-apu"):
         card = card_of(host(name))
@@ -222,7 +222,7 @@ def test_a_limit_that_is_off_is_off_again_afterwards(stand: Stands) -> None:
     assert xe.gpu.cap == 120 * UW and xe.is_back() and xe.gpu.cap == 0
 
 
-def test_a_limit_that_the_card_clamps_is_refused_with_what_it_shows(stand: Stands) -> None:
+def test_a_limit_that_the_card_clamps_is_refused_with_the_shown_value(stand: Stands) -> None:
     """xe_hwmon.c: a limit below the product's least is shown as that. `power1_crit` is another limit."""
     xe = stand("xe")
     xe.gpu.least = 90 * UW

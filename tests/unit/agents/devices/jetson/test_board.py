@@ -34,7 +34,7 @@ def test_a_board_is_known_by_its_chip_and_release(
     assert "\0" not in board.model
 
 
-def test_a_server_is_no_board(mount: Mount) -> None:
+def test_a_server_is_not_a_board(mount: Mount) -> None:
     assert read_board(mount("xeon").root) is None
 
 
@@ -44,7 +44,7 @@ def tree(root: Path, compatible: str) -> Path:
     return root
 
 
-def test_a_chip_that_is_not_known_is_a_board_all_the_same(tmp_path: Path) -> None:
+def test_an_unknown_chip_is_still_a_board(tmp_path: Path) -> None:
     board = read_board(tree(tmp_path, "nvidia,p9999\0nvidia,tegra999\0"))
     assert board is not None
     assert (board.family, board.model) == (Family.UNKNOWN, "unknown Jetson")

@@ -137,7 +137,7 @@ def test_a_cap_that_clamps_fails_the_trial_and_all_else_goes_back(orin: MountedB
     side.close()
 
 
-def test_a_power_rail_that_is_gone_is_no_joule(orin: MountedBoard) -> None:
+def test_a_missing_power_rail_gives_no_joules(orin: MountedBoard) -> None:
     side = opened(orin)
     orin.do(faults={"/sys/bus/i2c/devices/1-0040/hwmon/hwmon3/curr1_input": "gone"})
     with pytest.raises(MeasurementError, match="curr1_input"):

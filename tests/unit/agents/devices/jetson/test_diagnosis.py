@@ -26,7 +26,7 @@ def examined(root: Path) -> dict[str, Symptom]:
 
 
 @pytest.mark.parametrize("name", [n for n, layout in LAYOUTS.items() if not layout.late_s])
-def test_every_board_tells_its_kind_its_clocks_and_its_power(mount: Mount, name: str) -> None:
+def test_every_board_reports_its_kind_its_clocks_and_its_power(mount: Mount, name: str) -> None:
     symptoms = examined(mount(name).root)
     assert symptoms["jetson"].well and "JetPack" in symptoms["jetson"].seen
     assert symptoms["jetson: gpu.clock_mhz"].well
@@ -58,7 +58,7 @@ def test_jetpack_4_and_5_are_not_supported(mount: Mount, name: str, supported: b
     assert supported or (old and not old.well and "JetPack 6" in old.cure)
 
 
-def test_an_unknown_board_is_measured_by_its_labels_and_says_so(tmp_path: Path) -> None:
+def test_an_unknown_board_is_measured_by_its_labels_with_a_note(tmp_path: Path) -> None:
     """A custom carrier board, with a chip that is not in the table."""
     tree(tmp_path, "acme,board\0nvidia,tegra999\0")
     sensor(tmp_path, "VDD_IN", "VDD_ACME")

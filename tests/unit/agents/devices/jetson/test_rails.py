@@ -73,7 +73,7 @@ def test_a_sensor_is_found_under_any_number(tmp_path: Path) -> None:
     assert find_monitors(tmp_path).power_w() == pytest.approx(10.0)
 
 
-def test_the_sum_of_shunts_is_no_rail(tmp_path: Path) -> None:
+def test_the_sum_of_shunts_is_not_a_rail(tmp_path: Path) -> None:
     folder = sensor(tmp_path, "VDD_IN")
     (folder / "in7_label").write_text("sum of shunt voltages")
     (folder / "curr7_input").write_text("1")
@@ -86,7 +86,7 @@ def test_another_chip_on_the_bus_is_left_alone(tmp_path: Path) -> None:
     assert find_monitors(tmp_path).rails == {}
 
 
-def test_how_the_sensor_averages_is_told(tmp_path: Path) -> None:
+def test_the_sensors_averaging_is_reported(tmp_path: Path) -> None:
     folder = sensor(tmp_path, "VDD_IN")
     (folder / "samples").write_text("64")
     (folder / "update_interval").write_text("35")
@@ -94,7 +94,7 @@ def test_how_the_sensor_averages_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nan?", "12 mA"])
-def test_a_current_that_is_no_number_is_no_power(tmp_path: Path, text: str) -> None:
+def test_a_current_that_is_not_a_number_gives_no_power(tmp_path: Path, text: str) -> None:
     folder = sensor(tmp_path, "VDD_IN")
     (folder / "curr1_input").write_text(text)
     with pytest.raises(MeasurementError, match="curr1_input"):
@@ -116,7 +116,7 @@ def test_a_power_with_a_label_is_a_rail_on_any_board(tmp_path: Path) -> None:
     assert find_monitors(tmp_path).power_w() == pytest.approx(19.8)
 
 
-def test_a_power_without_a_label_is_no_rail_of_a_board_that_is_not_known(tmp_path: Path) -> None:
+def test_an_unlabelled_power_is_not_a_rail_of_an_unknown_board(tmp_path: Path) -> None:
     nameless_sensor(tmp_path)
     monitors = find_monitors(tmp_path)
     assert monitors.rails == {} and monitors.total == ()

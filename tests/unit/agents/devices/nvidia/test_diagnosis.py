@@ -18,7 +18,9 @@ def examined(nvml: FakeNvml, root: Path) -> dict[str, Symptom]:
     return {s.about: s for s in examine(root, root / "no.sock", nvml)}
 
 
-def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_each_gpu_reports_its_knobs_its_meter_and_its_rights(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
     symptoms = examined(nvml, tmp_path)
     assert "A100" in symptoms["NVIDIA GPU (NVML)"].seen
     assert symptoms[f"nvidia:0: {CLOCK}"].seen == "210 to 1410, 81 values"
@@ -30,7 +32,7 @@ def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_p
     assert symptoms["nvidia:0: foreign power limit"].well
 
 
-def test_power_profiles_are_named_where_there_are_any(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_existing_power_profiles_are_named(nvml: FakeNvml, tmp_path: Path) -> None:
     assert "nvidia:0: power profiles" not in examined(nvml, tmp_path)
     for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("enforced_profiles", 2.0)):
         nvml.set(name, mask)
@@ -50,13 +52,13 @@ def test_foreign_settings_are_detected_with_a_cure(nvml: FakeNvml, tmp_path: Pat
     assert "nvidia-smi -pl 400" in symptoms["nvidia:0: foreign power limit"].cure
 
 
-def test_an_idle_gpu_says_that_a_lock_could_not_be_seen(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_an_idle_gpu_reports_that_a_lock_is_not_visible(nvml: FakeNvml, tmp_path: Path) -> None:
     discover()[0].write(CLOCK, 1005)
     nvml.set("busy", 0.0)
     assert "is not visible" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
 
 
-def test_without_a_driver_it_says_what_to_install(
+def test_without_a_driver_the_package_to_install_is_named(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml.set("unloaded", 1.0)
@@ -86,9 +88,7 @@ def test_a_gpu_that_is_lost_does_not_hide_the_other(nvml: FakeNvml, tmp_path: Pa
     assert "nvidia:0 does not answer" in symptoms["NVIDIA GPU (NVML)"].seen
 
 
-def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
-    nvml: FakeNvml, tmp_path: Path
-) -> None:
+def test_a_cap_set_out_of_band_does_not_raise_the_limit(nvml: FakeNvml, tmp_path: Path) -> None:
     # A BMC, a DGX's PMU or a GB200 module: nvidia-smi -pl raises nothing there.
     nvml.set("enforced_w", 250.0)
     symptom = examined(nvml, tmp_path)["nvidia:0: foreign power limit"]
@@ -96,7 +96,7 @@ def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
     assert "nvidia-smi" not in symptom.cure
 
 
-def test_a_board_below_its_listed_clock_is_no_suspect(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_board_below_its_listed_clock_is_not_suspected(nvml: FakeNvml, tmp_path: Path) -> None:
     # RTX A6000: 2,100 MHz listed, 1,935 at best; this cannot be distinguished from a lock (LACT 1128).
     nvml.set("reach_mhz", 1260.0)
     symptom = examined(nvml, tmp_path)["nvidia:0: foreign clock lock"]

@@ -84,7 +84,7 @@ class TestTheFakeItself:
 
 
 class TestDiscovery:
-    def test_every_gpu_is_found_with_what_it_supports(self, nvml: FakeNvml) -> None:
+    def test_every_gpu_is_found_with_its_abilities(self, nvml: FakeNvml) -> None:
         a100, a40 = discover()
         assert (a100.uuid, a40.uuid) == (A100, A40)
         assert "A100" in a100.board
@@ -95,7 +95,7 @@ class TestDiscovery:
         assert a40.ranges()[MEMORY] == (405, 7251)
         assert not refusals(Gpu(A40))
 
-    def test_no_library_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_the_library_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -148,7 +148,7 @@ class TestDiscovery:
             ((150, 150, 400), [150, 400]),
         ],
     )
-    def test_few_of_the_limits_are_tried_the_greatest_and_what_was_found_among_them(
+    def test_few_limits_are_tried_the_greatest_and_the_original_among_them(
         self, bounds: tuple[int, int, float], limits: list[float]
     ) -> None:
         least, most, original = bounds
@@ -223,9 +223,7 @@ class TestRefusals:
         assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_a_knob_refused_once_is_restored_all_the_same(
-        self, nvml: FakeNvml, again: bool
-    ) -> None:
+    def test_a_knob_refused_once_is_restored_too(self, nvml: FakeNvml, again: bool) -> None:
         knobs = discover()[0]
         knobs.write(LIMIT, 250)
         nvml.set("refuse_limit", 1.0)

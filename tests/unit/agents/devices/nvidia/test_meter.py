@@ -201,7 +201,7 @@ class TestEnergy:
         (mixed,) = [f for f in started.stop().facts if isinstance(f, CounterAndPower)]
         assert mixed.rest_j < (share + 0.1) * fact.rest_j
 
-    def test_one_that_counts_wrong_under_load_is_found_out_when_load_comes(
+    def test_a_counter_that_is_wrong_under_load_is_detected_under_load(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("load_ratio", 0.7)
@@ -257,7 +257,7 @@ class TestEnergy:
 class TestScope:
     """zeus PR 172 (GH200), zeus PR 242 (GB10)."""
 
-    def test_the_gpus_power_is_integrated_where_its_counter_is_the_modules(
+    def test_the_gpus_power_is_integrated_if_its_counter_is_the_modules(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("module_w", 150.0)
@@ -270,7 +270,7 @@ class TestScope:
         assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.BOARD}
         assert side.energy_of == {A100}
 
-    def test_where_only_the_module_tells_its_power_the_cpu_is_part_of_it(
+    def test_if_only_the_module_reports_power_the_cpu_is_part_of_it(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("module_w", 150.0)
@@ -281,7 +281,7 @@ class TestScope:
         assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.MODULE}
         assert side.energy_of == {A100, HOST_CPU}
 
-    def test_a_board_without_memory_calls_is_measured_all_the_same(
+    def test_a_board_without_memory_calls_is_measured(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("uma", 1.0)
@@ -291,7 +291,7 @@ class TestScope:
 
 
 class TestEnergyThatThereIsNot:
-    def test_no_power_at_all_is_no_energy_and_says_so(
+    def test_no_power_at_all_gives_no_energy_with_the_reason(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("vgpu", 1.0)
@@ -342,7 +342,7 @@ class TestFaults:
         with pytest.raises(MeasurementError, match=words):
             started.stop()
 
-    def test_a_stopped_counter_is_no_zero(
+    def test_a_stopped_counter_is_not_zero(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         checked(side, sampled)
@@ -416,7 +416,7 @@ class TestThrottling:
 
 
 class TestEnforcedLimit:
-    def test_each_window_tells_the_limit_that_was_in_force(
+    def test_each_window_has_the_limit_in_force(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         # nvml.h: nvmlDeviceGetEnforcedPowerLimit is the least of several limiters, a BMC's among them.
@@ -492,7 +492,7 @@ class TestForeignLoad:
             ({"own_pid": 1.0}, "process 1 cannot be distinguished from the workload"),
         ],
     )
-    def test_where_nobody_can_tell_it_is_unknown_and_that_is_logged_once(
+    def test_an_undeterminable_owner_is_unknown_and_logged_once(
         self,
         nvml: FakeNvml,
         side: Side,
@@ -677,7 +677,7 @@ class TestFollowing:
         nvml.sleep(5.0)
         return FollowedKnobs(direct, direct.space, Gpu(A100), lock, memory, nvml)
 
-    def test_applied_is_said_once_the_clock_has_followed(
+    def test_a_setting_counts_as_applied_once_the_clock_has_followed(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory, tmp_path: Path
     ) -> None:
         nvml.set("delay_s", 2.0)
@@ -697,7 +697,7 @@ class TestFollowing:
             knobs.apply({CLOCK: 1005})
 
     @pytest.mark.parametrize("fault", [{"reach_mhz": 1260.0}, {"load": 0.5}, {"reach_mhz": 900.0}])
-    def test_a_board_that_does_not_reach_a_lock_keeps_to_it_all_the_same(
+    def test_a_board_that_does_not_reach_a_lock_keeps_the_lock(
         self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock, fault: dict[str, float]
     ) -> None:
         # RTX A6000: 2,100 MHz listed, 1,935 at best; below the lock without a reason bit: LACT 1128.

@@ -72,7 +72,7 @@ def test_any_answer_of_one_gpu_leaves_the_doctors_lines_for_both(
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("knob", SETTERS)
-def test_a_setter_that_takes_nothing_is_told_from_one_that_fails_now(
+def test_a_setter_that_never_works_is_distinguished_from_one_that_fails_now(
     nvml: FakeNvml, knob: str, code: int
 ) -> None:
     call, value = SETTERS[knob]

@@ -65,7 +65,7 @@ CGROUPS = {
 
 @pytest.mark.parametrize("text", CGROUPS.values(), ids=list(CGROUPS))
 @pytest.mark.parametrize("second", ["a", "b"])
-def test_containers_are_told_apart_in_every_hierarchy(
+def test_containers_are_distinguished_in_every_hierarchy(
     nvml: FakeNvml, tmp_path: Path, text: str, second: str
 ) -> None:
     for key, pid, name in (("own_pid", 100, "a"), ("foreign_pid", 101, second)):
@@ -74,7 +74,7 @@ def test_containers_are_told_apart_in_every_hierarchy(
     assert ("2 services or containers" in shared_by(gpu(), tmp_path)) is (second == "b")
 
 
-def test_mps_server_is_no_second_user(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_the_mps_server_is_not_a_second_user(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.set("own_pid", process(tmp_path, 100, "/docker/a"))
     nvml.set("foreign_pid", process(tmp_path, 101, "/system.slice/mps.service"))
     (tmp_path / "proc/101/comm").write_text("nvidia-cuda-mps\n")
@@ -89,7 +89,7 @@ def test_from_a_container_others_are_counted_though_not_seen(
     assert "1 more invisible processes compute" in shared_by(gpu(), tmp_path)
 
 
-def test_an_agent_and_its_doctor_say_whose_joules_they_count(
+def test_an_agent_and_its_doctor_name_the_scope_of_their_joules(
     nvml: FakeNvml, tmp_path: Path
 ) -> None:
     def said() -> dict[str, bool | None]:

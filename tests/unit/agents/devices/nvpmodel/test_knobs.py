@@ -87,7 +87,7 @@ def test_a_program_that_fails_or_hangs_up_is_an_error(root: Path) -> None:
         driver.read()
 
 
-def test_without_the_program_there_is_no_device(tmp_path: Path) -> None:
+def test_without_the_program_the_device_is_missing(tmp_path: Path) -> None:
     assert discover(str(tmp_path)) == []
 
 

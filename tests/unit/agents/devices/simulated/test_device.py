@@ -153,7 +153,7 @@ class TestCounter:
         steps = [b - a for a, b in pairwise(sorted(set(seen)))]
         assert all(20.0 < joules < 35.0 for joules in steps)
 
-    def test_too_short_a_window_tells_no_energy_rather_than_none_used(self) -> None:
+    def test_too_short_a_window_gives_no_energy_rather_than_zero(self) -> None:
         side = at(simulated(), {}, 10.0)
         shown = window(side, 0.05)
         assert "energy_j" not in shown.totals
@@ -185,7 +185,7 @@ class TestHeat:
 
 
 class TestPowerCap:
-    def test_it_throttles_and_says_for_how_long(self) -> None:
+    def test_it_throttles_and_reports_for_how_long(self) -> None:
         free = window(at(simulated(), {}), 10.0)
         capped = window(at(simulated(), {"gpu.power_limit_w": 150}), 10.0)
         assert free.totals["throttled_power_s"] == 0.0

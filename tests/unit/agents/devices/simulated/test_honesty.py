@@ -74,7 +74,7 @@ class TestWindowsAgainstTruth:
     METRICS = ("energy_j", "power_w", LATENCY, "latency_p50_ms", "latency_mean_ms")
 
     @pytest.mark.parametrize("spec", ["a100", "v100/bert", "orin", "tx2/efficientnet"])
-    def test_bounds_hold_the_truth_as_often_as_they_say(self, spec: str) -> None:
+    def test_bounds_hold_the_truth_at_their_stated_rate(self, spec: str) -> None:
         truth, runs = truth_of(spec), 40
         above = dict.fromkeys((*self.METRICS, "throughput_per_s"), 0)
         below = dict.fromkeys(above, 0)

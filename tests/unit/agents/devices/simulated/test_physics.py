@@ -72,7 +72,7 @@ class TestThermal:
         assert energy == pytest.approx(stored + lost, rel=1e-4, abs=1e-6)
 
     @given(celsius, watts)
-    def test_it_ends_where_it_settles(self, start: float, load: float) -> None:
+    def test_it_settles_at_the_steady_state(self, start: float, load: float) -> None:
         end, _ = self.NODE.warm(start, load, 1e5, leaking=True)
         assert end == pytest.approx(self.NODE.settled_c(load, leaking=True))
 

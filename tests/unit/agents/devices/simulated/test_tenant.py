@@ -30,7 +30,7 @@ def job(gflop: float, intensity: float = 1000.0, steps: int = ENDLESS) -> FineTu
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_a_step_as_long_as_a_batch_computes_doubles_what_is_computed(preset: str) -> None:
+def test_a_step_as_long_as_a_batch_computes_doubles_the_work(preset: str) -> None:
     device, side = board(preset)
     alone = window(side, device)
     roof, work = device.preset.roof, device.work

@@ -177,7 +177,7 @@ def test_flags_are_knobs_of_the_workload_that_restart_it_without_a_metric(host: 
     side.close()
 
 
-def test_without_its_actuator_there_is_no_such_knob(
+def test_without_its_actuator_the_knob_is_missing(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raised(ActuationError, "unit:other.service: the actuator has no device") as refused:

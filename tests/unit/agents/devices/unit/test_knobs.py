@@ -76,7 +76,7 @@ def test_one_restart_puts_all_words_in_force_and_one_takes_them_back(systemd: Fa
     assert (systemd.state["running"], systemd.state["all"], systemd.left) == (COMMAND, 3, [])
 
 
-def test_with_a_full_disk_the_own_command_returns(
+def test_with_a_full_disk_the_units_own_command_returns(
     systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: Path, text: str) -> None:
@@ -177,7 +177,7 @@ def test_continued_lines_comments_and_drop_ins_are_read_as_systemd_does(
         ({THREADS: ("4",)}, {"failsafe": {THREADS: 1}}),
     ],
 )
-def test_a_grant_that_is_no_flag_with_plain_words_is_refused(
+def test_a_grant_that_is_not_a_flag_with_plain_words_is_refused(
     grant: dict[str, Any], more: dict[str, Any], systemd: FakeSystemd
 ) -> None:
     driver = offered(systemd, grant=grant, **more)
@@ -187,7 +187,7 @@ def test_a_grant_that_is_no_flag_with_plain_words_is_refused(
 @pytest.mark.parametrize(
     "name", ["a", "../a.service", "jouletune-agent.service", "a.service\n", "a b.service"]
 )
-def test_a_name_that_is_no_service_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_service_is_refused(name: str) -> None:
     with pytest.raises(ActuationError, match="no service to set"):
         discover(name)
     assert discover() == []
@@ -210,7 +210,7 @@ def test_a_name_that_is_no_service_is_refused(name: str) -> None:
         max_size=4,
     ),
 )
-def test_whatever_is_granted_or_asked_the_drop_in_has_one_command_of_plain_words(
+def test_for_any_grant_and_request_the_drop_in_has_one_command_of_plain_words(
     systemd: FakeSystemd, grant: dict[str, Any], wanted: list[tuple[str, Value]]
 ) -> None:
     systemd.boot()

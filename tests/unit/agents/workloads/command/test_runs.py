@@ -147,7 +147,7 @@ def test_a_run_cut_off_counts_for_nothing(opened: Opened, tmp_path: Path) -> Non
     assert window.stop() == shown and window.read() == shown
 
 
-def test_closing_the_side_ends_what_runs(opened: Opened, tmp_path: Path) -> None:
+def test_closing_the_side_ends_its_process(opened: Opened, tmp_path: Path) -> None:
     side = opened(LINGERS)
     side.meter.start()
     pids = lingering(tmp_path)
@@ -175,7 +175,7 @@ def test_processes_left_by_a_run_end_with_it(opened: Opened, tmp_path: Path) -> 
         (GOOD.replace("100", "-100"), "reports -100 items"),
     ],
 )
-def test_a_run_that_fails_is_no_measurement(opened: Opened, program: str, says: str) -> None:
+def test_a_run_that_fails_gives_no_measurement(opened: Opened, program: str, says: str) -> None:
     window = opened(program).meter.start()
     assert isinstance(window, RunWindow)
     while not window.wait(1.0):

@@ -195,7 +195,7 @@ def test_acceptance_tokens_and_load_are_read_from_its_counters(running: Running)
     assert len(set(running.engine.prompts)) > 1, "the bodies are sent in turn"
 
 
-def test_vllm_tells_acceptance_by_position_and_the_time_between_tokens(vllm: Running) -> None:
+def test_vllm_reports_acceptance_by_position_and_the_time_between_tokens(vllm: Running) -> None:
     running = vllm
     shown = window(running).estimates
     for place, share in enumerate(ACCEPTED[:3], 1):
@@ -352,7 +352,9 @@ def test_another_agent_compares_with_the_acceptance_before_its_start(
     assert running.engine.table == {1: 0}
 
 
-def test_lower_acceptance_at_another_length_is_no_collapse(running: Running, clock: Ahead) -> None:
+def test_lower_acceptance_at_another_length_is_not_a_collapse(
+    running: Running, clock: Ahead
+) -> None:
     actuator = running.side.actuator
     assert isinstance(actuator, FollowsPlans) and isinstance(actuator, FallsBack)
     running.engine.step_ms = 0.0
@@ -381,7 +383,7 @@ def test_a_table_that_cannot_be_used_is_refused_by_name(
         reopen(running.file)
 
 
-def test_without_the_counter_of_what_is_accepted_there_is_no_fall_back(running: Running) -> None:
+def test_without_a_counter_of_accepted_tokens_there_is_no_fallback(running: Running) -> None:
     text = running.file.read_text().replace("accepted_per_step", "accepted_of_a_step")
     running.file.write_text(text)
     side = reopen(running.file)
@@ -413,7 +415,7 @@ def test_a_length_that_sglang_does_not_take_up_is_an_error(sglang: Running) -> N
         running.side.actuator.apply({"speculation_length": 5})
 
 
-def test_a_length_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) -> None:
+def test_a_length_that_vllm_ignores_gives_no_measurement(vllm: Running) -> None:
     running = vllm
     running.engine.deaf = True
     running.side.actuator.apply({"speculation_length": 5})
@@ -428,7 +430,7 @@ def test_a_length_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) ->
         window(running)
 
 
-def test_a_table_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) -> None:
+def test_a_table_that_vllm_ignores_gives_no_measurement(vllm: Running) -> None:
     assert isinstance(vllm.side.actuator, FollowsPlans)
     vllm.engine.deaf = True
     assert vllm.side.actuator.follow(PLAN)
@@ -462,7 +464,7 @@ def test_a_restart_of_vllm_is_detected_by_its_start_time(vllm: Running) -> None:
     assert running.side.signals[0].read().incarnation == running.side.actuator.incarnation()
 
 
-def test_counters_that_were_reset_are_no_measurement(running: Running) -> None:
+def test_counters_that_were_reset_give_no_measurement(running: Running) -> None:
     window(running)
     opened = running.side.meter.start()
     running.engine.counts = dict.fromkeys(running.engine.counts, 0.0)

@@ -142,7 +142,7 @@ def test_files_that_change_together_take_one_restart(side: Side, pool: Pool) -> 
     assert pool.taken_up[1] == "CODEC=small\n"
 
 
-def test_a_value_may_have_a_content_of_its_own(side: Side, pool: Pool) -> None:
+def test_a_value_may_have_different_content(side: Side, pool: Pool) -> None:
     side.actuator.apply({"workers": 0})
     assert json.loads(pool.taken_up[0]) == {}
     assert side.actuator.read() == {"workers": 0, "codec": "fast"}
@@ -206,7 +206,7 @@ def test_a_command_that_hangs_or_is_not_there_is_an_error(pool: Pool) -> None:
         ('{"pool": {"workers": 3}}', "does not contain a value of workers"),
     ],
 )
-def test_a_file_of_others_making_is_told_and_can_be_written_over(
+def test_a_file_written_by_others_is_reported_and_can_be_overwritten(
     pool: Pool, content: str | None, why: str
 ) -> None:
     file = pool.folder / "pool.json"

@@ -104,7 +104,7 @@ def opened(folder: Path, shops: list[Shop], more: str = "", **changes: str) -> S
     return open_workload(f"service:{file}{more}", seed=0, state_dir=folder, clock=Wall())
 
 
-def test_a_value_stands_in_a_path_of_another_port(tmp_path: Path, shops: list[Shop]) -> None:
+def test_a_value_is_filled_into_a_path_of_another_port(tmp_path: Path, shops: list[Shop]) -> None:
     side = opened(tmp_path, shops)
     side.actuator.apply({"workers": 2})
     assert shops[1].scaled == ["/scale?to=2&wait=true"]
@@ -136,7 +136,7 @@ def test_numbers_are_means_or_growth_by_growth(tmp_path: Path, shops: list[Shop]
     assert {"queue", "hits_per_look"} <= {metric.name for metric in side.metrics}
 
 
-def test_a_load_has_headers_and_a_body_of_its_own(tmp_path: Path, shops: list[Shop]) -> None:
+def test_a_load_has_headers_and_a_body(tmp_path: Path, shops: list[Shop]) -> None:
     (tmp_path / "body.bin").write_bytes(b"\x00\xffbody")
     side = opened(tmp_path, shops, **{'body = "x"': f'body_file = "{tmp_path}/body.bin"'})
     window = side.meter.start()

@@ -53,7 +53,7 @@ def put(log: Path, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def test_each_line_is_a_request_with_what_it_tells(side: Side, log: Path) -> None:
+def test_each_line_is_a_request_with_its_numbers(side: Side, log: Path) -> None:
     window = side.meter.start()
     for n in range(4):
         put(log, *(f"status=200 took=0.0{ms} sent={100 + n}" for ms in range(10, 60)))

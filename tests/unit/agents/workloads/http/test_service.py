@@ -316,7 +316,7 @@ def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Se
 
 @pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
 @pytest.mark.parametrize("counter", ["answered", "failed", "beside", "cpu_s"])
-def test_a_counter_that_was_reset_is_no_measurement(
+def test_a_counter_that_was_reset_gives_no_measurement(
     side: Side, service: Service, counter: str
 ) -> None:
     """One of two series, too, whose sum still grows."""
@@ -329,7 +329,7 @@ def test_a_counter_that_was_reset_is_no_measurement(
 
 
 @pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
-def test_an_endpoint_that_is_gone_is_no_measurement(side: Side, service: Service) -> None:
+def test_a_missing_endpoint_gives_no_measurement(side: Side, service: Service) -> None:
     window = side.meter.start()
     service.gone = True
     with raised(MeasurementError, service.url, "/metrics"):
@@ -344,7 +344,7 @@ def test_a_restart_is_detected_by_the_start_time(side: Side, service: Service) -
     assert side.actuator.incarnation() not in ("", first)
 
 
-def test_a_service_need_not_tell_of_its_process(service: Service, tmp_path: Path) -> None:
+def test_a_service_need_not_report_its_process(service: Service, tmp_path: Path) -> None:
     service.tells_process = False
     side = opened(tmp_path, service)
     assert not isinstance(side.actuator, Restartable)
@@ -394,7 +394,9 @@ def test_our_load_takes_the_place_of_the_histogram(service: Service, tmp_path: P
     side.close()
 
 
-def test_with_our_load_no_metrics_are_needed_nor_any_knob(service: Service, tmp_path: Path) -> None:
+def test_with_our_load_neither_metrics_nor_knobs_are_needed(
+    service: Service, tmp_path: Path
+) -> None:
     text = f'name = "plain"\nurl = "{service.url}"\n{LOAD}'
     side = reopened(tmp_path, text.replace("callers = 2", "rate_per_s = 50"))
     assert side.space == Space(())
@@ -457,9 +459,7 @@ def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str
         open_workload(spec, seed=0, state_dir=Path(), clock=Time())
 
 
-def test_a_service_at_a_value_of_its_own_making_is_put_back_all_the_same(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_service_at_an_unlisted_value_is_restored_too(service: Service, tmp_path: Path) -> None:
     """The service has an unlisted value; `apply`, and a new start, must still set a listed one."""
     side = opened(tmp_path, service)
     service.config["pool"]["workers"] = 3
@@ -486,7 +486,7 @@ def test_restarting_knobs_are_set_before_volatile_ones(service: Service, tmp_pat
     assert setting == {"codec": "small", "workers": 2}
 
 
-def test_calls_that_restart_a_service_are_one_where_each_sets_keys_of_its_own(
+def test_calls_that_restart_a_service_are_merged_if_their_keys_differ(
     service: Service, tmp_path: Path
 ) -> None:
     text = FILE.format(url=service.url).replace("{ pool = { workers", "{ workers")
@@ -503,7 +503,7 @@ def test_calls_that_restart_a_service_are_one_where_each_sets_keys_of_its_own(
     assert service.codec == "small"
 
 
-def test_under_our_own_load_a_restart_and_cpu_time_are_told_all_the_same(
+def test_under_our_own_load_restarts_and_cpu_time_are_reported_too(
     service: Service, tmp_path: Path
 ) -> None:
     text = FILE.format(url=service.url).partition("[latency]")[0] + LOAD

@@ -98,7 +98,7 @@ def test_foreign_values_and_refusals_are_reported(
         knob.set(50)
 
 
-def test_a_unit_that_does_not_keep_what_it_took_is_an_error(
+def test_a_unit_that_does_not_keep_its_value_is_an_error(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
     fake_systemctl.reports(ControlGroup="", CPUWeight="100")

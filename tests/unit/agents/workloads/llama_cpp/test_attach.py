@@ -78,7 +78,7 @@ class TestPerRequest(SettableContract):
         rows = (Row(1.0, {"speculation_length": 1}), Row(math.inf, {"speculation_length": 0}))
         assert side.actuator.follow(Plan(rows, by="price")) is False
 
-    def test_it_tells_its_starts(self, side: Side) -> None:
+    def test_it_reports_its_starts(self, side: Side) -> None:
         assert isinstance(side.actuator, Restartable)
         assert side.actuator.incarnation() == side.actuator.incarnation() != ""
 
@@ -110,7 +110,7 @@ class TestPerRequest(SettableContract):
 
 
 @pytest.mark.parametrize("length", [0, 4])
-def test_our_own_load_is_sent_at_what_is_asked(
+def test_our_own_load_is_sent_as_requested(
     by_restart: RunningProxy, prompts: Path, length: int
 ) -> None:
     side = opened(f"llama_cpp:{by_restart.url}#callers:2,prompts:{prompts},tokens:16")
@@ -145,7 +145,7 @@ def test_a_load_that_is_not_a_number_of_callers_is_refused(
     side.close()
 
 
-def test_a_server_that_dies_within_a_window_is_no_measurement(by_restart: RunningProxy) -> None:
+def test_a_server_that_dies_within_a_window_gives_no_measurement(by_restart: RunningProxy) -> None:
     side = opened(f"llama_cpp:{by_restart.url}")
     window = side.meter.start()
     by_restart.client.post("/stand-in", json={"die": True})
@@ -200,6 +200,6 @@ def test_a_load_that_cannot_be_read_is_refused(
 
 
 @pytest.mark.parametrize("spec", ["text", "text:http://127.0.0.1:8100"])
-def test_the_text_engine_that_was_here_is_refused_with_what_takes_its_place(spec: str) -> None:
+def test_the_removed_text_engine_is_refused_with_its_replacement(spec: str) -> None:
     with raised(InvalidInput, "jouletune speculation proxy"):
         opened(spec)

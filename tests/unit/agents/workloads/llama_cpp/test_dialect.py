@@ -39,7 +39,7 @@ def test_each_method_gets_its_length_by_its_own_option(method: str) -> None:
     assert SPEC.draft not in options
 
 
-def test_an_n_gram_is_never_longer_than_what_it_drafts() -> None:
+def test_an_n_gram_is_never_longer_than_its_draft() -> None:
     for length, lookup in ((4, "4"), (48, "12")):
         options = SPEC.options(length, Draft("ngram-simple"))
         assert options[options.index("--spec-ngram-simple-size-n") + 1] == lookup

@@ -29,7 +29,7 @@ def test_a_length_is_checked_by_the_drafted_tokens(
     assert has_length(shown, length, dialect) is fits
 
 
-def test_a_method_that_drafts_what_repeats_may_draft_less_but_not_more() -> None:
+def test_a_method_that_drafts_repeats_may_draft_less_but_not_more() -> None:
     for drafted, fits in ((0, True), (92, True), (93, False)):
         shown = Timings(24, 1.0, drafted=drafted)
         assert has_length(shown, 4, SPEC, always=False) is fits

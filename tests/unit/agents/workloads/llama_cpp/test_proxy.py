@@ -106,7 +106,7 @@ def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningP
     assert per_request.client.delete("/plan").json() == {"plan": None, "row": None}
 
 
-def test_a_plan_that_is_followed_again_knows_what_plain_decoding_takes(
+def test_a_plan_that_is_followed_again_keeps_the_times_of_plain_decoding(
     per_request: RunningProxy,
 ) -> None:
     plan = {"plan": plan_up_to(1.7)}
@@ -219,7 +219,7 @@ def test_no_request_is_lost_in_changes_under_load(by_restart: RunningProxy) -> N
 
 
 @pytest.mark.promise("a llama-server dies, or a new draft length needs a restart")
-def test_the_former_server_finishes_what_it_has(by_restart: RunningProxy) -> None:
+def test_the_former_server_finishes_its_requests(by_restart: RunningProxy) -> None:
     by_restart.set_length(0)
     with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(streamed, by_restart, 1000)
@@ -234,7 +234,7 @@ def test_the_former_server_finishes_what_it_has(by_restart: RunningProxy) -> Non
     "a llama-server dies, or a new draft length needs a restart",
     "requests wait for the new server; the old one finishes its requests",
 )
-def test_a_server_that_dies_is_replaced_and_what_waits_is_answered(
+def test_a_server_that_dies_is_replaced_and_waiting_requests_are_answered(
     by_restart: RunningProxy,
 ) -> None:
     by_restart.set_length(3)
@@ -281,7 +281,7 @@ def test_totals_go_on_over_servers_and_over_counters_that_were_reset(
     assert after["cpu_s"] >= before["cpu_s"] > 0.0
 
 
-def test_metrics_that_are_gone_are_told_and_hurt_nothing_else(by_restart: RunningProxy) -> None:
+def test_missing_metrics_are_reported_and_affect_nothing_else(by_restart: RunningProxy) -> None:
     by_restart.client.post("/stand-in", json={"metrics": False})
     try:
         before = by_restart.stats()
@@ -400,7 +400,7 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, arguments: list[str], wor
     assert words in refused(tmp_path, filled)
 
 
-def test_a_running_server_is_attached_where_its_requests_can_set_their_length(
+def test_a_running_server_is_attached_if_requests_can_set_their_length(
     tmp_path: Path,
 ) -> None:
     with server_of("0.3.16", tmp_path) as url, running(["--attach", url], tmp_path) as proxy:

@@ -183,7 +183,7 @@ def test_instances_share_the_queue(stage: Stage) -> None:
     stage.play(scene)
 
 
-def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Stage) -> None:
+def test_placements_use_each_core_once_and_instances_in_place_keep_serving(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
         assert [w.placed for w in stage.serving] == [Placement((k,), 1, "kept") for k in range(4)]
@@ -201,7 +201,7 @@ def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Sta
     stage.play(scene)
 
 
-def test_the_old_instances_serve_until_the_new_ones_are_warm_and_finish_what_they_have(
+def test_the_old_instances_serve_until_the_new_ones_are_warm_and_finish_their_requests(
     stage: Stage,
 ) -> None:
     async def scene() -> None:
@@ -273,7 +273,7 @@ def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stag
     stage.play(scene)
 
 
-def test_an_old_instance_is_a_new_one_again_where_its_threads_are_wanted(stage: Stage) -> None:
+def test_an_old_instance_serves_again_if_its_threads_are_needed(stage: Stage) -> None:
     async def scene() -> None:
         (wide,) = stage.puppets
         stage.available = 2000 * MIB
@@ -332,7 +332,7 @@ def test_spares_take_a_share_of_the_memory_that_is_left_and_no_more(stage: Stage
     stage.play(scene)
 
 
-def test_spares_that_are_of_no_use_give_way_to_what_needs_their_memory(stage: Stage) -> None:
+def test_unusable_spares_are_ended_when_memory_is_needed(stage: Stage) -> None:
     async def scene() -> None:
         (wide,) = stage.puppets
         await stage.fleet.change({"instances": 2, "threads": 1})
@@ -389,7 +389,7 @@ def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
     stage.play(scene)
 
 
-def test_a_crowd_is_told_as_soon_as_it_is_there_or_not_in_time(stage: Stage) -> None:
+def test_a_crowd_is_reported_when_it_is_there_or_at_the_timeout(stage: Stage) -> None:
     async def scene() -> None:
         batcher = stage.fleet.batcher
         await asyncio.wait_for(batcher.crowded(0, 60.0), 1.0)
@@ -492,7 +492,7 @@ def test_the_last_instance_that_dies_leaves_clear_refusals(stage: Stage) -> None
     stage.play(scene)
 
 
-def test_a_worker_that_is_not_where_it_was_told_does_not_serve(stage: Stage) -> None:
+def test_a_worker_that_reports_another_placement_does_not_serve(stage: Stage) -> None:
     async def scene() -> None:
         stage.lying = True
         with pytest.raises(ActuationError, match="somewhere else"):

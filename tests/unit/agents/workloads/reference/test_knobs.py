@@ -34,7 +34,7 @@ def test_of_several_allocators_the_first_is_the_default_and_any_goes_with_all() 
     assert space.size == 3 * knob_space(2).size
 
 
-def test_one_allocator_is_no_choice() -> None:
+def test_one_allocator_offers_no_choice() -> None:
     assert knob_space(2, ("glibc",)) == knob_space(2)
 
 

@@ -29,7 +29,7 @@ def test_every_line_is_a_question_however_it_arrives(
     assert list(lines) == []
 
 
-def test_a_silence_is_told_once_and_again_after_the_next_question(
+def test_a_silence_is_reported_once_and_again_after_the_next_request(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends

@@ -170,7 +170,9 @@ class TestMeter:
         time.sleep(0.05)
         assert server.items == sent
 
-    def test_failures_are_told_and_have_no_latency(self, server: StandIn, workload: Side) -> None:
+    def test_failures_are_reported_and_have_no_latency(
+        self, server: StandIn, workload: Side
+    ) -> None:
         server.override("POST /infer", {"error": {"code": "no", "message": "no"}}, 503)
         window = workload.meter.start()
         deadline = time.monotonic() + 10.0
@@ -195,7 +197,7 @@ class TestMeter:
         assert shown.estimates["latency_p99_ms"].high == math.inf
         assert shown.estimates["latency_mean_ms"].n == shown.totals["items"]
 
-    def test_totals_that_go_backwards_are_no_measurement(
+    def test_totals_that_decrease_give_no_measurement(
         self, server: StandIn, workload: Side
     ) -> None:
         window = workload.meter.start()
@@ -206,7 +208,7 @@ class TestMeter:
             window.stop()
 
     @pytest.mark.parametrize("cpu_s", [-1.0, math.nan, math.inf])
-    def test_absurd_totals_are_no_measurement(
+    def test_absurd_totals_give_no_measurement(
         self, server: StandIn, workload: Side, cpu_s: float
     ) -> None:
         totals = {"cpu_s": cpu_s, "items": 1, "failed": 0, "pids": []}
@@ -214,7 +216,7 @@ class TestMeter:
         with raised(MeasurementError, "cpu_s"):
             workload.meter.start()
 
-    def test_an_arrival_rate_is_offered_only_where_it_is_ours_to_choose(
+    def test_an_arrival_rate_is_offered_only_under_our_own_load(
         self, server: StandIn, workload: Side
     ) -> None:
         open_loop = attached(server, LoadShape(4, rate_per_s=150.0))
@@ -237,7 +239,7 @@ class TestSignals:
         assert workload.signals == ()
         assert not isinstance(workload.actuator, Restartable)
 
-    def test_it_tells_the_load_and_each_start(self, server: StandIn) -> None:
+    def test_it_reports_the_load_and_each_start(self, server: StandIn) -> None:
         server.more = {"incarnation": "a", "arrived": 5, "in_flight_s": 1.5}
         workload = attached(server)
         assert isinstance(workload.actuator, Restartable)
@@ -252,13 +254,13 @@ class TestSignals:
                 ask()
         workload.close()
 
-    def test_one_that_tells_no_load_offers_no_signal(self, server: StandIn) -> None:
+    def test_a_workload_without_a_load_offers_no_signal(self, server: StandIn) -> None:
         server.more = {"incarnation": "a"}
         workload = attached(server)
         assert workload.signals == () and isinstance(workload.actuator, Restartable)
         workload.close()
 
-    def test_one_that_tells_how_many_are_inside_can_be_asked_to_wait_for_so_many(
+    def test_a_workload_that_counts_its_requests_can_wait_for_a_number(
         self, server: StandIn
     ) -> None:
         server.more = {"incarnation": "a", "in_flight_s": 0.5}
@@ -275,7 +277,7 @@ class TestSignals:
         assert live.read() == SignalSample(3.0, None, "a")
         workload.close()
 
-    def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
+    def test_a_missing_device_is_lost(self, server: StandIn) -> None:
         server.more = {"incarnation": "a", "inside": 0}
         workload = attached(server)
         server.close()
@@ -285,7 +287,7 @@ class TestSignals:
 
 
 class TestAskedLoad:
-    def test_it_sends_the_load_that_is_asked_for(self, server: StandIn, workload: Side) -> None:
+    def test_it_sends_the_requested_load(self, server: StandIn, workload: Side) -> None:
         assert isinstance(workload.meter, OffersLoad)
         assert workload.meter.context == {"requests_in_system": 2.0}
         other = workload.meter.offering({"requests_in_system": 3.0})
@@ -357,7 +359,7 @@ class TestAttaching:
             open_workload(url, seed=0, state_dir=Path(), clock=HostClock())
 
     @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
-    def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
+    def test_an_unknown_workload_is_refused_with_the_existing_ones(self, spec: str) -> None:
         with raised(InvalidInput, "http://127.0.0.1:PORT"):
             open_workload(spec, seed=0, state_dir=Path(), clock=HostClock())
 
@@ -397,7 +399,7 @@ def test_any_json_is_either_a_space_or_refused(
 
 
 class TestReference:
-    def test_without_its_packages_it_says_what_to_install(
+    def test_without_its_packages_the_packages_to_install_are_named(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(child, "NEEDS", ("torch_of_another_world",))

@@ -61,7 +61,7 @@ class TestLoadMeter(MeterContract):
     pass
 
 
-def test_close_ends_a_load_that_nobody_stopped(server: StandIn, side: Side, later: Later) -> None:
+def test_close_ends_a_load_that_was_not_stopped(server: StandIn, side: Side, later: Later) -> None:
     side.meter.start()
     later()
     side.close()

@@ -26,7 +26,7 @@ COMMANDS = pytest.mark.parametrize(
 
 
 @COMMANDS
-def test_a_tuner_that_is_named_is_no_database(
+def test_a_named_tuner_is_not_a_database(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JOULETUNE_TUNER", "http://127.0.0.1:9")
@@ -36,7 +36,7 @@ def test_a_tuner_that_is_named_is_no_database(
 
 
 @COMMANDS
-def test_without_any_the_way_is_said(
+def test_without_any_the_next_step_is_printed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["db", *command]) == 2

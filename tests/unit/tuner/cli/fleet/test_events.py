@@ -45,7 +45,7 @@ def test_the_latest_are_shown_by_study_and_device(
     assert [e["text"] for e in json.loads(capsys.readouterr().out)] == ["x"]
 
 
-def test_followed_it_goes_on_with_what_comes(
+def test_a_follower_continues_with_new_events(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note(store, "before")
@@ -82,7 +82,7 @@ def test_followed_it_goes_on_with_what_comes(
     assert time.monotonic() - began < 60.0
 
 
-def test_the_audit_log_says_who_changed_what(
+def test_the_audit_log_has_authors_and_changes(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["audit"]) == 0

@@ -64,7 +64,9 @@ def test_commands_have_the_options_that_lead_to_the_same_place(
     assert f"`jouletune study resume {made} {options}`" in ask("study", "pause", made, *place)[1]
 
 
-def test_a_device_is_shown_with_what_is_applied_and_since_when(tmp_path: Path, ask: Ask) -> None:
+def test_a_device_is_shown_with_its_applied_setting_and_the_time_since(
+    tmp_path: Path, ask: Ask
+) -> None:
     made = worlds.database(tmp_path)
     code, out, _ = ask("device", "show", "si")
     assert code == 0

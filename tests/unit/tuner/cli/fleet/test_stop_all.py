@@ -15,7 +15,7 @@ from tuner.wire import Change
 @pytest.mark.parametrize(
     ("released", "text"), [(False, "was not released"), (True, "is no longer released")]
 )
-def test_lifting_during_a_stop_of_all_tells_a_released_device_from_another(
+def test_lifting_during_a_stop_of_all_keeps_a_released_device_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -44,7 +44,7 @@ def test_a_role_and_a_lifetime_can_be_requested(capsys: pytest.CaptureFixture[st
     assert main(["token", "create", "ada", "--days", "-1"]) == 2
 
 
-def test_an_enrolment_token_needs_no_name_and_says_until_when_it_counts(
+def test_an_enrolment_token_needs_no_name_and_shows_its_expiry(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["token", "create", "--enrol"]) == 0

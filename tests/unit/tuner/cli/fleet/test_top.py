@@ -62,7 +62,7 @@ def test_pending_computations_are_reported() -> None:
     assert "computing" not in sums(view.model_copy(update={"pending": 0}))
 
 
-def test_of_too_many_devices_it_says_how_many_are_left_out() -> None:
+def test_above_the_limit_the_number_of_omitted_devices_is_given() -> None:
     lines = shown(*(row(f"gpu{n}") for n in range(10)), height=10)
     assert lines[-1] == "and 4 more"
 

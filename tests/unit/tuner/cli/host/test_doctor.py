@@ -14,7 +14,7 @@ from tuner.cli.app import main
 __all__ = ["site"]
 
 
-def test_it_never_fails_and_says_why_not(
+def test_it_never_fails_and_gives_the_reason_for_a_refusal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JOULETUNE_DB", raising=False)
@@ -30,7 +30,7 @@ def test_it_never_fails_and_says_why_not(
 
 @pytest.mark.parametrize("options", [["--tuner", "http://h"], ["--token-file", "f"],
                                      ["--fleet", "--bundle", "b.tar.gz"]])  # fmt: skip
-def test_an_option_that_it_does_not_heed_is_refused(
+def test_an_option_without_effect_is_refused(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", *options]) == 2
@@ -46,7 +46,7 @@ def test_a_database_that_does_not_answer_is_a_finding(
     assert "none" in findings["database"]["seen"]
 
 
-def test_a_device_of_another_package_is_asked_too(
+def test_devices_of_other_packages_are_examined_too(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = (

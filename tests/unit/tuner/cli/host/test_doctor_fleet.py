@@ -29,7 +29,7 @@ def told(*replicas: object, told_s: float = 3.0) -> list[ReplicaView]:
     return [ReplicaView.model_validate({"replica": r, "told_s": told_s}) for r in replicas]
 
 
-def test_tuners_that_are_well_are_named_with_who_leads() -> None:
+def test_healthy_tuners_are_listed_with_the_leader() -> None:
     findings = seen(*told(replace(ONE, agents={1: 120}), OTHER))
     assert findings["tuner b1"].there and "after 250 ms; leads" in findings["tuner b1"].seen
     assert findings["leader"].seen == "b1 of 2"

@@ -49,7 +49,7 @@ def test_a_key_named_in_a_message_is_one_of_its_fields() -> None:
     assert record["message"] == "event=trial device=gpu0@h study=s1 trial=7 setting='a=1'"
 
 
-def test_a_name_belongs_to_its_own_value_whatever_stands_between() -> None:
+def test_a_name_belongs_to_its_value_with_any_text_between() -> None:
     record = line("reaped %d of %.1f %% why=%r", 3, 4.0, "x")
     assert record["why"] == "x"
     assert "event" not in record
@@ -63,14 +63,14 @@ def test_a_message_cannot_forge_a_line_or_a_key() -> None:
     assert json.loads(text)["at"] != 0
 
 
-def test_an_exception_is_told_with_its_trace() -> None:
+def test_an_exception_is_logged_with_its_trace() -> None:
     try:
         raise ValueError("odd")
     except ValueError:
         assert "ValueError: odd" in line("event=broken", exc_info=sys.exc_info())["exception"]
 
 
-def test_only_what_goes_to_the_journal_is_json(tmp_path: Path) -> None:
+def test_only_lines_to_the_journal_are_json(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with fresh(), path.open("w") as stream:
         status = os.fstat(stream.fileno())

@@ -121,7 +121,7 @@ def test_a_wrong_configuration_is_refused(
     assert served == []
 
 
-def test_reverting_where_nothing_is_set_does_nothing(
+def test_reverting_without_a_journal_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["agent", "revert", "--state-dir", str(tmp_path)]
@@ -131,7 +131,7 @@ def test_reverting_where_nothing_is_set_does_nothing(
     assert capsys.readouterr().out.split() == ["{", '"reverted":', "[]", "}"]
 
 
-def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
+def test_reverting_finds_the_agents_configured_state_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state, config = tmp_path / "kept", tmp_path / "agent.toml"
@@ -176,7 +176,7 @@ def test_a_service_whose_file_is_wrong_ends_with_78_for_systemd(
     assert "RestartPreventExitStatus=78\n" in unit.read_text()
 
 
-def test_a_command_that_names_a_knob_nobody_gave_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_command_with_an_undeclared_knob_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"names \{batch\}, but no --knob") as refused:
         write_program(Program("python train.py {batch}"), tmp_path)
     assert "--knob batch=" in (refused.value.hint or "")

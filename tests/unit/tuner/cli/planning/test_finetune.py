@@ -45,7 +45,9 @@ def test_a_job_is_admitted_only_under_a_limit_that_it_keeps(
     assert capsys.readouterr().out.startswith("not admitted: latency_p99_ms is predicted at 374")
 
 
-def test_the_answer_is_json_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_is_json_if_requested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ask(table(tmp_path), "latency_p99_ms <= 700", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["admitted"] is True

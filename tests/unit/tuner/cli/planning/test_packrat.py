@@ -72,7 +72,7 @@ def test_thin_instances_beat_the_fat_one(plan: Plan) -> None:
     assert len(answer["notes"]) == 1 and "no rows of several instances" in answer["notes"][0]
 
 
-def test_people_see_what_each_instance_does(plan: Plan) -> None:
+def test_the_plan_lists_the_cores_of_each_instance(plan: Plan) -> None:
     code, out, err = plan(TABLE, *asked(16, 1))
     assert (code, err) == (0, "")
     assert "8 (cores 0–7)" in out
@@ -141,7 +141,7 @@ def test_rows_measured_on_more_cores_than_one_instance_had(plan: Plan) -> None:
     assert answer["interference_percent"] < 40.0
 
 
-def test_energy_under_a_limit_is_least_where_there_is_a_meter(plan: Plan) -> None:
+def test_a_packing_of_least_energy_under_a_limit_needs_a_meter(plan: Plan) -> None:
     table = f"{HEADER},energy_j\nm,4,4,1.0,5.0\nm,2,2,1.5,3.0\nm,1,1,2.0,1.0\n"
     options = [*asked(4, 4, "m"), "--objective", "energy_j", "--json"]
     assert parsed(plan(table, *options))["plan"] == [{"instances": 4, "threads": 1, "batch": 1}]
@@ -218,7 +218,7 @@ def test_repeats_are_averaged(plan: Plan) -> None:
         (f"{HEADER},instances\nm,1,1,1,2\n", asked(1, 1, "m"), "no row of one instance"),
     ],
 )
-def test_bad_input_is_one_line_that_says_what_to_do(
+def test_bad_input_gives_one_line_with_the_next_step(
     plan: Plan, table: str, options: list[object], says: str
 ) -> None:
     code, out, err = plan(table, *options)
@@ -274,7 +274,7 @@ class TestPlot:
         assert code == 2
         assert "choose another --plot" in err
 
-    def test_without_matplotlib_it_says_what_to_install(
+    def test_without_matplotlib_the_error_names_the_package(
         self, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

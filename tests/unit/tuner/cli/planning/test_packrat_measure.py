@@ -52,7 +52,7 @@ def asked(*options: str) -> list[str]:
     return ["packrat", "measure", "--windows", "2", *options]
 
 
-def test_the_command_tells_every_batch_and_what_it_comes_to(
+def test_the_command_prints_every_batch_and_the_result(
     timed: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "profile.csv"
@@ -91,7 +91,7 @@ def test_the_command_prints_a_table(timed: None, capsys: pytest.CaptureFixture[s
     assert "none of 5 slower than the single instance beyond noise" in text
 
 
-def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
+def test_the_command_lists_unconfirmed_plans_and_later_losses(
     timed: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two windows each: 8 side by side, then for each batch size 2 to confirm and 2 to report."""

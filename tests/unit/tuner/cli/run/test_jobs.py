@@ -60,7 +60,7 @@ def test_an_objective_of_the_workload_itself_is_left_to_the_tuner_to_judge() -> 
     assert requested_jobs(Wishes(device="cpu", objective="score"))[0].objective == "score"
 
 
-def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
+def test_the_cpu_runs_the_reference_by_default() -> None:
     assert requested_jobs(Wishes(device="cpu"))[0].spec == "cpu=reference"
     served = Wishes(device="cpu", workload="http://127.0.0.1:80")
     assert requested_jobs(served)[0].spec == "cpu=http://127.0.0.1:80"

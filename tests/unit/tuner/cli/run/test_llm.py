@@ -112,7 +112,7 @@ def test_a_load_that_a_server_does_not_answer_is_refused_before_a_run(
     assert said in printed and has_a_next_step(printed)
 
 
-def test_a_written_configuration_is_one_that_an_agent_reads(
+def test_an_agent_reads_the_configuration_that_is_written(
     vllm: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits = ["--constraint", "ttft_p99_ms <= 500", "--constraint", "tpot_p99_ms <= 1.2x baseline"]

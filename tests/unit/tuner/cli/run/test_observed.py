@@ -123,14 +123,14 @@ def test_rules_are_listed_with_the_figures_that_they_judge(bench: Bench) -> None
     assert metrics["latency_p99_ms"].not_judged_by == {}
 
 
-def test_what_is_not_measured_has_its_reason(bench: Bench) -> None:
+def test_each_unmeasured_metric_has_its_reason(bench: Bench) -> None:
     bench.rig.shows = steady(per_s=0.0)
     seen = observation(bench.target, bench.windows())
     assert seen.unavailable["cpu_time_ms"] == "not measured: no item was completed"
     assert any("unavailable" in one for one in lines(seen) if isinstance(one, str))
 
 
-def test_the_document_is_as_its_schema_says(bench: Bench) -> None:
+def test_the_document_fits_its_schema(bench: Bench) -> None:
     rs = pytest.importorskip("jsonschema_rs")
     schema = json.loads((Path(__file__).parents[5] / "docs/api/observe.schema.json").read_text())
     document = plain(observation(bench.target, bench.windows()))

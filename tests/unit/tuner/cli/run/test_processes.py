@@ -62,7 +62,7 @@ def test_a_killed_child_is_reported(tmp_path: Path) -> None:
     child.end()
 
 
-def test_ending_a_child_ends_what_it_started(tmp_path: Path) -> None:
+def test_ending_a_child_ends_its_processes(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time;"
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
@@ -121,7 +121,7 @@ def test_last_words(tmp_path: Path) -> None:
     assert last_error(log) == "ValueError: no"
 
 
-def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
+def test_a_device_that_does_not_answer_is_reported_at_once_while_its_agent_waits(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "agent.log"

@@ -91,7 +91,7 @@ def reported(situation: str, outcome: Result) -> None:
     golden("run", situation, steady(out.getvalue(), STUDY=outcome.main.report.study.id))
 
 
-def test_the_document_has_what_was_promised() -> None:
+def test_the_document_has_the_promised_fields() -> None:
     written = json.loads(json.dumps(document(result(control=True)), allow_nan=False))
     promised = {"study", "baseline", "best", "truth", "saving_percent", "captured", "feasible"}
     assert promised | {"trials", "control"} <= set(written)
@@ -117,13 +117,13 @@ def test_the_document_is_the_report_that_a_tuner_gives(surface: worlds.Surface) 
     assert set(StudyReport.model_fields) - set(report) <= {"protocol"}
 
 
-def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
+def test_a_device_that_must_be_measured_has_no_true_values() -> None:
     written = document(result())
     assert (written["truth"], written["captured"], written["feasible"]) == (None, None, None)
     assert (written["limit_kept"], written["control"]) == (True, None)
 
 
-def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
+def test_the_report_has_the_gain_and_its_certainty() -> None:
     reported("a control study", result(control=True))
 
 
@@ -183,7 +183,7 @@ def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> N
     reported("a limit that costs", Result(job=job, board="A100", cannot={}, main=main))
 
 
-def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
+def test_if_nothing_keeps_the_limits_the_true_values_name_no_cure() -> None:
     limit = (Constraint.parse("latency_p99_ms <= 9"),)
     outcome = result()
     worth = score(device().space, true_values, Objective("energy_j"), limit, setting(600))
@@ -205,7 +205,7 @@ def test_a_plan_of_one_row_is_the_best_setting_and_no_more() -> None:
     reported("a plan of one row", result())
 
 
-def test_failures_are_told_with_their_reasons() -> None:
+def test_failures_are_reported_with_their_reasons() -> None:
     reported("a failed trial", result(worlds.broken_at_800))
 
 
@@ -288,7 +288,7 @@ def test_a_bill_names_its_baseline() -> None:
     )
 
 
-def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted() -> None:
+def test_a_claim_after_a_drift_names_the_drifted_baseline() -> None:
     outcome = result()
     shift = BaselineShift(START, Estimate.of_mean(-0.1, 0.01), 4)
     report = outcome.main.report.model_copy(update={"baseline_shift": shift})
@@ -330,7 +330,7 @@ def shown_lines(main: StudyResult) -> str:
     return out.getvalue()
 
 
-def test_plain_lines_tell_every_trial_once() -> None:
+def test_plain_lines_print_every_trial_once() -> None:
     text = shown_lines(result(worlds.broken_at_800).main)
     assert text.count("study one") == 1
     assert text.count("trial 3 failed, gpu.clock_mhz=800, the clock was refused") == 1

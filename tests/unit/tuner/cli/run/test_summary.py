@@ -16,7 +16,7 @@ from tuner.core import StoreError
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_five_lines_say_saving_limits_cost_report_and_next_step() -> None:
+def test_five_lines_give_saving_limits_cost_report_and_next_step() -> None:
     lines = dict(summary([result()], Path("report.html"), ""))
     assert list(lines) == ["saved", "limits", "cost", "report", "next"]
     assert lines["saved"].startswith("40.0") and "energy_j on sim" in lines["saved"]
@@ -49,7 +49,7 @@ def test_holds_of_services_are_watched_at_their_tuner() -> None:
     assert dict(summary([result()], None, "", url))["next"] == f"`jouletune status --tuner {url}`"
 
 
-def test_limits_of_a_run_that_tuned_nothing_are_not_said_to_be_met() -> None:
+def test_limits_of_a_run_that_tuned_nothing_are_not_reported_as_met() -> None:
     found = result()
     untuned = replace(found, main=replace(found.main, trials=()))
     assert dict(summary([untuned], None, ""))["limits"] == "not compared: nothing was tuned"

@@ -50,7 +50,7 @@ def test_as_json_it_is_the_report_that_a_run_prints(
     assert week == answer
 
 
-def test_without_a_study_it_is_what_was_active_since(
+def test_without_a_study_all_recently_active_ones_are_reported(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The builders' clock is in January, so a study that stops then ended long ago."""

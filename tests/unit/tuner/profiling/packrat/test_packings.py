@@ -94,7 +94,7 @@ def test_points_that_cannot_matter_are_not_profiled() -> None:
     assert len(model_bench.points) < len(model_bench.cells)
 
 
-def test_side_by_side_teaches_what_instances_cost_each_other() -> None:
+def test_windows_side_by_side_teach_the_interference() -> None:
     model_bench = bench(Machine())
     model_bench.profile()
     model_bench.side_by_side()

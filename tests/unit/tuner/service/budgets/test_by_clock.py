@@ -142,7 +142,7 @@ def test_windows_that_something_else_kept_low_do_not_count(wrong: Mapping[str, o
         rack.set(900.0)
 
 
-def test_one_that_draws_more_is_at_its_floor_at_once_and_counts_with_that_from_then_on() -> None:
+def test_a_member_that_draws_more_goes_to_its_floor_and_counts_with_that_power() -> None:
     rack = ClockRack()
     rack.set(620.0, measure=False)
     rack.pass_s(10)
@@ -161,7 +161,7 @@ def test_one_that_draws_more_is_at_its_floor_at_once_and_counts_with_that_from_t
     assert rack.operations.budget("rack").may_draw_w > 600.0, "its watts are in use"
 
 
-def test_one_that_draws_more_at_its_floor_takes_it_from_the_others() -> None:
+def test_a_member_that_draws_more_at_its_floor_takes_it_from_the_others() -> None:
     rack = ClockRack()
     rack.set(320.0, measure=False)
     rack.pass_s(10)

@@ -162,7 +162,7 @@ def test_below_the_floors_all_go_to_the_floor_and_the_missing_watts_are_named(ra
     assert any("180 W are missing" in text for text in texts)
 
 
-def test_a_tuner_that_starts_again_continues_from_what_is_stored(rack: Rack) -> None:
+def test_a_restarted_tuner_continues_from_the_store(rack: Rack) -> None:
     rack.set(600.0)
     rack.pass_s(5)
     rack.event(share=0.75)
@@ -246,7 +246,7 @@ def test_a_series_of_the_configuration_is_followed(rack: Rack) -> None:
         rack.set(watts=None, series="solar")
 
 
-def test_released_members_go_back_and_are_told_once(rack: Rack) -> None:
+def test_released_members_are_restored_and_notified_once(rack: Rack) -> None:
     rack.set(600.0)
     rack.pass_s(5)
     rack.operations.release_budget("rack", Change(who="ann"))
@@ -320,7 +320,7 @@ def test_a_newcomer_is_outside_until_an_operator_lets_it_in(rack: Rack) -> None:
     )
 
 
-def test_events_replace_their_like_are_bounded_and_end_with_who_sent_them(rack: Rack) -> None:
+def test_events_replace_their_like_are_bounded_and_end_with_their_sender(rack: Rack) -> None:
     rack.set(600.0)
     budgets, access = rack.world.store.budgets, rack.operations.access
     with raised(InvalidInput, "7 days"):
@@ -369,7 +369,7 @@ def test_a_host_that_lost_its_memory_gets_its_caps_again(rack: Rack) -> None:
     assert rack.drawn_w() == 600.0
 
 
-def test_a_study_whose_limits_its_cap_breaks_says_so(rack: Rack) -> None:
+def test_a_study_whose_limits_its_cap_breaks_reports_that(rack: Rack) -> None:
     started = rack.world.start("gpu0", constraints=("latency_p99_ms <= 110",))
     for clock, watts, latency_ms in ((1000, 300.0, 90.0), (800, 250.0, 105.0), (600, 150.0, 150.0)):
         power = {"power_w": Estimate.of_mean(watts, 1.0, 10)}

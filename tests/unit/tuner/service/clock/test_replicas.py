@@ -21,7 +21,7 @@ def told_by(store: Store, time: Time, token: str = "one") -> Roll:
     return Roll(loop, "tuner-1", "0.1.0", token)
 
 
-def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
+def test_a_tuner_reports_itself_and_its_contacts() -> None:
     store, time = memory_store(), Time()
     roll = told_by(store, time)
     roll.tell()
@@ -38,7 +38,7 @@ def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
     assert replica.agents == {}, "who fell silent speaks nothing"
 
 
-def test_another_token_file_is_warned_of_and_no_token_is_told(
+def test_another_token_file_raises_a_warning_without_any_token(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, time = memory_store(), Time()

@@ -141,7 +141,7 @@ def test_a_change_during_the_drift_check_is_not_overruled() -> None:
     assert world.store.studies.latest("s1").who == "ann"
 
 
-def test_watching_loads_neither_whole_windows_nor_every_revision(
+def test_watching_reads_neither_whole_windows_nor_every_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -166,7 +166,7 @@ def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: P
     assert world.store.studies.get("s1").phase is phase
 
 
-def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
+def test_old_events_are_pruned_and_their_number_is_reported() -> None:
     world = World()
     world.start()
     world.run(truth)
@@ -230,7 +230,7 @@ def test_the_chores_run_in_the_background_and_end() -> None:
     assert threading.active_count() == before
 
 
-def test_work_goes_on_whatever_fails_and_is_never_done_twice_at_a_time() -> None:
+def test_work_continues_after_any_failure_and_never_runs_twice_at_a_time() -> None:
     done, at_once, most = list[float](), 0, 0
 
     def slow() -> None:

@@ -46,7 +46,7 @@ def refuses() -> None:
 
 
 @pytest.mark.parametrize("ping", [lambda: None, refuses])
-def test_a_ping_that_comes_back_feeds_the_watchdog_whatever_it_says(
+def test_a_returned_ping_feeds_the_watchdog_with_any_answer(
     ping: Callable[[], None], told: list[str]
 ) -> None:
     asyncio.run(until(lambda: len(told) == 3, Watchdog(ping).tell))
@@ -82,7 +82,7 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
     asyncio.run(play())
 
 
-def test_the_store_is_asked_once_however_many_want_to_know() -> None:
+def test_many_requests_cause_one_check_of_the_store() -> None:
     now, times = [0.0], []
     readiness = Readiness(lambda: times.append(now[0]), clock=lambda: now[0])
 

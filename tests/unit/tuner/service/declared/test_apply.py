@@ -98,7 +98,7 @@ def test_a_study_by_hand_makes_way_and_one_beside_the_file_stays() -> None:
     assert phases[other] is not Phase.STOPPED, "no file declared it: it is not pruned"
 
 
-def test_only_pruning_stops_what_a_file_declares_no_more() -> None:
+def test_only_pruning_stops_studies_no_longer_in_the_file() -> None:
     verbs = fleet()
     verbs.apply_fleet(draft())
     less = WEB.replace('rack = "b1"', 'rack = "b1", id = "d0"').partition("[[group.study]]")[0]
@@ -135,7 +135,7 @@ def test_an_apply_with_an_outdated_diff_is_refused() -> None:
     assert len(verbs.studies()) == 1
 
 
-def test_one_that_ends_half_way_converges_when_it_is_applied_again() -> None:
+def test_an_apply_that_failed_half_way_converges_when_repeated() -> None:
     verbs = fleet(5)
     for left in (4, 3, 2, 1):
         assert len(verbs.diff_fleet(draft()).changes) == left
@@ -273,7 +273,7 @@ def test_the_complete_example_applies_twice_and_its_schema_is_published() -> Non
     assert {"exploration", "group", "budget"} == schema["properties"].keys()
 
 
-def test_an_export_names_only_what_is_chosen_and_conditions_come_back() -> None:
+def test_an_export_names_only_chosen_values_and_conditions_survive() -> None:
     verbs = fleet()
     verbs.create(StudyDraft(devices=("d0",), constraints=(), policy="scripted"))
     verbs.create(

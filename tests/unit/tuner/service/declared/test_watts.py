@@ -75,7 +75,7 @@ def test_a_device_may_move_from_one_group_to_another(rack: Rack) -> None:
     assert rack.hosts["gpu1"].group == "one"
 
 
-def test_only_pruning_releases_what_a_file_declares_no_more(rack: Rack) -> None:
+def test_only_pruning_releases_budgets_no_longer_in_the_file(rack: Rack) -> None:
     verbs = rack.operations
     rack.set(200.0, select={"id": ("gpu2",)})
     one = FILE.partition('[[budget]]\nname = "two"')[0]
@@ -112,7 +112,7 @@ def test_an_exported_file_declares_the_present_fleet(rack: Rack) -> None:
     assert "time_zone" not in text.partition('name = "two"')[0]
 
 
-def test_one_that_ends_half_way_converges_when_it_is_applied_again(rack: Rack) -> None:
+def test_an_apply_that_failed_half_way_converges_when_repeated(rack: Rack) -> None:
     for left in (2, 1):
         assert len(rack.operations.diff_fleet(draft(FILE)).changes) == left
         with ending_after_one(), pytest.raises(KeyboardInterrupt):

@@ -232,7 +232,7 @@ def test_energy_without_a_meter_is_refused_with_the_ways_out(client: TestClient)
     assert chosen.json()["constraints"] == ["latency_p99_ms <= 1.2x baseline"]
 
 
-def test_a_metric_that_nobody_knows_is_refused_by_name_unless_it_is_declared(
+def test_an_unknown_metric_is_refused_by_name_unless_it_is_declared(
     client: TestClient,
 ) -> None:
     frames = Metric("frames", quantity=Quantity("frames/s", Better.MORE))
@@ -249,7 +249,7 @@ def test_a_metric_that_nobody_knows_is_refused_by_name_unless_it_is_declared(
     assert study["quantities"]["frames"] == declared
 
 
-def test_an_estimate_is_tuned_on_only_when_the_operator_says_so(client: TestClient) -> None:
+def test_an_estimate_is_tuned_on_only_with_the_operators_permission(client: TestClient) -> None:
     guessed = device(metrics=(Metric("energy_j", Origin.ESTIMATED), Metric("latency_p99_ms")))
     send(client, "PUT", "/v1/devices/sim", Registration(device=guessed))
     assert problem(send(client, "POST", "/v1/studies", DRAFT)) == (422, "metric_unavailable")
@@ -319,7 +319,7 @@ def test_absurd_reports_are_refused_and_close_nothing(
     assert states == ["running"]
 
 
-def test_another_protocol_is_told_to_upgrade(client: TestClient) -> None:
+def test_another_protocol_gets_the_advice_to_upgrade(client: TestClient) -> None:
     body = Registration(device=device(), protocol=2)
     assert problem(send(client, "PUT", "/v1/devices/sim", body)) == (426, "protocol")
 

@@ -236,7 +236,7 @@ def too_long(step: tuple[float, float]) -> bool:
     return step[0] > CPU_S or step[1] > WALL_S
 
 
-def test_no_body_keeps_the_event_loop_whoever_sends_it_to_whatever_route(door: Door) -> None:
+def test_no_body_blocks_the_event_loop_from_any_sender_on_any_route(door: Door) -> None:
     changing = [r for r in door.routes + door.page_routes if r[0] in ("POST", "PUT")]
     assert len(changing) >= 25
     seen: dict[str, tuple[float, float]] = {}
@@ -260,7 +260,7 @@ def test_no_body_keeps_the_event_loop_whoever_sends_it_to_whatever_route(door: D
 AGENTS = ("/v1/holds/report", "/v1/reverts")
 
 
-def test_eight_megabytes_are_refused_and_nobody_waits_for_it(door: Door) -> None:
+def test_eight_megabytes_are_refused_without_delaying_others(door: Door) -> None:
     bodies = hostile(LARGE)
     for path, name in (
         ("/login", "form"),
@@ -277,7 +277,7 @@ def test_eight_megabytes_are_refused_and_nobody_waits_for_it(door: Door) -> None
             assert not too_long(longest(door, ask)), (path, token)
 
 
-def test_a_silent_database_keeps_nobody_who_does_not_ask_it(door: Door) -> None:
+def test_a_silent_database_delays_only_requests_that_need_it(door: Door) -> None:
     assert len(door.routes + door.page_routes) >= 60
     waiting: list[float] = []
 

@@ -127,7 +127,7 @@ def test_a_filtered_follower_gets_no_other_study_or_device() -> None:
     played(play)
 
 
-def test_a_study_that_changed_is_told_of_without_an_id() -> None:
+def test_a_changed_study_is_announced_without_an_id() -> None:
     async def play(desk: Desk) -> None:
         stream = await begun(desk)
         following = asyncio.create_task(read(stream))

@@ -62,7 +62,7 @@ def status(port: int, path: str, *headers: str) -> int:
         "",
     ],
 )
-def test_a_host_header_that_is_no_name_of_the_tuner_opens_nothing(port: int, host: str) -> None:
+def test_a_foreign_host_header_opens_nothing(port: int, host: str) -> None:
     for path in ("/v1/studies", "/v1/health"):
         assert status(port, path, f"Host: {host}") == 400
 

@@ -181,7 +181,7 @@ def test_a_body_that_is_too_large_is_refused_as_it_arrives(door: Door, head: byt
     assert (code, b'"code":"too_large"' in response) == (413, True)
 
 
-def test_the_oldest_of_those_who_ask_nothing_makes_room(door: Door) -> None:
+def test_the_oldest_silent_connection_makes_room(door: Door) -> None:
     silent = [door.call(b"GET / HT") for _ in range(LIMITS.unfinished)]
     until(lambda: door.connections == LIMITS.unfinished, "they do not come in")
     assert answer(door.call(WHOLE)) == (200, b"0")

@@ -156,7 +156,7 @@ def test_a_silent_device_is_offline_and_a_forgotten_one_gone(scraped: Scraped) -
     assert scraped.value("device_online", device="sim") is None
 
 
-def test_a_knob_of_words_is_told_as_one_and_a_switch_as_a_number(scraped: Scraped) -> None:
+def test_a_knob_of_words_is_shown_as_such_and_a_switch_as_a_number(scraped: Scraped) -> None:
     scraped.world.loop.register(device("sim"))
     at = {**setting(), "allocator": "glibc", "fused": True}
     poll = Poll(agent="host/1", applied=applied("sim", Level.ORIGINAL, at))
@@ -166,7 +166,7 @@ def test_a_knob_of_words_is_told_as_one_and_a_switch_as_a_number(scraped: Scrape
     assert scraped.value("applied_knob", device="sim", knob="fused") == 1.0
 
 
-def test_beyond_so_many_devices_and_knobs_there_are_no_more_series_and_that_is_told(
+def test_beyond_the_limits_devices_and_knobs_have_no_series_and_that_is_reported(
     scraped: Scraped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_metrics, "MOST_DEVICES", 2)
@@ -192,7 +192,7 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
     scraped.metrics.text()
 
 
-def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
+def test_without_its_database_the_tuner_reports_that_and_its_counters(
     scraped: Scraped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(scraped)

@@ -108,7 +108,7 @@ def test_excess_requests_are_refused_at_once_each_with_another_retry_time() -> N
     assert max(times.count(one) for one in set(times)) < 2 * len(times) / len(set(times))
 
 
-def test_a_running_trial_and_who_is_asked_again_at_news_are_not_sent_away() -> None:
+def test_requests_of_running_trials_and_recalled_polls_are_never_refused() -> None:
     async def played() -> list[int]:
         crowd = Asked()
         for _ in range(FULL):

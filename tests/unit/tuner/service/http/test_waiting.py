@@ -107,7 +107,7 @@ def test_a_changed_constraint_is_sent_at_once(world: World) -> None:
     assert after.limits[0][0].value == pytest.approx(before.limits[0][0].value * 1.5 / 1.2)
 
 
-def test_another_plan_is_told_at_once(world: World) -> None:
+def test_another_plan_is_reported_at_once(world: World) -> None:
     told(world)
     study = world.store.studies.get("s1")
     other = replace(study, plan=Plan.single(setting(800)))

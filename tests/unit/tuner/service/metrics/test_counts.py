@@ -78,7 +78,7 @@ def test_a_hold_that_breaks_a_limit_is_a_violation_and_remembered() -> None:
     assert not counters.held_windows()
 
 
-def test_a_trial_counts_by_how_it_ended_and_as_a_violation_where_it_was_cut_short() -> None:
+def test_a_trial_counts_by_its_end_and_as_a_violation_if_it_was_cut_short() -> None:
     counters = Counts()
     counters.ended(Outcome(state=TrialState.COMPLETED, measurement=window(), broke=LIMIT))
     counters.ended(Outcome(state=TrialState.FAILED, reason="x"))

@@ -85,7 +85,7 @@ def test_a_new_destination_gets_events_from_then_on() -> None:
     assert desk.receiver.taken == ["y", "x", "y"]
 
 
-def test_only_what_was_asked_for_is_told() -> None:
+def test_only_requested_events_are_sent() -> None:
     desk = Desk()
     desk.courier = desk.started(frozenset({"stop", "violation"}))
     desk.note("a", "drift")
@@ -180,7 +180,7 @@ def test_an_event_refused_for_a_week_is_dropped_and_the_next_sent() -> None:
     assert state is not None and (state.given_up, state.attempts) == (1, 0)
 
 
-def test_events_that_are_still_to_be_told_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undelivered_events_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     maintenance = Maintenance(Loop(desk.store, lambda _: pytest.fail(), desk.time.now), keep_days=1)
     desk.note("told")
@@ -228,7 +228,7 @@ def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("kind", ["proposed", "withdrawn"])
-def test_a_proposal_is_a_subject_of_its_own(kind: str) -> None:
+def test_a_proposal_is_a_separate_subject(kind: str) -> None:
     meaning = about(Event(at=START, kind=kind, text="gpu.clock_mhz=600", study="s1"))
     assert meaning is not None and meaning.subject is Subject.PROPOSED
 

@@ -173,7 +173,7 @@ def test_a_mail_describes_the_event_with_its_own_id() -> None:
     assert "p99 130 > 120 & <b>" in str(message.get_payload())
 
 
-def test_a_mail_that_nobody_gets_is_a_failure_and_one_that_somebody_gets_is_not_sent_twice(
+def test_mail_without_an_accepted_recipient_fails_and_partly_accepted_mail_is_not_resent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with mail_server() as (port, mails):

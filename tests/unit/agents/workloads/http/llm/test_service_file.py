@@ -78,7 +78,7 @@ def traffic(url: str, stop: threading.Event) -> None:
             answer.read()
 
 
-def test_every_engine_is_recognised_by_what_it_says_of_itself(start: Start) -> None:
+def test_every_engine_is_recognised_by_its_own_answers(start: Start) -> None:
     assert {engine.name for engine in ENGINES} == SHOWN.keys()
     for name, shown in SHOWN.items():
         server = find_server(start(shown).url)
@@ -87,7 +87,7 @@ def test_every_engine_is_recognised_by_what_it_says_of_itself(start: Start) -> N
         assert (server.version != "unknown") is (name != "openai")
 
 
-def test_the_addresses_v1_is_accepted_and_what_is_no_model_server_is_refused(start: Start) -> None:
+def test_the_addresses_v1_is_accepted_and_other_servers_are_refused(start: Start) -> None:
     assert find_server(f"{start(SHOWN['vllm']).url}/v1").engine.name == "vllm"
     with raised(InvalidInput, "vLLM"):
         find_server(start(Engine({"/version": {"version": "7"}})).url)
@@ -147,7 +147,7 @@ def test_a_model_that_has_left_memory_shows_in_the_state_of_its_process(
     side.close()
 
 
-def test_requests_under_way_are_no_idling(start: Start, tmp_path: Path) -> None:
+def test_requests_in_progress_are_not_idle_time(start: Start, tmp_path: Path) -> None:
     running = start(SHOWN["vllm"])
     side = opened(find_server(running.url), tmp_path, LOAD)
     assert side.idle is not None and side.idle.look() is IdleState.LOADED
@@ -247,7 +247,7 @@ def test_a_server_without_a_histogram_gets_advice_on_measuring(
 
 
 @pytest.mark.parametrize("name", ["sglang", "tgi"])
-def test_a_server_that_shows_its_metrics_after_the_first_request_is_asked_for_one(
+def test_a_server_that_exposes_metrics_after_its_first_request_gets_one(
     name: str, start: Start, tmp_path: Path
 ) -> None:
     running = start(SHOWN[name])
@@ -336,7 +336,7 @@ def test_of_several_models_one_is_named_for_a_load_and_all_are_watched(
 
 @pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
 @pytest.mark.parametrize(("name", "after"), [("vllm", 0), ("vllm", 9), ("sglang", 0), ("tgi", 0)])
-def test_a_restart_within_a_window_is_no_measurement(
+def test_a_restart_within_a_window_gives_no_measurement(
     name: str, after: int, start: Start, tmp_path: Path
 ) -> None:
     """Its counters begin at 0; those of a process with a start time may have passed the old ones."""
@@ -361,7 +361,7 @@ def test_a_restart_within_a_window_is_no_measurement(
         ({"posted": 401}, "HTTP 401", "API key"),
     ],
 )
-def test_answers_that_are_no_load_are_refused_before_and_within_a_window(
+def test_answers_without_load_are_refused_before_and_within_a_window(
     unkind: dict[str, Any], said: str, then: str, start: Start, tmp_path: Path
 ) -> None:
     running = start(SHOWN["openai"], **unkind)
@@ -380,7 +380,7 @@ def test_answers_that_are_no_load_are_refused_before_and_within_a_window(
 
 
 @pytest.mark.parametrize("reasoning", [False, True])
-def test_events_without_text_are_no_first_token(
+def test_events_without_text_do_not_count_as_the_first_token(
     reasoning: bool, start: Start, tmp_path: Path
 ) -> None:
     running = start(SHOWN["ollama"], empty=1, quiet_s=0.1, reasoning=reasoning)
