@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from tuner.core import Metric, Plan, Signal, Space, Study, Transfer
 
@@ -65,12 +65,7 @@ class Documents(Generic[Kept]):
             doc["plan"] = _ended(_baseline(space) if plan.get("columns_by") else plan)
         if "transfer" in doc:  # Up to schema 0006 it also named siblings.
             doc["transfer"] = {n: v for n, v in doc["transfer"].items() if n in TRANSFER}
-        try:
-            return self._adapter.validate_python(doc, extra="forbid")
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{where}: {first['msg']}") from error
+        return self._adapter.validate_python(doc, extra="forbid")
 
 
 def plan_document(plan: Plan) -> Json:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tuner.bounds import redacted
-from tuner.core import StoredRows, StoreError, TuningError, Unreadable
+from tuner.core import StoredRows, StoreError, TuningError, Unreadable, first_fault
 
 log = logging.getLogger(__name__)
 
@@ -69,5 +69,5 @@ def _refuse(why: str) -> Any:  # noqa: ANN401  it never returns
 
 def in_words(error: Exception) -> str:
     """Return an error as a row shows it: its text, with the class before it if it is not one of ours."""
-    text = str(error) if isinstance(error, TuningError) else f"{type(error).__name__}: {error}"
-    return redacted(text)[:MOST_TEXT]
+    text = redacted(str(error) if isinstance(error, TuningError) else first_fault(error))
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from agents.host.http.http_answers import json_of, message_answer
 from agents.host.http.knob_messages import knobs_reply
 from agents.speculation.messages import PlanMessage, SpeculationKnobs
-from tuner.core import InvalidInput, Plan, Setting, Space
+from tuner.core import InvalidInput, Plan, Setting, Space, first_fault
 
 
 def knobs_answer(
@@ -30,9 +30,7 @@ async def plan_of(request: Request) -> Plan:
     try:
         plan = PlanMessage.model_validate(await json_of(request)).plan
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"]) or "the body"
-        raise InvalidInput(f"this is not a plan: {where}: {first['msg']}") from None
+        raise InvalidInput(f"this is not a plan: {first_fault(error)}") from None
     if plan is None:
         raise InvalidInput("the body has no plan", hint='send {"plan": {…}}')
     return plan

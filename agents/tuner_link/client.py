@@ -27,6 +27,7 @@ from tuner.core import (
     TuningError,
     Unauthorised,
     error_of,
+    first_fault,
 )
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
@@ -233,7 +234,7 @@ class TunerClient:
         except ValidationError as error:
             raise LinkError(
                 f"the response of {self._http.base_url} to {response.request.url.path} is not the "
-                f"tuner's: {error.errors()[0]['msg']}",
+                f"tuner's: {first_fault(error)}",
                 hint="check that it is a jouletune tuner of this release",
             ) from None
 

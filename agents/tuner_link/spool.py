@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tuner import files
-from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError
+from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError, first_fault
 from tuner.wire import HoldReport, Reverted, StepReport, TrialReport
 
 log = logging.getLogger(__name__)
@@ -174,5 +174,4 @@ def _load(path: Path, text: bytes) -> Report:
     try:
         return KINDS.get(kind, HoldReport).model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidInput(f"{path} is damaged: {first['msg']}") from None
+        raise InvalidInput(f"{path} is damaged: {first_fault(error)}") from None

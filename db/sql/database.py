@@ -24,7 +24,7 @@ from sqlalchemy.exc import (
 from db.schema import Base
 from db.sql.address import IN_MEMORY, command, shown
 from db.sql.engine import connect
-from tuner.core import InvalidInput, StoreError, TuningError, Unreadable
+from tuner.core import InvalidInput, StoreError, TuningError, Unreadable, first_fault
 
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE for a full disk."""
@@ -215,9 +215,9 @@ class Database:
             raise
         except Exception as error:  # a damaged value can cause any error
             raise Unreadable(
-                f"{what} cannot be read from the database: {type(error).__name__}: {error}",
-                hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
-                + command("restore FILE", self.name),
+                f"{what} cannot be read from the database: {first_fault(error)}",
+                hint="update the tuner to the release that wrote it, or stop the tuner and restore a "
+                "backup: " + command("restore FILE", self.name),
             ) from error
 
     def _silent(self, error: SQLAlchemyError) -> StoreError:

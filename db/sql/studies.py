@@ -328,6 +328,35 @@ class Studies:
             raise refusals.no_study(study)
         return self._to_revision(row)
 
+    def end_unreadable(self, study: UnreadableStudy, who: str, why: str, at: datetime) -> None:
+        """End a study that cannot be read, and free its devices.
+
+        Its last revision wraps the unread document: no later release holds again what was ended.
+
+        Raises:
+            Conflict: the study was changed since it was read.
+        """
+        following = study.revision + 1
+        with self._database.write() as connection:
+            unread = connection.scalar(
+                select(DOCUMENT).where(
+                    RevisionRow.study == study.id, RevisionRow.revision == study.revision
+                )
+            )
+            changed = connection.scalar(
+                update(StudyRow)
+                .where(StudyRow.id == study.id, StudyRow.revision == study.revision)
+                .values(revision=following, phase=Phase.STOPPED.value)
+                .returning(StudyRow.id)
+            )
+            if changed is None:
+                raise refusals.revised_since(study.id, study.revision, following)
+            text = unread.decode(errors="replace") if isinstance(unread, bytes) else unread
+            row = insert(RevisionRow).values(study=study.id, revision=following)
+            connection.execute(row.values(document={"unread": text}, who=who, why=why, at=at))
+            own = update(StudyDeviceRow).where(StudyDeviceRow.study == study.id)
+            connection.execute(own.values(active=False))
+
     def delete(self, study: str) -> None:
         """Remove an inactive study with its dependent rows. Raises NotFound, Conflict."""
         own = StudyRow.id == study

@@ -432,6 +432,21 @@ class UnreadableStudiesContract:
             with raised(Unreadable, "hurt"):
                 read("hurt")
 
+    @pytest.mark.parametrize("document", [NEWER, "[]", "null"])
+    def test_it_is_ended_for_every_release(self, store: Store, url: str, document: str) -> None:
+        self._hurt(store, url, document)
+        (hurt,) = (s for s in store.studies.stored() if isinstance(s, UnreadableStudy))
+        store.studies.end_unreadable(hurt, "ann", "enough", LATER)
+        (ended,) = store.studies.stored(among=["hurt"])
+        assert isinstance(ended, UnreadableStudy) and (ended.phase, ended.active) == (
+            Phase.STOPPED,
+            False,
+        )
+        store.studies.add(study(id="other", devices=("b",)), "ann", "")
+        with raised(StaleRevision, "hurt"):
+            store.studies.end_unreadable(hurt, "bob", "enough", LATER)
+        store.studies.delete("hurt")
+
     @pytest.mark.parametrize("document", [NEWER, "[]"])
     def test_its_devices_have_no_orders_from_it_and_no_other_owner(
         self, store: Store, url: str, document: str

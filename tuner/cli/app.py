@@ -209,11 +209,12 @@ def _unfit(error: ValueError) -> tuple[str, str] | None:
     pydantic = sys.modules.get("pydantic")  # not imported for this: it takes a third of a second
     if pydantic is None or not isinstance(error, pydantic.ValidationError):
         return None
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    words = first["msg"].replace(PYDANTICS, "")
-    message = f"invalid value: {f'{where}: ' if where else ''}{words}"
-    return message, "correct or shorten it, and run the command again"
+    from tuner.core import first_fault  # imported already, with tuner.wire
+
+    return (
+        f"invalid value: {first_fault(error)}",
+        "correct or shorten it, and run the command again",
+    )
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tuner import files
-from tuner.core import ConfigError, Safety
+from tuner.core import ConfigError, Safety, first_fault
 
 NAME = "run.json"
 VERSION = 1
@@ -77,10 +77,8 @@ def read_run(state_dir: Path) -> RunRecord | None:
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{file} is damaged ({where or 'not JSON'}: {first['msg']})",
+            f"{file} is damaged ({first_fault(error)})",
             hint="delete it to start a new run; the studies stay in the database",
         ) from None
     if record.version != VERSION:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tuner.error_codes import error_of
 from tuner.errors import (
@@ -31,6 +32,7 @@ __all__ = [
     "DeviceBusy",
     "DeviceLost",
     "error_of",
+    "first_fault",
     "Forbidden",
     "IllegalTransition",
     "InvalidInput",
@@ -122,6 +124,17 @@ class LinkError(TuningError, ConnectionError, code="link"):
 
 class ProtocolMismatch(LinkError, code="protocol"):
     """The peer speaks another protocol version. Upgrade the older side; do not retry."""
+
+
+def first_fault(error: Exception) -> str:
+    """Return an error that is not ours in one line: of pydantic's the first, as `place: message`."""
+    if callable(errors := getattr(error, "errors", None)):
+        first: dict[str, Any] = errors()[0]
+        place, text = ".".join(map(str, first["loc"])), str(first["msg"])
+        return f"{place}: " * bool(place) + text.removeprefix("Value error, ")
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 @contextmanager

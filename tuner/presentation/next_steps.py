@@ -9,17 +9,6 @@ from tuner.study.moves import LIMIT_NOT_MET
 from tuner.wire import RevisionView, StudyView
 
 
-def status_word(view: StudyView) -> str:
-    """Return a study's status: its problem if it has one, else its phase."""
-    if view.error:
-        return "error"
-    if view.stopped and view.phase is not Phase.STOPPED:
-        return "stopped"
-    if view.offline and view.phase is not Phase.PAUSED:
-        return "offline"
-    return "limit not met" if view.unmet is not None or view.capped else str(view.phase)
-
-
 def status_reason(view: StudyView) -> str:
     """Return the reason for a study's status, as one sentence."""
     if view.error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
 WORST_FIRST = (
-    Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
+    Health.UNREADABLE, Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
     Health.TRYING, Health.HOLDING, Health.SAFE,
 )  # fmt: skip
 """The order of devices by health; those that need an operator come first."""
@@ -30,8 +30,12 @@ def worst_first(
     """Sort devices by group, then by their need for an operator, then by name."""
 
     def place(row: FleetRow) -> tuple[str, bool, int, str]:
-        works = not (row.error or row.unable)
-        return group(row) if group else "", works, WORST_FIRST.index(row.health), row.device
+        return (
+            group(row) if group else "",
+            not row.unable,
+            WORST_FIRST.index(row.health),
+            row.device,
+        )
 
     return sorted(rows, key=place)
 

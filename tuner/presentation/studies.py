@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tuner.core import InvalidInput, Phase, Study, UnreadableStudy
+from tuner.core import InvalidInput, Phase, Study, Unreadable, UnreadableStudy
 from tuner.moments import moment, when
 from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
 from tuner.presentation.figures import how_many, joined, shown
@@ -16,6 +16,7 @@ from tuner.presentation.texts import gained, requested_metrics
 from tuner.wire import SettingView, StudyReport, StudyView
 
 OneStudy = TypeVar("OneStudy", bound=StudyView | Study | UnreadableStudy)
+Read = TypeVar("Read")
 MOST_COMPARED = 4
 SORTS: Mapping[str, Callable[[Any], Any]] = {
     "newest": lambda study: (study.phase is Phase.STOPPED, -study.created_at.timestamp()),
@@ -85,6 +86,14 @@ def comparable(names: Sequence[str], least: int = 2) -> Sequence[str]:
     return names
 
 
+def readable(read: Callable[[str], Read], study: str) -> Read | Unreadable:
+    """Return what is read of a study; its error if it is unreadable, so that others are shown."""
+    try:
+        return read(study)
+    except Unreadable as error:
+        return error
+
+
 def _origin(report: StudyReport) -> str:
     """Return the origins of a study's requested metrics: one word if all have the same."""
     own = {m: o for m in requested_metrics(report.study) if (o := report.origins.get(m))}
@@ -92,31 +101,33 @@ def _origin(report: StudyReport) -> str:
     return next(iter(own.values())) if same else joined([f"{m} {o}" for m, o in own.items()], "–")
 
 
-def side_by_side(reports: Sequence[StudyReport]) -> list[tuple[str, ...]]:
-    """Return rows of a fact's name and its text for each study: state, saving, setting, metrics, limits."""
-    views = [report.study for report in reports]
-    bests = [view.best or view.baseline for view in views]
-    knobs = dict.fromkeys(knob for best in bests for knob in best.setting)
-    metrics = dict.fromkeys(metric for view in views for metric in requested_metrics(view))
-    return [
-        ("name", *map(titled, views)),
-        ("status", *map(standing, views)),
-        ("created", *(when(view.created_at) for view in views)),
-        ("origin", *map(_origin, reports)),
-        ("objective", *(view.objective for view in views)),
-        ("constraints", *(joined(view.constraints, "none") for view in views)),
-        ("saving", *(gained(report) or "none" for report in reports)),
-        *((k, *(str(best.setting.get(k, "–")) for best in bests)) for k in knobs),
-        *(
-            (m, *(shown(m, b.metrics, v.quantities) for b, v in zip(bests, views, strict=True)))
-            for m in metrics
-        ),
-        *(
-            (f"baseline {m}", *(shown(m, v.baseline.metrics, v.quantities) for v in views))
-            for m in metrics
-        ),
-        ("trials", *(str(sum(view.trials.values())) for view in views)),
+def side_by_side(studies: Sequence[StudyReport | Unreadable]) -> list[tuple[str, ...]]:
+    """Return rows of a fact's name and its text for each study; an unreadable one only has its error."""
+    columns = [
+        {"status": f"unreadable: {one}"} if isinstance(one, Unreadable) else _compared(one)
+        for one in studies
     ]
+    names = dict.fromkeys(name for own in sorted(columns, key=len, reverse=True) for name in own)
+    return [(name, *(own.get(name, "–") for own in columns)) for name in names]
+
+
+def _compared(report: StudyReport) -> dict[str, str]:
+    """Return the facts in which studies are compared, by name."""
+    view = report.study
+    best, metrics = view.best or view.baseline, requested_metrics(view)
+    return {
+        "name": titled(view),
+        "status": standing(view),
+        "created": when(view.created_at),
+        "origin": _origin(report),
+        "objective": view.objective,
+        "constraints": joined(view.constraints, "none"),
+        "saving": gained(report) or "none",
+        **{knob: str(value) for knob, value in best.setting.items()},
+        **{m: shown(m, best.metrics, view.quantities) for m in metrics},
+        **{f"baseline {m}": shown(m, view.baseline.metrics, view.quantities) for m in metrics},
+        "trials": str(sum(view.trials.values())),
+    }
 
 
 def fronts(looks: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Chart | None:

@@ -205,7 +205,7 @@ def _faulty(device: Device, why: str) -> FleetRow:
         board=device.board,
         workload=device.workload,
         host=device.agent,
-        health=Health.PAUSED,
+        health=Health.UNREADABLE,
         default=device.space.default,
         last_seen=device.seen_at,
         error=why,
@@ -219,7 +219,7 @@ def _unread(name: str, why: str, heard_at: datetime | None) -> FleetRow:
         device=name,
         board="",
         workload="",
-        health=Health.PAUSED,
+        health=Health.UNREADABLE,
         default={},
         last_seen=last_seen,
         error=why,
@@ -253,6 +253,8 @@ def _health(
     """Return the status of a device in one word; a fault comes before all other states."""
     if not online:
         return Health.OFFLINE
+    if _error(study, summary):
+        return Health.UNREADABLE
     if stopped:
         return Health.STOPPED
     if capped or (study is not None and summary is not None and summary.unmet):

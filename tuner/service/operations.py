@@ -13,11 +13,14 @@ from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
     AuditEntry,
     Event,
+    Limit,
     NotFound,
     Past,
     Phase,
     Study,
     Trial,
+    Unreadable,
+    UnreadableStudy,
 )
 from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
@@ -96,9 +99,20 @@ class Operations(BudgetOperations):
         """Return all studies, oldest first."""
         return [self.under_budget(view) for view in self._views.every(self.loop)]
 
+    def briefs(
+        self, studies: Sequence[tuple[Study | UnreadableStudy, Limit | None]]
+    ) -> list[StudyView]:
+        """Return present views, each with its unmet limit, without the trials."""
+        return [self.under_budget(view) for view in self._views.briefs(self.loop, studies)]
+
     def study(self, study: str) -> StudyView:
-        """Return one study in its present state. Raises NotFound."""
-        return self.under_budget(self._views.one(self.loop, self._stored(study)))
+        """Return one study in its present state; an unreadable one with its error. Raises NotFound."""
+        try:
+            return self.under_budget(self._views.one(self.loop, self._stored(study)))
+        except Unreadable:
+            stored = self.loop.store.studies.stored(among=[self.full_id(study)])
+            (view,) = self.briefs([(one, None) for one in stored])
+            return view
 
     def full_id(self, study: str) -> str:
         """Return the id of the study with this prefix of an id; the given text if there is none.
@@ -110,6 +124,8 @@ class Operations(BudgetOperations):
             return self._stored(study).id
         except NotFound:
             return study
+        except Unreadable:
+            return next(n for n in self.loop.store.studies.ids() if n.startswith(study))
 
     def pause(self, study: str, change: Change) -> StudyView:
         """End a study's trials; its devices return to their original settings until it is resumed.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tuner.core import (
     ACTIVE,
     Device,
+    Limit,
     Study,
     StudyStamp,
     Trial,
     UnreadableStudy,
 )
 from tuner.service.inventory import device_of
-from tuner.service.views import faulty_view, study_view, unreadable_view
+from tuner.service.views import faulty_view, stored_view, study_view, unreadable_view
 from tuner.study.exploring import waits_to_explore
 from tuner.study.loop import Loop
 from tuner.wire import StudyView
@@ -54,6 +56,28 @@ class StudyViews:
             lambda name: device_of(loop, name),
             stopped=loop.store.stops.current() is not None,
         )
+
+    def briefs(
+        self, loop: Loop, studies: Sequence[tuple[Study | UnreadableStudy, Limit | None]]
+    ) -> list[StudyView]:
+        """Return present views, each with its unmet limit, without the trials, which are not read."""
+        devices = {device.id: device for device in loop.store.devices.list()}
+        stopped = loop.store.stops.current() is not None
+        rows = loop.changes.rows("the page of studies")
+
+        def device(name: str) -> Device:
+            return devices[name] if name in devices else device_of(loop, name)
+
+        def brief(study: Study, unmet: Limit | None) -> StudyView:
+            view = stored_view(study, unmet=unmet)
+            return _as_of_now(loop, view, device, stopped=stopped)
+
+        return [
+            unreadable_view(study)
+            if isinstance(study, UnreadableStudy)
+            else rows.each(study.id, partial(brief, study, unmet), partial(faulty_view, study))
+            for study, unmet in studies
+        ]
 
     def _row(
         self,

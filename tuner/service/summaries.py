@@ -57,7 +57,7 @@ class StudySummary:
     explored_j: float | None = None
     origin: str = ""
     limits: tuple[Limit, ...] = ()
-    unmet: bool = False
+    unmet: Limit | None = None
     uncounted: bool = False
     trials: Mapping[tuple[TrialState, Verdict | None], int] = field(default_factory=dict)
     error: str = ""
@@ -72,7 +72,7 @@ class StudySummary:
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             limits=report.study.limits,
-            unmet=report.study.unmet is not None,
+            unmet=report.study.unmet,
             uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),
         )

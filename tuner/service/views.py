@@ -77,7 +77,12 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
 def faulty_view(study: Study, why: str) -> StudyView:
     """Return the view of a study whose full view failed, with the reason and the stored values."""
     shown = f"it cannot be shown: {why}; see the tuner's log"
-    return StudyView(**_stored(study), trials={}, phase_why=shown, error=why)
+    return stored_view(study, phase_why=shown, error=why)
+
+
+def stored_view(study: Study, **more: Any) -> StudyView:  # noqa: ANN401
+    """Return the view of a study without its trials, with `more` fields."""
+    return StudyView(**_stored(study), trials={}, **more)
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:

@@ -25,6 +25,7 @@ from tuner.core import (
     Topic,
     Trial,
     TrialState,
+    UnreadableStudy,
     merged,
 )
 from tuner.rows import EachRow
@@ -70,7 +71,7 @@ class Changes:
         """Return the lock to hold while changing a study."""
         return self._locks[study]
 
-    def publish(self, study: Study) -> None:
+    def publish(self, study: Study | UnreadableStudy) -> None:
         """Announce that a study's devices may have new orders."""
         self.store.bus.publish(Notice(Topic.ORDERS, study.id, study.devices))
 
@@ -127,13 +128,24 @@ class Changes:
             plan = advice.plan_in_words(study.proposed)
             self.note("withdrawn", f"{plan} is no longer proposed: {why}", study.id)
 
-    def abort(self, study: Study, reason: str) -> None:
+    def end_unreadable(self, study: UnreadableStudy, who: str, why: str) -> None:
+        """End a study that cannot be read with its running trials, and wake its devices."""
+        self.abort(study, why)
+        self.store.studies.end_unreadable(study, who, why, self.now())
+        self.publish(study)
+        self.note(str(Phase.STOPPED), why, study.id)
+
+    def abort(self, study: Study | UnreadableStudy, reason: str) -> None:
         """Abort the study's running trials; their agents learn of it at their next renewal."""
         for trial in self.store.trials.running(study.id):
             self.cancel(study, trial, reason)
 
     def cancel(
-        self, study: Study, trial: Trial, why: str, state: TrialState = TrialState.ABORTED
+        self,
+        study: Study | UnreadableStudy,
+        trial: Trial,
+        why: str,
+        state: TrialState = TrialState.ABORTED,
     ) -> None:
         """End a running trial without evidence and free its devices; a FAILED one counts as spent."""
         self.end(trial, study, Outcome(state=state, reason=why))
@@ -142,7 +154,7 @@ class Changes:
             if lease is not None and lease.study == study.id:
                 self.store.leases.release(device, lease.token)
 
-    def end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
+    def end(self, trial: Trial, study: Study | UnreadableStudy, outcome: Outcome) -> None:
         """End a trial; do nothing if another tuner has ended it since it was read."""
         try:
             ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
@@ -154,7 +166,7 @@ class Changes:
         if outcome.state is not TrialState.COMPLETED:
             text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
             self.note(str(outcome.state), text, study.id)
-        if ended.control:
+        if ended.control and isinstance(study, Study):
             for kind, text in control.news_of(study, self.store.trials.list(study.id), ended):
                 self.note(kind, text, study.id)
 

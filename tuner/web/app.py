@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from tuner.core import InvalidInput, NotFound, TuningError
+from tuner.core import InvalidInput, NotFound, TuningError, first_fault
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.access_routes import FOR_VIEWERS
 from tuner.service.http.gate import status_of
@@ -57,10 +57,7 @@ def create_pages(
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: ValidationError | RequestValidationError) -> Response:
         """Show the first error of a form's or an address's validation as a page."""
-        first = error.errors()[0]["msg"]
-        refused = InvalidInput(
-            first.removeprefix("Value error, "), hint="go back and shorten the text"
-        )
+        refused = InvalidInput(first_fault(error), hint="go back and correct it")
         return pages.page(request, "error", status_of(refused), error=refused)
 
     @app.exception_handler(HTTPException)

@@ -10,10 +10,12 @@ from fastapi.responses import Response
 
 from tuner.core import Level, NotFound
 from tuner.presentation.device_chart import AppliedSpan, device_timeline
+from tuner.presentation.studies import readable
 from tuner.presentation.texts import saved_by_period
 from tuner.service.courses import DeviceCourse, device_course
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.bodies import BoundedRoute
+from tuner.service.reports import StudyLook
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
 from tuner.wire import FleetRow
@@ -42,7 +44,8 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
             if (device, metric) in course.points
         ]
         drawn = curves or course.applied or course.events
-        report = looks.at(row.study).report if row.study else None
+        look = readable(looks.at, row.study) if row.study else None
+        report = look.report if isinstance(look, StudyLook) else None
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
             stop=operations.stop_state(device),

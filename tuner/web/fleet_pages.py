@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import InvalidInput, Phase, Study
+from tuner.core import InvalidInput, Phase
 from tuner.presentation.standing import WORST_FIRST, worst_first
 from tuner.presentation.studies import SORTS, StudyFilters
 from tuner.service.courses import recent_courses
@@ -87,17 +87,20 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         page: int = 1,
     ) -> Response:
         """List the studies that pass the filters, in pages."""
-        store = operations.loop.store
         filters = StudyFilters(
             find=find, phase=phase, device=device, group=group, since=since, sort=sort
         )
         every = fleet.studies()
         matches = filters.of(every, operations.loop.now())
         shown, at, last = _paged(matches, page)
-        applied = () if operations.stop_state().in_force else store.devices.standing()
-        standing = {one.device: one for one in applied}
-        saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
-        rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
+        summaries = [fleet.summaries.of(study) for study in shown]
+        unmet = [summary.unmet if summary else None for summary in summaries]
+        views = operations.briefs(list(zip(shown, unmet, strict=True)))
+        applied = {one.device: one for one in operations.loop.store.devices.standing()}
+        rows = [
+            (view, summary, any(saves_now(study, applied.get(d)) for d in study.devices))
+            for view, summary, study in zip(views, summaries, shown, strict=True)
+        ]
         return pages.page(
             request, "studies", rows=rows, filters=filters, at=at, last=last, phases=list(Phase),
             sorts=list(SORTS), query=urlencode(asdict(filters)), total=len(every),

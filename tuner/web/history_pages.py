@@ -14,9 +14,9 @@ from fastapi.responses import Response
 import db
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
-from tuner.core import InvalidInput, Study, TrialState, Verdict
+from tuner.core import InvalidInput, Study, TrialState, Unreadable, Verdict
 from tuner.presentation.figures import joined
-from tuner.presentation.studies import comparable, fronts
+from tuner.presentation.studies import comparable, fronts, readable
 from tuner.presentation.studies import side_by_side as beside
 from tuner.service.http.bodies import Bound, BoundedRoute
 from tuner.service.operations import Operations
@@ -118,12 +118,13 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         """Show up to 4 trials side by side, `trial=STUDY:NUMBER,STUDY:NUMBER`, or 2 to 4 studies."""
         studies = request.query_params.getlist("study")
         if studies:
-            looks = [operations.look(study) for study in comparable(studies)]
-            reports = [look.report for look in looks]
-            chart = fronts([(look.report, look.front) for look in looks])
+            looks = [readable(operations.look, study) for study in comparable(studies)]
+            sides = [a if isinstance(a, Unreadable) else a.report for a in looks]
+            whole = [(a.report, a.front) for a in looks if not isinstance(a, Unreadable)]
             return pages.page(
-                request, "compare_studies", reports=reports, rows=beside(reports), front=chart
-            )
+                request, "compare_studies", studies=studies, rows=beside(sides),
+                front=fronts(whole) if whole else None,
+            )  # fmt: skip
         names = [n for text in request.query_params.getlist("trial") for n in text.split(",") if n]
         compared = [_trial(operations, name) for name in comparable(names, 0)]
         return side_by_side(pages, request, compared)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from tuner.core import InvalidInput, TuningError, request_fields, requested
+from tuner.core import InvalidInput, TuningError, first_fault, request_fields, requested
 from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import Sessions
@@ -113,9 +113,7 @@ def new_study(
     An error is shown at the field that it names first, else above the form.
     """
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        at = ".".join(str(part) for part in first["loc"])
-        error = InvalidInput(f"{at}: {first['msg'].removeprefix('Value error, ')}")
+        error = InvalidInput(first_fault(error))
     fields, free = request_fields(), [d for d in operations.devices() if not d.study]
     words = _places(error) if error else []
     names = {"constraints", *(field.name for field in fields)}

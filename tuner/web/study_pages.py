@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tuner.core import Value, setting_key
+from tuner.core import Unreadable, Value, setting_key
 from tuner.presentation.charts import Chart, against_limit, course, plan_steps, scale
 from tuner.presentation.figures import ShownUnit, change, joined
 from tuner.presentation.knob_charts import (
@@ -22,8 +22,10 @@ from tuner.presentation.knob_charts import (
     varying_knobs,
 )
 from tuner.presentation.next_steps import last_change, sentence, status_reason
+from tuner.presentation.studies import readable
 from tuner.presentation.texts import gained, requested_metrics, row_spans
 from tuner.service.http.bodies import BoundedRoute
+from tuner.service.http.gate import status_of
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
@@ -87,7 +89,9 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         request: Request, study: str, sort: str = "-trial", only: str = "", page: int = 1
     ) -> Response:
         """Show a study, with a page of its trials in the order `sort`."""
-        look = looks.at(study)
+        look = readable(looks.at, study)
+        if isinstance(look, Unreadable):
+            return pages.page(request, "error", status_of(look), error=look, study=study)
         report, view = look.report, look.report.study
         revisions = operations.revisions(study)
         saving = gained(report)

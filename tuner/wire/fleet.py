@@ -89,6 +89,8 @@ class Health(StrEnum):
     """The stop of all devices, or of this one, is in force."""
     LIMIT_NOT_MET = "limit not met"
     OFFLINE = "offline"
+    UNREADABLE = "unreadable"
+    """The device, its study or the study's report cannot be read or computed; `error` has the reason."""
 
 
 class Savings(OperatorView):

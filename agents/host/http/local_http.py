@@ -10,7 +10,7 @@ import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from tuner import http_clients
-from tuner.core import ActuationError, DeviceLost, InvalidInput
+from tuner.core import ActuationError, DeviceLost, InvalidInput, first_fault
 
 ANSWER_S = 10.0
 MOST_ANSWER_BYTES = 32 * 1024 * 1024
@@ -112,11 +112,9 @@ class LocalHttp:
         try:
             return kind.validate_json(response.content)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the body"
             raise ActuationError(
                 f"the response of {self.url}{response.request.url.path} is not {expected}: "
-                f"{where}: {first['msg']}",
+                f"{first_fault(error)}",
                 hint=hint,
             ) from None
 

@@ -21,7 +21,7 @@ from agents.workloads.llama_cpp.figures import (
     timings_of,
 )
 from tuner import http_clients
-from tuner.core import ActuationError, DeviceLost, MeasurementError
+from tuner.core import ActuationError, DeviceLost, MeasurementError, first_fault
 
 PROBE_TOKENS = 40
 PROBE_S = 120.0
@@ -123,7 +123,7 @@ class LlamaServer:
             return Props.model_validate_json(response.content)
         except ValidationError as error:
             raise ActuationError(
-                f"the response of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
+                f"the response of {self.url}/props is not llama-server's: {first_fault(error)}",
                 hint="is it a llama-server?",
             ) from None
 

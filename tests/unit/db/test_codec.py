@@ -221,7 +221,7 @@ def test_unknown_fields_are_ignored_in_a_study_and_refused_in_its_terms() -> Non
     doc = STUDIES.encode(study())
     assert STUDIES.decode(doc | {"invented": 1}) == study()
     doc["terms"]["most_watts"] = 70.0
-    with pytest.raises(ValueError, match=r"terms\.most_watts: "):
+    with pytest.raises(ValueError, match=r"terms\.most_watts"):
         STUDIES.decode(doc)
 
 

@@ -20,7 +20,7 @@ from tuner.wire import AdmitDraft, BudgetDraft, BudgetMemberView, BudgetView, Ch
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the group.")]
 Watts = Annotated[float | None, typer.Option(min=0.0, help="Watts for the whole group.")]
-COLUMNS = ("budget", "watts", "may draw", "missing", "members", "next", "+source")
+COLUMNS = ("budget", "watts", "may draw", "missing", "members", "next", "+!error", "+source")
 MEMBERS = ("=device", "status", "priority", "floor", "cap", "may draw", "limits", "+front")
 
 
@@ -33,7 +33,9 @@ def list_(api: Api) -> Answer:
 
 
 def _row(view: BudgetView) -> tuple[str, ...]:
-    """Return a group in `COLUMNS`."""
+    """Return a group in `COLUMNS`; an unreadable one has no watts."""
+    if view.error:
+        return (view.name, "unreadable", *"––––", view.error, "–")
     away = sum(member.state == "unreachable" for member in view.members)
     return (
         view.name,
@@ -44,7 +46,8 @@ def _row(view: BudgetView) -> tuple[str, ...]:
         "–"
         if view.next_at is None or view.next_w is None
         else f"{view.next_w:.0f} W {when(view.next_at)}",
-        view.error or view.source,
+        "–",
+        view.source,
     )
 
 

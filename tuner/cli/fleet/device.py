@@ -11,10 +11,11 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import DeviceId, user_name
-from tuner.core import ConfigError, NotFound, PeriodSaving, Phase
+from tuner.core import ConfigError, NotFound, PeriodSaving, Phase, Unreadable
 from tuner.moments import ago, moment, when
 from tuner.presentation.figures import change, joined
 from tuner.presentation.standing import device_status, status
+from tuner.presentation.studies import readable
 from tuner.presentation.texts import gained, saved_by_period
 from tuner.study.moves import in_words
 from tuner.wire import Change, DeviceView, StudyView
@@ -105,8 +106,10 @@ def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
     study = next((one for one in api.studies() if one.id == view.study), None)
     lines = [f"{name:<12}{text}" for name, text in _facts(view, study)]
     periods: tuple[PeriodSaving, ...] = ()
-    if study is not None:
-        report = api.report(study.id, start)
+    report = readable(lambda study: api.report(study, start), study.id) if study else None
+    if isinstance(report, Unreadable):
+        lines.append(f"{'error':<12}{report}")
+    elif study is not None and report is not None:
         periods = report.bill.periods
         if study.phase is Phase.HOLDING:
             lines.append(f"{'saving':<12}{gained(report) or 'none'}")

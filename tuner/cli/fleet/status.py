@@ -19,7 +19,7 @@ Row = tuple[str, str, str, str]
 
 @with_api(lists=True, quiet=True)
 def status(api: Api) -> Answer:
-    """Show which devices and studies need you, and the command to run next."""
+    """Show which devices, studies and budgets need you, and the command to run next."""
     studies, devices, stop = api.studies(), api.devices(), api.stop_state()
     now = datetime.now(timezone.utc)
     rows: list[Row] = []
@@ -27,12 +27,17 @@ def status(api: Api) -> Answer:
         rows.append(("all devices", "stopped", "`jouletune stop-all --lift`", stop.why or "–"))
     rows += [row for view in studies for row in _study(view)]
     rows += [row for view in devices for row in _device(view, now)]
+    rows += [
+        (view.name, "unreadable", f"`jouletune budget show {view.name}`", view.error)
+        for view in api.budgets()
+        if view.error
+    ]
     held = sum(view.phase is Phase.HOLDING for view in studies)
     nothing = (
         f"nothing needs you: {how_many(len(devices), 'device')}, "
         f"{how_many(held, 'study', 'studies')} holding"
     )
-    columns = ("=device or study", "status", "~reason", "!next step")
+    columns = ("=name", "status", "~reason", "!next step")
     names = ("name", "status", "next_step", "reason")
     value = [dict(zip(names, (*row[:2], row[2].strip("`"), row[3]), strict=True)) for row in rows]
     return Answer(value, Rows(columns, ((a, b, why, step) for a, b, step, why in rows), nothing))

@@ -33,6 +33,7 @@ STYLES = {
     "stopped": "yellow",
     "offline": "red",
     "limit not met": "bold red",
+    "unreadable": "bold red",
 }
 COLUMNS = (
     "=device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",

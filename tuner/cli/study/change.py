@@ -92,7 +92,7 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
 def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
     """Delete a stopped study and its measurements. Asks first."""
     view = api.study(study)
-    count = sum(view.trials.values())
-    confirm(f"delete study {view.id} and its {count} trials?", yes)
+    trials = "its trials" if view.error else f"its {sum(view.trials.values())} trials"
+    confirm(f"delete study {view.id} and {trials}?", yes)
     api.delete(view.id, Change(who=user_name()))
-    return Answer({"deleted": view.id}, f"study {view.id} and its {count} trials are deleted")
+    return Answer({"deleted": view.id}, f"study {view.id} and {trials} are deleted")

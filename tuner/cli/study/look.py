@@ -12,11 +12,19 @@ from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, Since, StudyId
 from tuner.cli.study.choosing import of_group
+from tuner.core import Unreadable
 from tuner.moments import day, when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
 from tuner.presentation.standing import status, waiting
-from tuner.presentation.studies import SORTS, StudyFilters, comparable, side_by_side, titled
+from tuner.presentation.studies import (
+    SORTS,
+    StudyFilters,
+    comparable,
+    readable,
+    side_by_side,
+    titled,
+)
 from tuner.presentation.texts import believed_rows, requested_metrics, why_not
 from tuner.wire import StudyView
 
@@ -62,9 +70,10 @@ def list_(
 @with_api(lists=True)
 def compare(api: Api, studies: Annotated[list[str], typer.Argument(metavar="STUDY...")]) -> Answer:
     """Show two to four studies side by side: status, saving, setting, metrics and limits."""
-    reports = [api.report(study) for study in comparable(studies)]
-    columns = ("fact", *(f"~{report.study.id}" for report in reports))
-    return Answer(reports, Rows(columns, side_by_side(reports), ""))
+    sides = [readable(api.report, study) for study in comparable(studies)]
+    value = [{"error": str(side)} if isinstance(side, Unreadable) else side for side in sides]
+    columns = ("fact", *(f"!{study}" for study in studies))
+    return Answer(value, Rows(columns, side_by_side(sides), ""))
 
 
 def _row(view: StudyView) -> tuple[str, ...]:

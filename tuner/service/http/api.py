@@ -19,6 +19,7 @@ from tuner.core import (
     Busy,
     InvalidInput,
     TuningError,
+    first_fault,
 )
 from tuner.service.access import Access
 from tuner.service.clock.watchdog import Readiness
@@ -193,12 +194,11 @@ def _install_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
             return problem(422, inner.code, inner.message, inner.hint)
-        where = ".".join(str(part) for part in first["loc"]) or "body"
         broken = first["type"] in ("json_invalid", "model_attributes_type", "model_type")
         return problem(
             400 if broken else 422,
             "malformed" if broken else InvalidInput.code,
-            f"{where}: {first['msg']}",
+            first_fault(error),
             "see /v1/openapi.json for the expected format",
         )
 

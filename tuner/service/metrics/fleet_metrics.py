@@ -233,7 +233,7 @@ def _studies(
         "jouletune_study_limit_not_met",
         "Whether the held setting is proven to break a limit.",
         ("study",),
-        {(s.id,): float(by_study[s.id].unmet) for s in active if s.id in by_study},
+        {(s.id,): float(by_study[s.id].unmet is not None) for s in active if s.id in by_study},
     )
     yield _gauge(
         "jouletune_study_saving_ratio",

@@ -11,15 +11,15 @@ from tuner.presentation.next_steps import (
     next_step,
     sentence,
     status_reason,
-    status_word,
 )
+from tuner.presentation.standing import status
 from tuner.wire import Change, ConstraintChange
 
 
 def test_a_hold_needs_no_action_and_shows_its_reason() -> None:
     verbs, study = held()
     view = verbs.study(study)
-    assert status_word(view) == "holding"
+    assert status(view) == "holding"
     assert next_step(view).startswith("Nothing to do.")
     assert status_reason(view).endswith(".")
 
@@ -28,17 +28,17 @@ def test_the_problem_is_the_status_and_its_remedy_the_next_step() -> None:
     verbs, study = held()
     view = verbs.study(study)
     away = view.model_copy(update={"offline": ("sim",)})
-    assert status_word(away) == "offline" and "Start the agents" in next_step(away)
+    assert status(away) == "holding, offline" and "Start the agents" in next_step(away)
     halted = view.model_copy(update={"stopped": True})
-    assert status_word(halted) == "stopped" and "fleet page" in next_step(halted)
+    assert status(halted) == "holding, stop-all" and "fleet page" in next_step(halted)
     unmet = view.model_copy(update={"unmet": Limit("latency_p99_ms", "<=", 90.0)})
-    assert status_word(unmet) == "limit not met"
+    assert status(unmet) == "limit not met"
     assert "the limit is <= 90.00 ms" in status_reason(unmet)
     assert "Loosen the limit" in next_step(unmet)
     unable = view.model_copy(update={"unable": "the driver hangs"})
     assert next_step(unable) == "Let the device take orders again: the driver hangs"
     faulty = view.model_copy(update={"error": "no plan"})
-    assert (status_word(faulty), status_reason(faulty)) == ("error", "No plan.")
+    assert (status(faulty), status_reason(faulty)) == ("unreadable", "No plan.")
 
 
 def test_every_phase_has_a_next_step() -> None:

@@ -18,14 +18,14 @@ from db.history import HistoryQuestion, history, recent
 from tests.builders import START, applied, completed, device, setting
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tests.unit.tuner.web.site import Site
+from tests.unit.tuner.web.site import Site, send
 from tuner.cli.app import main
-from tuner.core import Phase, Unreadable
+from tuner.core import Phase, Unreadable, UnreadableStudy
 from tuner.service.metrics.counts import Counts
 from tuner.service.metrics.fleet_metrics import FleetCollector
 from tuner.service.operations import Operations
 from tuner.study.silence import Silence
-from tuner.wire import HoldReport, Poll, Receipt, Release
+from tuner.wire import HoldReport, Poll, Receipt, Release, StudyDraft
 
 HURT = "badc0ffe"
 
@@ -87,10 +87,16 @@ def test_pages_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
         site.fleet.summaries.renew()
         for page in ("/", "/studies", "/history", f"/studies/{good}", "/events"):
             assert browser.get(page).status_code == 200, page
-        for page in ("/", "/studies"):
+        for page in ("/", "/studies", f"/compare?study={good}&study={HURT}"):
             shown = browser.get(page).text
-            assert good in shown and HURT in shown and "cannot be read" in shown
-        assert browser.get(f"/studies/{HURT}").status_code == 409
+            assert good in shown and HURT in shown and "cannot be read" in shown, page
+        for page in ("/", "/devices/bad-device"):
+            assert "unreadable" in (shown := browser.get(page).text) and "cannot be read" in shown
+        refused = browser.get(f"/studies/{HURT}")
+        assert refused.status_code == 409 and f"/studies/{HURT}/stop" in refused.text
+        assert site.fleet.view().health["unreadable"] == 1
+        send(browser, f"/studies/{HURT}/stop", f"/studies/{HURT}", why="it cannot be read")
+    assert verbs.loop.store.studies.phases()[HURT][0] is Phase.STOPPED
 
 
 def test_a_scrape_counts_the_others_and_names_it(verbs: Operations, good: str) -> None:
@@ -114,14 +120,43 @@ def test_the_command_line_has_the_others_and_the_reason_why_not_this_one(
         ["report", "--since", "2025-01-01"],
         ["study", "list"],
         ["history"],
+        ["study", "compare", good, HURT],
         ["export", "optuna", "--storage", exported],
     ):
         assert main(command) == 0, command
         output = capsys.readouterr()
         assert HURT in output.out + output.err, command
         assert good in output.out or command[0] == "export", command
+    assert main(["device", "show", "bad-device"]) == 0
+    assert (
+        f"{HURT}: unreadable" in (printed := capsys.readouterr().out)
+        and "cannot be read" in printed
+    )
     assert main(["study", "show", HURT]) == 1
     assert "; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_it_is_stopped_and_deleted_by_its_id_alone(
+    verbs: Operations, good: str, running: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = verbs.loop.store
+    if running:
+        store.trials.begin(HURT, setting(600), Phase.TUNING, "", START)
+    assert main(["study", "pause", HURT]) == 1 and "cannot be read" in capsys.readouterr().err
+    assert main(["study", "delete", HURT, "--yes"]) == 1 and "stop" in capsys.readouterr().err
+    for _ in range(2):  # stopping it twice changes nothing
+        assert main(["study", "stop", HURT[:4], "--yes"]) == 0
+    assert "already stopped" in capsys.readouterr().out
+    (ended,) = [s for s in store.studies.stored() if s.id == HURT]
+    assert (ended.phase, ended.active, store.trials.running(HURT)) == (Phase.STOPPED, False, ())
+    assert (
+        isinstance(ended, UnreadableStudy) and store.studies.situation("bad-device").study is None
+    )
+    fresh = StudyDraft.model_validate({"devices": ["bad-device"], "policy": "scripted"})
+    assert verbs.create(fresh).devices == ("bad-device",)
+    assert main(["study", "delete", HURT, "--yes"]) == 0 and good in store.studies.ids()
+    assert HURT not in store.studies.ids()
 
 
 def test_its_device_is_released_and_reports_of_others_are_kept(
