@@ -31,7 +31,7 @@ from tuner.core import (
 )
 
 ABORT_MARGIN = 0.1
-"""A window is cut short only if its value is proven to be this share of the limit beyond it: our choice."""
+"""A window is cut short only if its value is surely beyond the limit by this share of it: our choice."""
 
 LEAST_CHANCE = 0.02
 """If the baseline itself breaks a limit, this chance to keep it suffices for a trial; `off` needs none."""

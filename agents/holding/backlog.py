@@ -1,4 +1,4 @@
-"""Detect the end of the queue that a risen load left: an earlier change to a lower row makes it longer.
+"""Detect the end of a queue after a load has risen. Until then a change to a lower row makes it longer.
 
 At the end of a spike the rate of arrivals is low again, while most of its requests still wait. By
 Little's law the number of requests in a service is its rate × the time of a request. So the queue is

@@ -54,10 +54,10 @@ def speculation_shown(
 ) -> dict[str, Estimate]:
     """Compute a window's speculation metrics at one draft length from the proxy's counters.
 
-    A server that counts its steps (llama.cpp 0.3.36) also counts accepted tokens by position. For others
-    the number of steps is the drafted tokens divided by the length; they run a plain pass between two
-    steps, so there is no `step_ms`. Standard errors treat steps as independent. If only the mean is
-    available, its variance is at most l·(s - l) (Bhatia and Davis 2000).
+    A server that counts its steps (llama.cpp 0.3.36) also counts accepted tokens by position. Other builds
+    do not: the number of steps is then the drafted tokens divided by the length, and `step_ms` is missing,
+    because these builds run a plain pass between two steps. Standard errors treat steps as independent.
+    If only the mean is available, its variance is at most l·(s - l) (Bhatia and Davis 2000).
     """
     shown: dict[str, Estimate] = {}
     busy_s = now.decoding_busy_s - before.decoding_busy_s

@@ -17,7 +17,7 @@ def _orphans() -> None:
 
 @pytest.fixture
 def count(request: pytest.FixtureRequest) -> Callable[[str, int, int], None]:
-    """Tell at how many points a scenario died or failed, and how many left a device altered."""
+    """Record at how many points a scenario failed, and after how many a device was left altered."""
     tally = request.config.stash.setdefault(TALLY, {})
 
     def told(scenario: str, points: int, altered: int) -> None:

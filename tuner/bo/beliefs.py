@@ -237,7 +237,8 @@ def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> 
     waits: set[bool] = set()
     if len(sized) == len(sizes) == 1 and sizes[0][1] >= 2.0 and all(in_flight):
         waits = {items**2 > sizes[0][1] for items in in_flight}
-    # A tail's latency, or a token's, is off by a factor: from half a ceiling on they fill it.
+    # The number in flight is off by a factor if the latency is a tail's or a token's. So the requests
+    # count as filling a ceiling from half of it on.
     ceilings = [size for role, size in sizes if role is Role.CEILING]
     full = any(size <= 2.0 * items for size in ceilings for items in in_flight)
     caps = [knob.default for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]

@@ -16,8 +16,8 @@ def complete_windows(candidate: Candidate, metric: str) -> list[Estimate]:
 def tail_gap(evidence: Evidence, limit: Limit) -> float:
     """Return the factor on a limit of a tail: the usual distance of a window's bound from its mean.
 
-    A second window narrows the bound of a mean, but only a third one that of a quantile, and never
-    to zero. 1 for any other limit, and while no window had a bound.
+    Two windows narrow the bound of a mean; a quantile needs three, and keeps a distance then, too.
+    1 for any other limit, and while no window had a bound.
     """
     if not quantity_of(limit.metric, evidence.quantities).tail:
         return 1.0

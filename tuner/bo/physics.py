@@ -214,7 +214,7 @@ def _clocked(
 def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSampler) -> Tensor:
     """Return the speed under the clocks, relative to the baseline's.
 
-    A core clock may stop to bind below the baseline's, or nowhere. A CPU that does the work itself
+    A core clock may stop binding below the baseline's, or nowhere. A CPU that does the work itself
     counts as the core.
     """
     core = one

@@ -167,9 +167,9 @@ class Load:
 class Measurement:
     """The results of one window: an estimate per metric, and the circumstances that qualify them.
 
-    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` if requests
-    arrive at a rate that does not depend on the answers, `requests_in_system` under our closed loop, whose
-    number of callers it is; empty if unknown. `seconds` is the window's length on the device's clock,
+    `context` is the load as far as it does not depend on the setting. It is `arrival_rate_per_s` if
+    requests arrive independently of the answers; under our closed loop it is `requests_in_system`, the
+    number of callers; empty if unknown. `seconds` is the window's length on the device's clock,
     `overhead_s` the time for applying, settling and warming up beside it. `throttled` names the observed
     throttle reasons; `foreign` is the share of the machine that other processes used.
 

@@ -15,7 +15,7 @@ MOST_LATENCIES = 4_096
 """More latencies become a histogram."""
 BUCKETS = 255
 MOST_VALUES = 6_144
-"""The most numbers of a window: as JSON below half of what a request may have, compressed below 64 kB."""
+"""The most numbers of a window. As JSON they need less than half of a request, compressed 64 kB at most."""
 ABSENT = -1.0
 """A total that a reading lacks; every total is at least 0."""
 
@@ -25,7 +25,7 @@ class Latencies:
     """The latencies of a window in ms: each one in `each_ms`, or a histogram.
 
     `edges_ms` are the upper edges of the buckets but the last, which is open; `counts` are those of all
-    buckets. `binned` is whether the histogram was made of single values: quantiles were computed before.
+    buckets. `binned` is set if we made the histogram of single values, after computing the quantiles.
     `together` is as in `quantile_estimate`.
     """
 
@@ -69,9 +69,9 @@ class WindowSamples:
     latencies: Latencies | None = None
 
     def bounded(self) -> WindowSamples:
-        """Return at most `MOST_VALUES` numbers: the last reading alone, then no latencies either.
+        """Return at most `MOST_VALUES` numbers: else the last reading, if need be without latencies.
 
-        Metrics of one reading count as finished by their meter.
+        The metrics of a single reading count as finished by their meter.
         """
         if self._values() <= MOST_VALUES:
             return self

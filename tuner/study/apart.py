@@ -75,9 +75,9 @@ def shares(
 ) -> Shares:
     """Return the factors from one device to all, by the baseline windows that all devices measured.
 
-    The standard error is that of the device's own level. That of all devices together is left out,
-    as in the baseline, with which everything is compared. Empty if a device has not reported a
-    window.
+    The standard error is that of the device's own level. The error of the level of all devices is left
+    out, because the baseline, with which all is compared, has it too. Empty if a device has not
+    reported a window.
     """
     baseline = weigh(study, trials).of(study.baseline)
     together, own = [], []

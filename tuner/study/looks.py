@@ -21,7 +21,7 @@ HALVINGS = 60
 def beyond_scatter(before: Sequence[float], after: Sequence[float]) -> bool:
     """Return whether two groups of values differ by more than their scatter, whatever errors they report.
 
-    The looks are those with two values each, three, four and five.
+    A group is looked at when it has two, three, four and five values.
     """
     freedom = len(before) + len(after) - 2
     if freedom < 2:

@@ -190,7 +190,7 @@ class Presence:
         """Return whether a device's stored contact, as it is updated now and then, shows it online."""
         longest_s, now_s = silence_s + KEEP_S + LONGEST_POLL_S, self._monotonic()
         if self._read.get(device, (None, 0.0))[0] != stored:
-            # A time that is older by the wall clock, too, is not a new contact.
+            # A stored time that is old by the wall clock, too, shows no new contact.
             old_s = max(0.0, (self._now() - stored).total_seconds())
             self._read[device] = stored, now_s - old_s
         return now_s - self._read[device][1] <= longest_s

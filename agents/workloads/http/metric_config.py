@@ -23,7 +23,7 @@ SIGNAL_KEYS = {"name": str, "gauge": str, "labels": dict}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The series of one metric in a Prometheus text; no name, no series. `unit_ms` is a histogram's."""
+    """One metric's series in a Prometheus text; none with an empty name. `unit_ms` is a histogram's."""
 
     name: str = ""
     labels: Mapping[str, str] | None = None
@@ -41,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ExportedRatio:
-    """A ratio of counters: one less others, divided by another; by a label, one metric per position."""
+    """A ratio of counters: (`counter` - those in `minus`) / `per`. With `by`, one metric per position."""
 
     name: str
     counter: Series

@@ -31,9 +31,9 @@ def allocators(
     ] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Time one instance on all cores with each allocator at hand against glibc as it comes, in turns.
+    """Time one instance on all cores with each allocator at hand against plain glibc, in turns.
 
-    Windows in which others computed are thrown away and measured again.
+    A window in which other processes used the CPU is dropped and measured again.
     """
     from tests.engines.models import models as models_of
 

@@ -30,8 +30,8 @@ def chosen(
 ) -> tuple[Sequence[StudyView], datetime | None]:
     """Return one study, or all (of a group) that were active since a moment, and the moment.
 
-    A study was active if it is not stopped, or was created or stopped since. Without `since` all are
-    returned, and None.
+    A study was active if it is not stopped, or was created or stopped since. Without `since` all studies
+    are returned, and None as the moment.
 
     Raises:
         ConfigError: a study is given together with a moment or a group.

@@ -67,7 +67,7 @@ def test_a_policy_without_a_cpu_at_work_costs_the_others_no_knob(mount: Mount) -
     assert driver.read()["cpu.governor"] == "powersave"
 
 
-def test_the_doctor_reports_files_that_it_cannot_read(mount: Mount) -> None:
+def test_a_refused_write_names_the_missing_drop_in(mount: Mount) -> None:
     board = mount("epyc")
     (driver,) = discover(str(board.root))
     file = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"

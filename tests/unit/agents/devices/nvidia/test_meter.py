@@ -148,7 +148,7 @@ class TestEnergy:
     @pytest.mark.parametrize(
         ("counter", "words"), [(HALF, "0.50 of"), (FROZEN, "hardly moves"), (ABSENT, "support")]
     )
-    def test_any_other_is_not_and_power_is_integrated(
+    def test_a_counter_that_disagrees_is_replaced_by_integrated_power(
         self,
         nvml: FakeNvml,
         opened: Opener,
@@ -214,7 +214,7 @@ class TestEnergy:
             started.stop()
         assert "0.70 of its power" in checked(side, sampled).source
 
-    def test_load_that_comes_and_goes_judges_nothing(
+    def test_an_unsteady_load_does_not_judge_the_counter(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def sleep(seconds: float, plain: Callable[[float], None] = nvml.sleep) -> None:
@@ -224,7 +224,7 @@ class TestEnergy:
         monkeypatch.setattr(nvml, "sleep", sleep)
         assert check_counter(Gpu(A100), nvml) is None
 
-    def test_power_that_is_sampled_now_and_then_does_not_condemn_a_counter(
+    def test_a_sparsely_sampled_power_does_not_refute_a_counter(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # arXiv 2312.02741: A100 and H100 sample a quarter of the time; the other field has the mean.
@@ -325,7 +325,7 @@ class TestFaults:
             ("generation", 1.0, "restarted"),
         ],
     )
-    def test_a_window_it_spoils_is_an_error_not_a_number(
+    def test_a_faulty_counter_makes_the_window_an_error(
         self,
         nvml: FakeNvml,
         side: Side,
@@ -393,7 +393,7 @@ class TestFaults:
 
 
 class TestThrottling:
-    def test_each_reason_is_counted_for_as_long_as_it_was_in_force(
+    def test_each_throttle_reason_counts_the_seconds_it_was_in_force(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         free = window(side, sampled, 4.0)
@@ -406,7 +406,7 @@ class TestThrottling:
         assert hot.totals["throttled_thermal_s"] == pytest.approx(4.0, abs=0.5)
         assert hot.totals["throttled_power_brake_s"] == 0.0
 
-    def test_a_board_that_does_not_count_reasons_shows_none(
+    def test_a_board_without_throttle_counters_reports_no_reasons(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("no_fields", 1.0)
@@ -426,7 +426,7 @@ class TestEnforcedLimit:
         nvml.refuse("nvmlDeviceGetEnforcedPowerLimit", 3)
         assert "enforced_limit_w" not in window(side, sampled, 1.0).estimates
 
-    def test_a_cap_that_is_seen_at_work_ends_the_ladder(
+    def test_an_observed_cap_ends_the_list_of_power_limits(
         self, nvml: FakeNvml, tmp_path: Path
     ) -> None:
         direct = Direct(discover()[0])
@@ -451,7 +451,7 @@ class TestForeignLoad:
         side.meter.attribute_to(WorkloadIdentity(processes=lambda: numbers))
         return numbers
 
-    def test_a_service_that_a_knob_restarts_stays_ours(
+    def test_a_restarted_service_keeps_its_owner(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, served: list[int]
     ) -> None:
         for _ in range(2):
@@ -462,7 +462,7 @@ class TestForeignLoad:
                 assert shown.totals["foreign_s"] == 0.0
                 assert FOREIGN_LOAD not in shown.notes
 
-    def test_a_process_computing_beside_it_is_foreign_meanwhile(
+    def test_another_computing_process_is_foreign_while_it_runs(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, served: list[int]
     ) -> None:
         with sleeping() as server, sleeping() as other:
@@ -476,7 +476,9 @@ class TestForeignLoad:
             assert started.stop().totals["foreign_s"] == pytest.approx(1.0, abs=0.3)
             assert window(side, sampled, 2.0).totals["foreign_s"] == pytest.approx(2.0, abs=0.3)
 
-    def test_our_own_children_never_are(self, nvml: FakeNvml, side: Side, sampled: Sampled) -> None:
+    def test_our_own_children_are_never_foreign(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
         with subprocess.Popen(["sleep", "60"]) as child, sleeping() as other:
             nvml.set("own_pid", float(child.pid))
             assert window(side, sampled, 1.0).totals["foreign_s"] == 0.0
@@ -528,7 +530,7 @@ def sleeping() -> Iterator[int]:
 class TestPowerProfiles:
     """nvmlWorkloadPowerProfileCurrentProfiles_v1_t: enforced after arbitration among those requested."""
 
-    def test_those_in_force_are_noted_in_every_window(
+    def test_power_profiles_in_force_are_noted_in_every_window(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         assert POWER_PROFILES not in window(side, sampled, 1.0).notes
@@ -538,7 +540,7 @@ class TestPowerProfiles:
         noted = window(side, sampled, 1.0).notes[POWER_PROFILES]
         assert noted == "max-q + compute enforced (mask 0x6)"
 
-    def test_a_change_within_a_window_is_noted(
+    def test_a_changed_power_profile_within_a_window_is_noted(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("profiles", 7.0)
@@ -552,7 +554,7 @@ class TestPowerProfiles:
 class TestDetaching:
     """A GPU reset, a change of MIG mode and a driver upgrade need every handle closed."""
 
-    def test_an_idle_agent_lets_go_and_takes_up_again(
+    def test_an_idle_agent_closes_the_driver_and_reopens_it_later(
         self, nvml: FakeNvml, side: Side, sampled: Sampled, tmp_path: Path
     ) -> None:
         assert window(side, sampled, 1.0).totals
@@ -578,11 +580,11 @@ class TestOpening:
         assert {m.name for m in side.metrics} == {"energy_j", "power_w", "enforced_limit_w"}
 
     @pytest.mark.parametrize("name", ["2", "-1", "GPU-0", "MIG-1", "", "0 "])
-    def test_a_gpu_that_is_not_there_is_refused(self, name: str) -> None:
+    def test_an_unknown_gpu_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidInput, match="no NVIDIA GPU"):
             device.chosen(name, BOTH)
 
-    def test_an_index_is_nvmls_own_also_with_a_gpu_lost(self, nvml: FakeNvml) -> None:
+    def test_a_gpu_keeps_its_nvml_index_when_another_is_lost(self, nvml: FakeNvml) -> None:
         # The survivor keeps its index: with GPU 0 lost `nvidia:0` is not its neighbour.
         nvml.set("lost", 1.0)
         gpus = listed()
@@ -597,7 +599,7 @@ class TestOpening:
 
     @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
     @pytest.mark.parametrize("code", [2, 3, 4, 6, 15, 16, 17, 20, 28, 29, 999])
-    def test_any_error_of_one_gpu_concerns_that_gpu(
+    def test_an_error_of_one_gpu_does_not_affect_the_others(
         self, nvml: FakeNvml, call: str, code: int
     ) -> None:
         nvml.refuse(call, code)
@@ -768,7 +770,7 @@ class TestFollowing:
         assert direct.left == [CLOCK]
         assert nvml.get("lock_max") == 1305
 
-    def test_a_loss_long_after_another_is_the_first_again(
+    def test_a_lock_lost_long_after_another_loss_is_written_again(
         self, nvml: FakeNvml, knobs: FollowedKnobs, direct: Direct, lock: ClockLock
     ) -> None:
         knobs.apply({CLOCK: 1005})
@@ -782,7 +784,7 @@ class TestFollowing:
         nvml.sleep(3.0)
         assert nvml.get("ran_mhz") < 1300
 
-    def test_without_load_the_usual_time_is_waited(
+    def test_without_load_the_longest_observed_time_is_awaited(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory
     ) -> None:
         nvml.set("busy", 0.0)
@@ -794,12 +796,14 @@ class TestFollowing:
             knobs.apply({CLOCK: 1005 if usual is None else 810})
             assert nvml.monotonic() - began == pytest.approx(usual or 2.0, abs=0.1)
 
-    def test_a_lost_gpu_is_lost(self, nvml: FakeNvml, knobs: FollowedKnobs) -> None:
+    def test_a_call_to_a_lost_gpu_raises_device_lost(
+        self, nvml: FakeNvml, knobs: FollowedKnobs
+    ) -> None:
         nvml.set("lost", 1.0)
         with pytest.raises(DeviceLost):
             knobs.apply({CLOCK: 1005})
 
-    def test_a_window_at_another_clock_than_the_locked_is_void(
+    def test_a_window_above_the_locked_clock_is_void(
         self,
         nvml: FakeNvml,
         opened: Opener,
@@ -817,7 +821,7 @@ class TestFollowing:
         sampled.sleep(3.0)
         assert window(side, sampled, 1.0).totals
 
-    def test_released_it_is_the_drivers_again(
+    def test_a_released_gpu_has_the_drivers_clocks(
         self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock
     ) -> None:
         knobs.apply({CLOCK: 1005})
