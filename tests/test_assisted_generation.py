@@ -188,7 +188,7 @@ def test_the_pages_file_measures_acceptance_and_proves_the_length(
     side.close()
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_the_program_imports_only_the_standard_library() -> None:
     tree = ast.parse(Path(str(assisted_generation.__file__)).read_text())
     modules = {
         n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names

@@ -89,7 +89,7 @@ def test_no_two_classes_share_a_name() -> None:
     assert [name for name, count in classes.items() if count > 1] == []
 
 
-def test_no_name_is_of_a_private_dialect() -> None:
+def test_no_name_is_in_the_projects_former_dialect() -> None:
     names = {
         (file, name.strip("_")): [DIALECT[word] for word in dialect(name)]
         for file, tree in parsed()
@@ -109,7 +109,7 @@ def test_no_name_is_of_a_private_dialect() -> None:
         ("known_metrics", set()),
     ],
 )
-def test_words_of_the_dialect_in_a_name(name: str, words: set[str]) -> None:
+def test_words_of_the_dialect_in_a_name_are_found(name: str, words: set[str]) -> None:
     assert dialect(name) == words
 
 

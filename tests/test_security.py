@@ -27,7 +27,7 @@ def names_in(file: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(NAMED.findall(TEXT))))
-def test_a_named_test_is_there(file: str, name: str) -> None:
+def test_each_named_test_exists(file: str, name: str) -> None:
     assert name in names_in(file), f"SECURITY.md names {file}::{name}: correct the row"
 
 

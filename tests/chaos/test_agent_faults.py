@@ -179,7 +179,7 @@ def point(folder: Path, faults: Faults, wrong: str, *, restarted: bool) -> str:
 )
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("wrong", ["disk full", *SIDES, *ANSWERS])
-def test_a_fault_anywhere_in_the_agent_leaves_nothing_altered_and_nothing_untold(
+def test_a_fault_anywhere_in_the_agent_leaves_nothing_altered_and_everything_reported(
     wrong: str, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
     def played(folder: Path, faults: Faults, *, restarted: bool) -> str:

@@ -142,7 +142,7 @@ def test_a_hold_stays_within_its_caps_and_rises_with_them(host: Host) -> None:
     assert host.theatre.values == {**FACTORY, **HELD}
 
 
-def test_a_limit_broken_below_the_held_setting_does_not_end_the_hold(host: Host) -> None:
+def test_a_limit_broken_under_a_cap_does_not_end_the_hold(host: Host) -> None:
     assert isinstance(HOLD, HoldOrder)
     host.told(caps(1, (0.0, 200.0)))
     limits = ((Limit("energy_j", "<=", 0.001),),)

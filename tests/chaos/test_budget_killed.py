@@ -115,7 +115,7 @@ def test_a_members_replay_killed_anywhere_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_member_is_one_after_a_power_cut_too(torn: bool, tmp_path: Path, count: Count) -> None:
+def test_a_power_cut_ends_no_membership(torn: bool, tmp_path: Path, count: Count) -> None:
     theatre = Theatre(tmp_path / "t", floor=FLOOR)
     dry = Cut(0)
     scene(theatre, VolatileDisk(dry, theatre.journal, torn=torn), dry, [])

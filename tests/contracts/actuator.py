@@ -56,7 +56,7 @@ class SettableContract(ActuatorContract):
         side.actuator.apply({name: wanted[name]})
         assert side.actuator.read() == wanted
 
-    def test_one_bad_value_stops_the_whole_setting(self, side: Side) -> None:
+    def test_one_invalid_value_stops_the_whole_setting(self, side: Side) -> None:
         wanted = neighbour(side)
         (good,) = changed_knobs(side.space.default, wanted)
         for knob in side.space.knobs:

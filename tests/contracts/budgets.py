@@ -73,7 +73,7 @@ class BudgetsContract:
         assert member is not None
         assert member.sent_s == 5.0
 
-    def test_of_many_that_change_a_member_at_once_one_does(self, store: Store) -> None:
+    def test_if_many_change_a_member_at_once_one_succeeds(self, store: Store) -> None:
         first = store.budgets.put_member(MEMBER)
 
         def change(index: int) -> bool:

@@ -44,7 +44,7 @@ class DriverContract:
         for values in driver.ranges().values():
             assert list(values) == sorted(set(values))
 
-    def test_it_offers_none_but_its_kinds_knobs(self, driver: KnobDriver) -> None:
+    def test_a_driver_offers_only_the_knobs_of_its_kind(self, driver: KnobDriver) -> None:
         assert driver.ranges().keys() <= set(driver.knobs)
 
     def test_it_reads_every_knob_it_offers(self, driver: KnobDriver) -> None:
@@ -64,13 +64,13 @@ class DriverContract:
                 driver.write(knob, value)
                 assert driver.read()[knob] == value
 
-    def test_a_float_that_equals_a_value_is_that_value(self, driver: KnobDriver) -> None:
+    def test_a_float_that_equals_an_offered_value_is_that_value(self, driver: KnobDriver) -> None:
         for knob, values in driver.ranges().items():
             if not isinstance(values[0], str):
                 driver.write(knob, float(values[0]))
                 assert driver.read()[knob] in (values[0], None)
 
-    def test_a_reset_goes_back_to_the_default_however_often(self, driver: KnobDriver) -> None:
+    def test_a_reset_restores_the_default_every_time(self, driver: KnobDriver) -> None:
         for knob in one_by_one(driver):
             driver.write(knob, None)
             factory = driver.read()[knob]

@@ -75,7 +75,7 @@ class HistoryContract:
         assert recent(store, HistoryQuestion(group="lab", study="s1"), 9) == ()
         assert history(store, HistoryQuestion(group="nobody")) == ()
 
-    def test_all_rows_are_listed_by_time(self, store: Store) -> None:
+    def test_the_rows_are_listed_by_time(self, store: Store) -> None:
         assert self._told(store, HistoryQuestion()) == [
             ("s1", 1),
             ("s2", 1),
@@ -116,7 +116,7 @@ class HistoryContract:
             HistoryQuestion(since=START + timedelta(minutes=1), until=START + timedelta(minutes=5)),
         ],
     )
-    def test_a_page_of_the_latest_is_that_part_of_the_whole(
+    def test_a_page_of_the_latest_rows_is_a_slice_of_the_history(
         self, store: Store, question: HistoryQuestion
     ) -> None:
         whole = history(store, question)[::-1]

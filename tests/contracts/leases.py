@@ -62,7 +62,7 @@ class LeasesContract:
         lease = store.leases.get("sim")
         assert lease is not None and lease.token == max(tokens)
 
-    def test_the_holder_puts_off_the_end(self, store: Store, trial: Trial) -> None:
+    def test_the_holder_of_a_lease_can_extend_it(self, store: Store, trial: Trial) -> None:
         lease = store.leases.grant("sim", "s1", trial, "host", END)
         renewed = store.leases.renew("sim", lease.token, lease.nonce, END + timedelta(seconds=5))
         assert renewed == replace(lease, expires_at=END + timedelta(seconds=5))

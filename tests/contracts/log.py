@@ -364,7 +364,7 @@ class SharedBusContract:
 
 
 class DeliveriesContract:
-    def test_a_destination_is_as_far_as_was_kept_last(self, store: Store) -> None:
+    def test_a_destination_has_the_position_that_was_stored_last(self, store: Store) -> None:
         assert store.deliveries.get("slack") is None
         behind = Delivery("slack", 3, 2, START + timedelta(minutes=1), "it is away", 1)
         for kept in (Delivery("slack", 3), behind, Delivery("email", 9)):

@@ -31,7 +31,7 @@ class MeterContract:
             totals = shown.totals
             assert metric.name in shown.estimates or RATIOS[metric.quantity].total in totals
 
-    def test_nothing_is_shown_that_is_not_listed_or_a_total(self, side: Side, later: Later) -> None:
+    def test_a_window_shows_only_listed_metrics_and_totals(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         later()
         listed = {metric.name for metric in side.metrics} | {"arrival_rate_per_s"}
@@ -47,7 +47,7 @@ class MeterContract:
         assert {e.origin for e in window.stop().estimates.values()} <= {origin}
         assert {metric.origin for metric in side.metrics} <= {origin}
 
-    def test_nothing_is_negative_and_totals_only_grow(self, side: Side, later: Later) -> None:
+    def test_nothing_is_negative_and_totals_never_fall(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         seen = [window.read()]
         for _ in range(3):
@@ -58,7 +58,7 @@ class MeterContract:
         for before, after in pairwise(seen):
             assert all(after.totals[name] >= value for name, value in before.totals.items())
 
-    def test_a_closed_window_shows_the_same_for_ever(self, side: Side, later: Later) -> None:
+    def test_a_closed_window_always_shows_the_same(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         later()
         first = window.stop()
@@ -77,7 +77,7 @@ class MeterContract:
         assert shorter.keys() == longer.keys()
         assert all(longer[name] >= value for name, value in shorter.items())
 
-    def test_a_window_just_opened_shows_no_number_it_cannot_know(self, side: Side) -> None:
+    def test_a_window_just_opened_shows_no_number_it_cannot_know_yet(self, side: Side) -> None:
         shown = side.meter.start().read()
         assert all(value == pytest.approx(0.0, abs=1.0) for value in shown.totals.values())
         assert not {metric.name for metric in side.metrics} & shown.estimates.keys()

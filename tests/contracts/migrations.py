@@ -89,7 +89,7 @@ class MigrationsContract:
                 claims = inspect(ours).get_indexes("study_devices")
                 assert sorted(map(predicate, claims)) == ["", "active"]
 
-    def test_up_down_and_up_again(self, empty: Callable[[], str]) -> None:
+    def test_a_schema_goes_down_and_comes_up_the_same(self, empty: Callable[[], str]) -> None:
         with engine(empty()) as opened, opened.connect() as connection:
             migrate(connection, "head")
             first = described(connection)

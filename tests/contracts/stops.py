@@ -20,7 +20,7 @@ EACH = pytest.mark.parametrize("device", ["", "a"], ids=["all devices", "one dev
 
 class StopsContract:
     @EACH
-    def test_an_order_is_in_force_until_it_is_lifted(self, store: Store, device: str) -> None:
+    def test_a_stop_is_in_force_until_it_is_lifted(self, store: Store, device: str) -> None:
         order = replace(STOP, device=device)
         assert store.stops.current(device) is None
         assert store.stops.order(order) == order

@@ -89,7 +89,7 @@ class KeepableContract:
 
 
 class AnsweringContract:
-    def test_it_answers(self, store: Store) -> None:
+    def test_an_empty_store_answers(self, store: Store) -> None:
         store.ping()
         store.check_writable()
         assert not [*store.studies.list(), *store.devices.list(), *store.events.list()]

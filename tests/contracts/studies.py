@@ -82,7 +82,7 @@ def rich_study() -> Study:
 
 
 class StudiesContract:
-    def test_a_stamp_is_another_once_anything_is_new_of_a_study(self, store: Store) -> None:
+    def test_a_studys_stamp_changes_with_everything_new_in_it(self, store: Store) -> None:
         store.studies.add(study(id="b", devices=("b",), created_at=LATER), "ann", "")
         store.studies.add(study(id="a"), "ann", "")
         assert list(store.studies.stamps()) == ["a", "b"]
@@ -299,7 +299,7 @@ class DeviceOwnershipContract:
         store.studies.revise(revised.moved(Phase.STOPPED), "me", "", LATER)
         assert store.studies.situation("sim").study is None
 
-    def test_a_stopped_study_lets_its_devices_go(self, store: Store) -> None:
+    def test_a_stopped_study_frees_its_devices(self, store: Store) -> None:
         store.studies.add(study(id="first"), "ann", "")
         stopped = store.studies.get("first").moved(Phase.STOPPED)
         store.studies.revise(stopped, "ann", "", LATER)
@@ -322,7 +322,7 @@ class DeviceOwnershipContract:
         store.studies.add(study(id="second", devices=("b",)), "bob", "")
         assert store.studies.get("first").devices == ("c", "a")
 
-    def test_of_several_that_want_one_device_at_once_one_gets_it(self, store: Store) -> None:
+    def test_if_several_claim_one_device_at_once_one_gets_it(self, store: Store) -> None:
         def claim(index: int) -> bool:
             names = ("shared", f"own{index}") if index % 2 else (f"own{index}", "shared")
             try:
@@ -345,7 +345,7 @@ class StudyDeletionContract:
             store.studies.delete("s1")
         assert len(store.trials.list("s1")) == 1
 
-    def test_all_that_hangs_on_a_study_goes_with_it(self, store: Store) -> None:
+    def test_everything_that_belongs_to_a_study_is_deleted_with_it(self, store: Store) -> None:
         for name in ("s1", "s2"):
             self._fill(store, name)
         store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "ann", "", LATER)
@@ -357,7 +357,7 @@ class StudyDeletionContract:
         assert store.observations.list("s1") == () and len(store.observations.list("s2")) == 1
         assert store.leases.get("s1") is None and store.leases.get("s2") is not None
 
-    def test_the_id_is_free_again_and_counts_from_one(self, store: Store) -> None:
+    def test_a_deleted_studys_id_is_free_and_its_trials_count_from_one(self, store: Store) -> None:
         self._fill(store, "s1")
         store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "ann", "", LATER)
         store.studies.delete("s1")

@@ -122,7 +122,7 @@ class TrialsContract:
         store.trials.end("s1", trial.number, completed(), LATER)
         assert [t.context for t in store.trials.list("s1")] == [load, {}]
 
-    def test_the_device_that_tries_alone_is_kept(self, store: Store) -> None:
+    def test_a_trial_of_one_device_keeps_its_name(self, store: Store) -> None:
         alone = store.trials.begin("s1", setting(), Phase.TUNING, "", START, device="sim")
         shared = begin(store)
         assert (alone.device, shared.device) == ("sim", "")

@@ -149,7 +149,7 @@ def test_each_interface_gives_the_reason_for_the_fields_it_leaves_out(
     assert whole - {*offered} - BY_HAND - by_hand == omitted.keys()
 
 
-def test_a_fact_and_a_device_s_own_table_name_fields_that_there_are() -> None:
+def test_a_fact_and_a_devices_own_table_name_fields_that_exist() -> None:
     assert OWN_LINES | DERIVED.keys() <= {field.name for field in request_fields()}
     written = {field.name for field in dataclasses.fields(Written)}
     assert IN_A_STUDY - {"choices", "exploration"} <= written

@@ -84,7 +84,7 @@ def test_the_plan_is_followed_as_the_signal_moves(
         assert brushes.now["brushes"] == expected, waiting
 
 
-def test_it_is_followed_while_the_tuner_is_away(
+def test_the_signal_is_followed_while_the_tuner_is_away(
     shop: tuple[Lab, Widgets, FakeActuator],
 ) -> None:
     opened, widgets, brushes = shop

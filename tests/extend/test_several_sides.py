@@ -180,7 +180,7 @@ def test_the_batch_size_changes_before_the_clocks(
     assert world.changes.index(BATCH.name) < min(world.changes.index(name) for name in clocks)
 
 
-def test_all_sides_go_back_when_the_study_ends(tuned: tuple[World, Lab, Setting]) -> None:
+def test_every_side_goes_back_when_the_study_ends(tuned: tuple[World, Lab, Setting]) -> None:
     world, opened, _ = tuned
     study = opened.verbs.studies()[0].id
     opened.verbs.stop(study, Change(who="ann", why="enough"))

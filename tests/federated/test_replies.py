@@ -67,9 +67,7 @@ def test_a_reply_that_cannot_be_weighed_is_left_out(
     assert "num-examples" in left_out(reply(SENT, {"num-examples": examples}), caplog)
 
 
-def test_metrics_that_some_lack_or_cannot_mean_are_not_averaged_and_the_others_stay_as_they_are() -> (
-    None
-):
+def test_metrics_that_lack_a_mean_are_not_averaged_and_the_others_stay_as_they_are() -> None:
     first = reply(SENT, {"num-examples": 3, "loss": 0.5, "per-label": [0.1, 0.2], "own": 1.0})
     second = reply(SENT, {"num-examples": 4, "loss": float("nan"), "per-label": [0.3, 0.4]})
     accepted = sound([first, second], SENT, KnownClients())

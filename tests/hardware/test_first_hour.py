@@ -247,7 +247,7 @@ def test_a_report_that_contradicts_the_stand_in_is_named(ran: Ran) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_set(ran: Ran) -> None:
+def test_the_first_hour_sets_nothing(ran: Ran) -> None:
     assert ran.report["parts"]["settings"]["equal_but_for_readings"]
     assert [ran.fake.get(name) for name in ("lock_max", "mem_lock", "limit_w")] == [0.0, 0.0, 400.0]
 

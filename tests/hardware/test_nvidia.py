@@ -26,7 +26,7 @@ CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:
 REPORT = Path("build/hardware-report.json")
 
 
-def test_it_is_found_with_ascending_lists(knobs: NvidiaKnobs) -> None:
+def test_the_gpu_is_found_with_ascending_lists(knobs: NvidiaKnobs) -> None:
     assert knobs.uuid.startswith("GPU-")
     assert knobs.board and knobs.epoch == knobs.epoch
     for name, values in knobs.ranges().items():

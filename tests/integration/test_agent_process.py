@@ -259,7 +259,7 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
     "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
 )
 @pytest.mark.slow
-def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
+def test_a_full_disk_leaves_no_device_at_its_hold_and_loses_no_message(
     site: Site, played: Stage
 ) -> None:
     """The agent's process can no longer write to any file."""

@@ -61,7 +61,7 @@ def kinds(played: Stage, study: str) -> list[str]:
     "nothing is held without approval; other devices wait until the canary's windows "
     "confirm it, through every crash",
 )
-def test_a_proposal_survives_every_crash_is_held_after_a_yes_and_only_then(
+def test_a_proposal_survives_every_crash_and_is_held_only_after_it_is_approved(
     played: Stage,
 ) -> None:
     toy = start(played)
@@ -93,7 +93,7 @@ def test_a_proposal_survives_every_crash_is_held_after_a_yes_and_only_then(
     assert "the bill is high" in last["why"]
 
 
-def test_a_new_limit_withdraws_a_proposal_and_a_no_ends_the_study(played: Stage) -> None:
+def test_a_new_limit_withdraws_a_proposal_and_a_rejection_ends_the_study(played: Stage) -> None:
     toy = start(played)
     study = played.create(**DRAFT)
     played.await_phase(study, "proposed")

@@ -73,7 +73,7 @@ def report(played: Stage, study: str) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def test_a_hold_outlives_everybody(played: Stage) -> None:
+def test_a_hold_outlives_agent_actuator_and_tuner(played: Stage) -> None:
     toy = start(played)
     study = played.create(**DRAFT)
     played.await_phase(study, "holding")

@@ -19,7 +19,7 @@ def level(played: Stage) -> str:
 
 
 @pytest.mark.slow
-def test_a_released_device_is_at_its_original_over_restarts_until_it_is_lifted(
+def test_a_released_device_stays_at_its_original_over_restarts_until_the_stop_is_lifted(
     tmp_path: Path,
 ) -> None:
     with stage(tmp_path) as played:

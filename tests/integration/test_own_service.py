@@ -70,7 +70,7 @@ def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Fold
         ("[[json]]\nname = 'a'\npath = 'http://example.org/'", (), "json 1 has no json"),
     ],
 )
-def test_an_invalid_file_is_one_line_before_anything_starts(
+def test_an_invalid_file_gives_a_one_line_error_before_anything_starts(
     folder: Folder, more: str, options: tuple[str, ...], says: str
 ) -> None:
     file = folder.path / "bad.toml"

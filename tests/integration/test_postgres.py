@@ -76,7 +76,7 @@ class TestSharedBus(contracts.SharedBusContract):
 
 
 @pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
-def test_one_leads_and_another_once_that_is_gone(url: str) -> None:
+def test_one_tuner_leads_and_another_once_the_first_has_ended(url: str) -> None:
     stores = [open_store(url) for _ in range(3)]
     for store in stores:
         store.bus.listen()

@@ -262,7 +262,7 @@ def test_two_runs_do_not_share_a_folder(folder: Folder) -> None:
         (["--resume", "--trials", "3"], "--resume"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_nothing_running(
+def test_bad_input_gives_a_one_line_error_and_leaves_nothing_running(
     folder: Folder, arguments: list[str], named: str
 ) -> None:
     code, out, err = folder.ask("run", *arguments)

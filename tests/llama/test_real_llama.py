@@ -91,9 +91,7 @@ def test_every_byte_is_its_own_token(proxy: RunningProxy) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 4])
-def test_greedy_output_is_that_of_pytorch(
-    real: RealServer, proxy: RunningProxy, length: int
-) -> None:
+def test_greedy_output_equals_pytorchs(real: RealServer, proxy: RunningProxy, length: int) -> None:
     proxy.set_length(length)
     weight, compared, ties = weights(TARGET), 0, 0
     for seed in range(8):
@@ -340,7 +338,7 @@ def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None
         assert answer["tokens"] == completed(proxy, 1)["tokens"][: len(answer["tokens"])]
 
 
-def test_only_a_server_that_honours_requests_is_attached(real: RealServer, tmp_path: Path) -> None:
+def test_only_a_server_that_honours_lengths_is_attached(real: RealServer, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     new = ["--spec-type", "draft-simple", "--spec-draft-model", str(real.draft)]
     old = ["--model-draft", str(real.draft), "--draft-max", "8", "--draft-p-min", "0"]

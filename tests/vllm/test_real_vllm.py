@@ -134,7 +134,7 @@ def test_tokens_are_counted_and_drafts_by_position(vllm: RunningVllm) -> None:
     assert len(places) == 3 and all('position="' in row for row in places)
 
 
-def test_a_check_names_it_and_sets_nothing(vllm: RunningVllm) -> None:
+def test_a_check_names_the_server_and_sets_nothing(vllm: RunningVllm) -> None:
     done = jouletune("run", "--llm", vllm.url, "--generate-load", LOAD, "--check")
     assert f"vLLM {VERSION}" in done.stdout, done.stdout + done.stderr
 

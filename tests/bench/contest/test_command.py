@@ -145,7 +145,7 @@ def test_a_choice_is_scored_on_sources_left_out(
     assert len(generalisation["difference"]) == len(generalisation["in_sample"]) == 2
 
 
-def test_a_ceiling_knows_every_setting_and_breaks_no_limit_for_it(
+def test_a_ceiling_tuner_knows_every_setting_and_breaks_no_limit(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--tuners", "ours,ceiling", "--seeds", "1", "--budgets", "1,2", "--slack", "1.1")
@@ -186,7 +186,7 @@ def test_a_ceiling_knows_every_setting_and_breaks_no_limit_for_it(
         (("--variants", "nowhere.toml"), "cannot read nowhere.toml"),
     ],
 )
-def test_bad_options_are_one_line_before_anything_runs(
+def test_bad_options_give_a_one_line_error_before_anything_runs(
     folder: Path, options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench(folder, *options) == 2
@@ -206,7 +206,7 @@ def test_bad_options_are_one_line_before_anything_runs(
         ("tiny.csv", HEADER + STEEP.replace("10,1.0", "nan,1.0"), "energy_j = 'nan'"),
     ],
 )
-def test_a_bad_folder_is_one_line(
+def test_a_folder_with_an_invalid_file_ends_in_a_one_line_error(
     folder: Path, name: str, text: str | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).unlink()
@@ -253,7 +253,7 @@ def test_an_unnamed_table_is_reported(folder: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
-def test_a_file_that_cannot_be_written_in_the_end_costs_no_figures(
+def test_a_file_that_cannot_be_written_at_the_end_loses_no_figures(
     folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     full = tmp_path / "full.json"

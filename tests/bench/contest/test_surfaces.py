@@ -78,9 +78,7 @@ def test_the_roles_file_sets_the_objective_and_the_limited_metric(tmp_path: Path
     assert [k.name for k in problem.surface.space.knobs] == ["gpu_clock_mhz", "batch_size"]
 
 
-def test_further_metrics_are_shown_if_all_their_cells_are_numbers(
-    tmp_path: Path,
-) -> None:
+def test_further_metrics_are_shown_if_all_their_cells_are_numbers(tmp_path: Path) -> None:
     write_tables(tmp_path)
     with_power = FLAT.replace(",\n", ",75\n")
     (tmp_path / "tiny.csv").write_text(HEADER + STEEP + with_power)
@@ -112,9 +110,7 @@ def test_an_unlisted_column_of_numbers_is_a_knob_at_its_most_in_the_baseline(
     assert problem.surface.space.size == 12
 
 
-def test_a_surface_of_one_configuration_and_unnamed_tables_are_remarks(
-    tmp_path: Path,
-) -> None:
+def test_a_surface_of_one_configuration_and_unnamed_tables_are_remarks(tmp_path: Path) -> None:
     write_tables(tmp_path)
     with (tmp_path / "tiny.csv").open("a") as file:
         file.write("O|w,O,w,1000,1,10,1,\n")
@@ -131,7 +127,7 @@ def test_a_surface_of_one_configuration_and_unnamed_tables_are_remarks(
     ]
 
 
-def test_a_column_that_was_given_no_role_is_taken_for_a_knob_aloud(tmp_path: Path) -> None:
+def test_a_column_without_a_role_is_announced_as_a_knob(tmp_path: Path) -> None:
     write_tables(tmp_path)
     header, *rows = (HEADER + STEEP).splitlines()
     lines = [f"{header},throughput_per_s,note", *(f"{r},{n},good" for n, r in enumerate(rows))]

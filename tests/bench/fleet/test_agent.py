@@ -145,7 +145,7 @@ def test_an_invalid_address_is_refused(url: str) -> None:
         TunerAddress.of(url)
 
 
-def test_a_tuner_that_is_not_there_is_a_link_error() -> None:
+def test_a_tuner_that_does_not_answer_is_a_link_error() -> None:
     connection = AgentConnection(TunerAddress.of("http://127.0.0.1:1"), "token")
     with raised(LinkError, "127.0.0.1:1"):
         asyncio.run(connection.ask("GET", "/v1/health"))

@@ -92,7 +92,7 @@ def step(cost: float, p99: float, seconds: float = 200.0, requests: int = 400) -
         (step(0.9, 0.7, requests=100), 10, False),
     ],
 )
-def test_a_band_goes_down_while_that_pays_and_keeps_the_limit(
+def test_a_band_steps_down_while_energy_falls_and_the_limit_holds(
     tried: Step, held: int, ended: bool
 ) -> None:
     stairs = Stairs(10, steps={10: step(1.0, 0.5)})
@@ -149,7 +149,7 @@ def row(scheme: str, trace: str = "a", **other: object) -> dict[str, Any]:
     return {"server": "s", "trace": trace, "scheme": scheme, **known, **other}
 
 
-def test_a_share_is_cut_and_a_broken_limit_makes_it_nothing() -> None:
+def test_a_captured_share_is_between_0_and_1_and_0_with_a_broken_limit() -> None:
     assert share(row(ONE, way=1.4)) == 1.0
     assert share(row(ONE, way=-0.2)) == 0.0
     assert share(row(ONE, keeps=False)) == 0.0

@@ -83,7 +83,7 @@ def test_all_that_came_in_time_is_answered_and_counted() -> None:
     assert played.seconds == pytest.approx(180.0)
 
 
-def test_ondemand_takes_a_server_that_always_decodes_for_busy() -> None:
+def test_ondemand_runs_a_server_that_always_decodes_at_the_highest_clock() -> None:
     busy, calm = asked(6.0, 400.0), asked(0.02, 400.0)
     assert watts(Ondemand(), busy) == pytest.approx(watts(Fixed(FAST), busy), rel=0.02)
     assert watts(Ondemand(), calm) < watts(Fixed(FAST), calm)
@@ -169,7 +169,7 @@ def test_clocks_are_listed_from_the_slowest() -> None:
 
 
 @pytest.mark.parametrize("spec", ["simulated:cray", "no.such.module:server", "json:nothing"])
-def test_a_server_that_there_is_none_of_is_refused(spec: str) -> None:
+def test_a_kind_of_server_that_does_not_exist_is_refused(spec: str) -> None:
     with raised(InvalidInput):
         opener(spec)
 

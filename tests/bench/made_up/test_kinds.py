@@ -55,7 +55,7 @@ def test_every_surface_can_be_tuned(seed: int) -> None:
             assert row.get("power_w", 1.0) > 0.5
 
 
-def test_a_queue_collapses_where_a_worker_more_would_do() -> None:
+def test_a_queue_multiplies_the_latency_only_where_a_worker_is_missing() -> None:
     for problem in of("queue"):
         times = latencies(problem, along(problem, "threads"))
         steps = [fewer / more for fewer, more in pairwise(times)]

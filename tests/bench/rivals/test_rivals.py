@@ -82,7 +82,7 @@ def test_the_climb_goes_on_with_the_nearest_when_no_step_helps() -> None:
     assert max(late) <= 8
 
 
-def test_holes_in_the_table_are_stepped_around() -> None:
+def test_holes_in_the_table_are_stepped_over() -> None:
     only = tuple(s for s in LONG.grid() if s["clock_mhz"] != 28)
     at: Study = asked(3, space=Space(LONG.knobs, only))
     answer = Hillclimb().suggest(

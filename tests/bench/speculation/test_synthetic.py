@@ -26,7 +26,7 @@ def test_a_table_never_loses_to_plain_decoding_and_is_near_the_oracle(name: str)
 
 
 @pytest.mark.slow
-def test_a_collapse_of_acceptance_costs_next_to_nothing() -> None:
+def test_with_the_fallback_a_collapse_of_acceptance_costs_almost_nothing() -> None:
     collapse = collapsed([0])
     assert collapse.over_plain_least >= 0.98
     assert collapse.over_plain_without_fallback < 0.98

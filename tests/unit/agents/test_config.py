@@ -86,7 +86,7 @@ def test_devices_on_the_command_line(text: str, workload: str, expected: Attachm
 
 
 @pytest.mark.parametrize("text", ["", "=reference", "cpu="])
-def test_half_a_device_is_refused(text: str) -> None:
+def test_an_incomplete_device_is_refused(text: str) -> None:
     with raised(ConfigError, "device"):
         Attachment.parse(text)
 

@@ -279,7 +279,7 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
         assert "jouletune_agent_build_info" in httpx2.get(f"http://{where}/metrics").text
 
 
-def test_an_agent_without_a_device_is_ready_and_looks_again_until_it_has_one(
+def test_an_agent_without_a_device_is_ready_and_searches_until_it_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     notices: list[str] = []

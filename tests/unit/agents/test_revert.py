@@ -156,7 +156,7 @@ def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         revert(tmp_path / "state")
 
 
-def test_a_device_that_does_not_answer_has_its_hold_no_more(
+def test_a_device_that_does_not_answer_loses_its_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(tmp_path)

@@ -206,7 +206,7 @@ def test_the_siblings_of_a_study_of_before_schema_0007_are_left_out() -> None:
     assert STUDIES.decode(doc) == made
 
 
-def test_a_plan_by_two_signals_is_read_as_the_baseline() -> None:
+def test_a_plan_for_two_signals_is_read_as_the_baseline() -> None:
     doc = STUDIES.encode(held(Plan.single(setting(600))))
     doc["terms"]["plan_by"] = "arrival_rate_per_s,waiting"
     row = doc["plan"]["rows"][0]

@@ -85,7 +85,7 @@ def test_nothing_is_copied_without_a_migration(path: Path, tmp_path: Path) -> No
     assert copies(path) == []
 
 
-def test_rolled_back_and_upgraded_again_it_is_copied_again(path: Path) -> None:
+def test_a_database_that_is_rolled_back_and_upgraded_again_is_copied_again(path: Path) -> None:
     start(path)
     copy = path.with_name(f"tuner.sqlite.schema-{FORMER}")
     path.write_bytes(copy.read_bytes())
@@ -117,9 +117,7 @@ def filling() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.mark.promise("the disk fills during a migration", "nothing is migrated or half-written")
-def test_a_copy_that_fills_the_disk_is_removed_and_nothing_is_migrated(
-    path: Path,
-) -> None:
+def test_a_copy_that_fills_the_disk_is_removed_and_nothing_is_migrated(path: Path) -> None:
     before = dump(path)
     with filling() as fill, pytest.raises(StoreError, match="database is not migrated") as refused:
         fill(path.stat().st_size // 2)
@@ -149,7 +147,7 @@ def test_a_migration_that_fills_the_disk_is_not_logged_as_done(
     assert not caplog.messages
 
 
-def test_of_programs_that_open_it_at_once_one_copies_it(path: Path) -> None:
+def test_if_programs_open_a_database_at_once_one_makes_the_copy(path: Path) -> None:
     together(lambda _: start(path), 4)
     assert schema(path) == SCHEMA
     assert schema(path.with_name(f"tuner.sqlite.schema-{FORMER}")) == FORMER

@@ -80,7 +80,7 @@ def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_without_create_nothing_is_made(tmp_path: Path) -> None:
+def test_without_create_no_database_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "tuner.db"
     with raised(StoreError, "sqlite:///", path):
         open_store(f"sqlite:///{path}", create=False)

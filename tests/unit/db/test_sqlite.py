@@ -76,7 +76,7 @@ class TestKilledWriter(contracts.KilledWriterContract):
     pass
 
 
-def test_a_killed_writer_leaves_a_sound_file(store: Store, url: str, path: Path) -> None:
+def test_a_killed_writer_leaves_a_complete_file(store: Store, url: str, path: Path) -> None:
     store.studies.add(study(), "ann", "")
     killed_after(url, 5)
     with closing(sqlite3.connect(path)) as file:

@@ -45,7 +45,7 @@ def test_scripts_are_plain_shell(scripts: list[str]) -> None:
 @pytest.mark.skipif(
     shutil.which("shellcheck") is None, reason="no shellcheck here: apt install shellcheck"
 )
-def test_shellcheck_is_content(scripts: list[str]) -> None:
+def test_shellcheck_finds_nothing(scripts: list[str]) -> None:
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

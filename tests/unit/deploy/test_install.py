@@ -140,7 +140,7 @@ def test_every_step_is_a_line() -> None:
 @pytest.mark.skipif(
     shutil.which("shellcheck") is None, reason="no shellcheck here: apt install shellcheck"
 )
-def test_shellcheck_is_content() -> None:
+def test_shellcheck_finds_nothing() -> None:
     scripts = [str(INSTALL), *map(str, DEPLOY.parent.glob("tests/systemd/*.sh"))]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

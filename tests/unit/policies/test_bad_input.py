@@ -218,7 +218,7 @@ def queued(at: Setting) -> Measurement:
     )
 
 
-def test_a_limit_on_an_unmeasured_metric_is_named() -> None:
+def test_a_limit_on_an_unmeasured_metric_names_the_metric() -> None:
     at = asked(10, constraints=("queue_ms <= 3",))
     with raised(MetricUnavailable, "queue_ms") as caught:
         ask(at, baseline(at))

@@ -45,7 +45,7 @@ def test_a_file_is_private_from_its_first_moment(tmp_path: Path) -> None:
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_belongs_to_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with files.lock(folder, "run", 0o700):
         assert folder.stat().st_mode & 0o777 == 0o700

@@ -165,7 +165,7 @@ def test_a_setting_predicted_to_break_a_limit_is_refused_with_the_limit() -> Non
     assert guard.risk(asked(Safety.OFF), under(LIMIT), hopeless) is None
 
 
-def test_one_limit_that_is_broken_is_enough() -> None:
+def test_one_predicted_breach_is_enough_for_a_risk() -> None:
     predicted = {
         "latency_p99_ms": Prediction(50.0, 1.0),
         "throughput_per_s": Prediction(50.0, 1.0),

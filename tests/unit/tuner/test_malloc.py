@@ -102,7 +102,7 @@ def test_a_preloaded_allocator_also_returns_memory(monkeypatch: pytest.MonkeyPat
     assert calls == ["tcmalloc", b"arena.4096.purge"]
 
 
-def test_a_c_library_that_has_none_of_it_is_left_alone(
+def test_a_c_library_without_these_functions_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names: list[str] = []

@@ -23,7 +23,7 @@ from tuner.moments import ago, day, moment, seconds, when, when_in_zone
         ("2w", timedelta(days=14)),
     ],
 )
-def test_a_length_of_time_is_so_long_ago(text: str, ago: timedelta) -> None:
+def test_a_duration_counts_back_from_now(text: str, ago: timedelta) -> None:
     assert moment("--since", text, START) == START - ago
 
 
@@ -39,7 +39,7 @@ def test_a_time_without_a_zone_is_utc() -> None:
     "text",
     ["yesterday", "2  d", "-2d", "d", "2mo", "2026-13-01", "9999999w", "1" + "0" * 400 + "d"],
 )
-def test_anything_else_is_refused_with_the_forms(text: str) -> None:
+def test_text_that_does_not_parse_is_refused_with_the_valid_forms(text: str) -> None:
     with raised(InvalidInput, "--until") as refused:
         moment("--until", text, START)
     assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in refused.value.hint

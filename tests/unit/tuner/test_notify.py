@@ -11,7 +11,9 @@ from tuner.notify import notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_the_state_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+def test_systemds_socket_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
     name = f"{tmp_path}/notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(f"\0{name[1:]}" if abstract else name)

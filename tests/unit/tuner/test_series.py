@@ -28,7 +28,7 @@ def test_a_number_is_a_constant_series(tmp_path: Path) -> None:
     assert table.series("price_per_kwh").at(NOON) == 0.25
 
 
-def test_hours_are_a_table(tmp_path: Path) -> None:
+def test_hours_in_the_configuration_make_a_series(tmp_path: Path) -> None:
     text = '[price_per_kwh]\nrows = [{ hours = "8-20", value = 0.3 }, { value = 0.1 }]\n'
     table = config(tmp_path, text).price_per_kwh
     assert table is not None

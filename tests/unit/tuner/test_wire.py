@@ -34,7 +34,7 @@ def test_a_plan_is_sent_as_release_0_2_0_has_it() -> None:
     assert all(set(row) == {"below", "setting", "gain", "at"} for row in plan["rows"])  # type: ignore[attr-defined]
 
 
-def test_a_plan_by_two_signals_is_refused_by_their_names() -> None:
+def test_a_plan_for_two_signals_is_refused_by_their_names() -> None:
     made = sent()
     made["plan"]["columns_by"] = "price"
     with pytest.raises(ValidationError, match=r"two signals \(waiting,price\)"):

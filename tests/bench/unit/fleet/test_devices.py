@@ -48,7 +48,7 @@ def test_alike_leaves_one_class_on_one_steady_network_undisturbed() -> None:
         ("mean = 40.0, sd", "median = 40.0, sd"),
     ],
 )
-def test_a_table_that_cannot_be_is_named(tmp_path: Path, old: str, new: str) -> None:
+def test_an_invalid_table_is_named(tmp_path: Path, old: str, new: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(FROZEN.read_text().replace(old, new, 1))
     with raised(ConfigError, "wrong.toml"):

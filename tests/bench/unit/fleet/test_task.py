@@ -54,7 +54,7 @@ def test_an_average_weighs_by_samples() -> None:
 
 
 @pytest.mark.parametrize(("batch", "epochs"), [(0, 1), (8, 0)])
-def test_a_training_without_work_is_refused(batch: int, epochs: int) -> None:
+def test_a_training_without_a_batch_or_epochs_is_refused(batch: int, epochs: int) -> None:
     with pytest.raises(InvalidInput):
         trained(DIGITS, fresh_weights(DIGITS, 0), np.arange(5), batch, epochs, (0,))
 

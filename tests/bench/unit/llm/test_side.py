@@ -59,7 +59,7 @@ def test_a_trace_is_played_and_repeated(tmp_path: Path) -> None:
     assert shown.estimates["arrival_rate_per_s"].mean == pytest.approx(1.0, abs=0.1)
 
 
-def test_signals_are_exact_between_two_looks() -> None:
+def test_signals_are_exact_between_two_readings() -> None:
     side = opened("h100-llm@5")
     signals = Target((side,)).signals
     assert set(signals) == {

@@ -34,6 +34,6 @@ def test_only_quantities_whose_unit_allows_it_may_be_negative() -> None:
     assert not quantity_named("queue_p95_s").signed
 
 
-def test_a_quantile_is_a_tail() -> None:
+def test_a_declared_quantile_is_a_tail() -> None:
     assert quantity_named("queue_p95_s").tail
     assert not quantity_named("queue_s").tail

@@ -34,7 +34,7 @@ def test_near_ties_are_counted_where_they_decided() -> None:
     assert greedy(logits, torch.tensor([[0, 2]]))[0].ties == 0, "never came that far"
 
 
-def test_without_a_draft_the_target_writes_alone() -> None:
+def test_without_a_draft_the_target_gives_one_token() -> None:
     assert greedy(one_hot(3), torch.empty((1, 0), dtype=torch.long)) == [Accepted(0, 3)]
 
 

@@ -36,5 +36,5 @@ def test_the_same_seed_gives_the_same_prompts(library: Path) -> None:
     assert corpus.noise(9, 3) == corpus.noise(9, 3) != corpus.noise(9, 4)
 
 
-def test_this_pythons_library_is_there() -> None:
+def test_the_standard_library_of_this_python_is_a_corpus() -> None:
     assert len(corpus.training_bytes()) > 1_000_000

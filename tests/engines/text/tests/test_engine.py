@@ -118,7 +118,7 @@ def test_a_plan_with_a_row_that_does_not_fit_is_refused(engine: TextEngine) -> N
     assert engine.followed == (None, None)
 
 
-def test_a_plan_by_another_signal_is_refused(engine: TextEngine) -> None:
+def test_a_plan_for_another_signal_is_refused(engine: TextEngine) -> None:
     rows = plan((1.5, 3), (math.inf, 0)).rows
     with raised(Conflict, "decoding_requests"):
         engine.follow(Plan(rows, "requests_in_system"))

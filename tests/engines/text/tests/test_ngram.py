@@ -20,7 +20,7 @@ def test_the_latest_and_longest_match_counts() -> None:
     assert after("x = 1; x = 2; x =", 2) == " 2"
 
 
-def test_a_repetition_goes_on() -> None:
+def test_a_repetition_in_the_text_is_continued() -> None:
     assert after("ababab", 5) == "ababa"
 
 

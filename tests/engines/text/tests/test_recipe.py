@@ -37,6 +37,6 @@ def test_weights_that_do_not_fit_the_sizes_are_named(tmp_path: Path) -> None:
         load(tmp_path, TARGET, CPU)
 
 
-def test_another_recipe_is_kept_apart() -> None:
+def test_another_recipe_has_another_key() -> None:
     assert TrainingRecipe().key == TrainingRecipe().key
     assert TrainingRecipe().key != TrainingRecipe(seed=1).key

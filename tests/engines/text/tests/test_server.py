@@ -170,7 +170,7 @@ def test_a_page_under_another_host_name_reaches_nothing(server: RunningText) -> 
     assert server.get("/knobs")["setting"]["speculation_length"] == 0
 
 
-def test_killed_it_breaks_off_and_starts_again_at_its_default(text_models: Path) -> None:
+def test_a_killed_server_cuts_its_stream_and_starts_again_at_its_default(text_models: Path) -> None:
     first = RunningText(text_models)
     again = None
     try:
@@ -197,7 +197,7 @@ def test_killed_it_breaks_off_and_starts_again_at_its_default(text_models: Path)
             again.close()
 
 
-def test_a_signal_ends_it_gracefully(text_models: Path) -> None:
+def test_a_signal_stops_the_server_gracefully(text_models: Path) -> None:
     running = RunningText(text_models)
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(SLOW_S) == 0

@@ -59,7 +59,7 @@ def test_models_trained_before_an_interrupt_are_kept(tmp_path: Path) -> None:
     assert set(progress.bits) == {"small"}
 
 
-def test_two_at_once_train_once(tmp_path: Path) -> None:
+def test_two_trainings_at_once_train_one_model(tmp_path: Path) -> None:
     progress = [Told(), Told()]
     threads = [threading.Thread(target=trained, args=(RECIPE, tmp_path, t, TEXT)) for t in progress]
     for thread in threads:

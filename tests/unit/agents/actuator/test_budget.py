@@ -233,7 +233,7 @@ def test_after_a_resume_the_floor_is_written_again(member: Bench) -> None:
     assert member.values == AT_FLOOR
 
 
-def test_released_from_its_group_it_goes_back_to_its_original(member: Bench) -> None:
+def test_a_member_that_leaves_its_group_without_a_hold_goes_back_at_once(member: Bench) -> None:
     member.hold()
     member.actuator.release(ME, GPU)
     member.actuator.leave_budget(ME, GPU)
@@ -242,7 +242,7 @@ def test_released_from_its_group_it_goes_back_to_its_original(member: Bench) -> 
     assert not member.record.exists()
 
 
-def test_released_in_a_hold_it_goes_back_at_its_end(member: Bench) -> None:
+def test_a_member_that_leaves_its_group_in_a_hold_goes_back_at_its_end(member: Bench) -> None:
     member.hold()
     member.actuator.leave_budget(ME, GPU)
     assert member.values == {**FACTORY, **HELD}
@@ -258,7 +258,7 @@ def test_root_alone_releases_a_device_that_another_agent_has(member: Bench) -> N
     assert member.actuator.read(ME, GPU)["budget"]["group"] == ""
 
 
-def test_all_leave_their_budgets_without_an_agent_or_a_tuner(member: Bench) -> None:
+def test_all_devices_leave_their_budgets_without_an_agent_or_a_tuner(member: Bench) -> None:
     fresh = member.start()
     assert fresh.replay() == {}
     assert member.values == AT_FLOOR
@@ -290,9 +290,7 @@ def test_an_older_revision_is_refused(member: Bench) -> None:
         cap(member, 4, (0.0, 300))
 
 
-def test_on_a_full_disk_no_device_becomes_a_member_and_a_lower_cap_holds(
-    tmp_path: Path,
-) -> None:
+def test_on_a_full_disk_no_device_becomes_a_member_and_a_lower_cap_holds(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "b", {"floor": FLOOR})
     bench.disk.full = True
     with raised(StoreError):

@@ -102,7 +102,7 @@ def test_a_cap_during_a_hold_is_reported_and_the_hold_goes_on(capped: Capped) ->
     assert capped.asked == TOP and not capped.record.exists()
 
 
-def test_a_cap_that_moves_is_a_cap_each_time(capped: Capped) -> None:
+def test_each_move_of_a_cap_is_a_new_cap(capped: Capped) -> None:
     hold(capped)
     for cap in (2900, 2700, 2300, 2600, 3400, 2500):
         capped.cap(cap)
@@ -126,7 +126,7 @@ def test_a_study_that_ends_while_hot_leaves_the_requested_limit(capped: Capped) 
     assert not capped.record.exists() and capped.asked == TOP
 
 
-def test_a_device_that_is_capped_at_its_end_can_be_had_again(capped: Capped) -> None:
+def test_a_device_released_under_a_cap_can_be_held_again(capped: Capped) -> None:
     hold(capped)
     capped.cap(CAP)
     capped.actuator.release(ME, GPU)
@@ -175,9 +175,7 @@ def test_a_setting_that_is_capped_as_it_is_written_is_in_force(capped: Capped) -
     assert capped.told()["throttled"]
 
 
-def test_a_foreign_lower_ceiling_is_restored_at_once_and_the_device_paused(
-    capped: Capped,
-) -> None:
+def test_a_foreign_lower_ceiling_is_restored_at_once_and_the_device_paused(capped: Capped) -> None:
     hold(capped)
     capped.change(values={CEILING: LOWER})
     with pytest.raises(ActuationError, match=f"another program set {CEILING} to {LOWER}"):

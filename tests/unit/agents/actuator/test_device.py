@@ -44,7 +44,7 @@ def test_a_trial_is_in_force_until_its_lease_runs_out(bench: Bench) -> None:
     assert (bench.level(), bench.record.exists()) == ("original", False)
 
 
-def test_a_renewed_trial_goes_on(bench: Bench) -> None:
+def test_a_trial_whose_lease_is_renewed_continues(bench: Bench) -> None:
     bench.trial()
     for _ in range(5):
         bench.passes(9.0)
@@ -178,7 +178,7 @@ def test_a_silent_agent_counts_as_gone(bench: Bench) -> None:
     assert bench.values == FACTORY
 
 
-def test_a_hold_ends_when_it_is_valid_no_more(bench: Bench) -> None:
+def test_a_hold_ends_once_it_is_no_longer_valid(bench: Bench) -> None:
     bench.hold(valid_for_s=30.0)
     bench.passes(29.0)
     assert bench.values == {**FACTORY, **HELD}

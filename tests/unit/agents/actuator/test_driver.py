@@ -64,7 +64,7 @@ def fault(hardware: Path, **faults: object) -> None:
     fake.save(hardware, state)
 
 
-def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
+def test_the_child_acts_as_the_driver_would(hand: Now, hardware: Path) -> None:
     (device,) = hand.now("describe")
     assert (device["uuid"], device["board"]) == (GPU, "A100 (fake)")
     assert device["ranges"]["gpu.mem_clock_mhz"] == [405, 1215]

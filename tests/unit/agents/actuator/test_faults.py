@@ -64,7 +64,7 @@ def test_restoring_goes_on_past_a_failure_and_is_tried_again(bench: Bench) -> No
     bench.actuator.acquire(YOU, GPU, 5.0)
 
 
-def test_a_device_that_stays_broken_is_tried_less_and_less_often(bench: Bench) -> None:
+def test_a_device_that_stays_broken_is_tried_less_often(bench: Bench) -> None:
     bench.trial()
     bench.change(faults={CLOCK: "refuse"})
     bench.hand.puts.clear()
@@ -207,7 +207,7 @@ def test_a_write_that_may_still_be_done_keeps_the_record_until_it_cannot(bench: 
     )
 
 
-def test_root_puts_all_back_and_they_stay_until_that_is_lifted(bench: Bench) -> None:
+def test_root_restores_all_devices_and_they_stay_so_until_that_is_lifted(bench: Bench) -> None:
     bench.hold()
     bench.actuator.hold(YOU, OTHER, HELD, 1000.0)
     assert bench.actuator.stay(ROOT) == {"wrong": {}}

@@ -74,7 +74,7 @@ def test_a_trial_ends_for_a_job_and_none_begins_beside_it(bench: Bench) -> None:
     assert bench.values == {**FACTORY, **TRIED}
 
 
-def test_only_root_leases_for_a_job_within_the_grants(bench: Bench) -> None:
+def test_only_root_may_lease_a_gpu_for_a_job_and_only_within_the_grants(bench: Bench) -> None:
     verbs: list[Callable[[], object]] = [
         lambda: bench.actuator.lease_job(ME, GPU, JOB, WISH),
         lambda: bench.actuator.end_job(YOU, GPU, JOB),
@@ -116,7 +116,7 @@ def test_a_budgets_cap_wins_over_a_job(tmp_path: Path) -> None:
     assert bench.values == {**FACTORY, LIMIT: 150}
 
 
-def test_a_reloaded_driver_gets_the_jobs_setting_again(bench: Bench) -> None:
+def test_a_reloaded_driver_gets_the_setting_of_the_job_again(bench: Bench) -> None:
     bench.hold()
     begin(bench)
     bench.change(epoch="2", values=FACTORY)
@@ -126,7 +126,7 @@ def test_a_reloaded_driver_gets_the_jobs_setting_again(bench: Bench) -> None:
     assert bench.values == {**FACTORY, **HELD}
 
 
-def test_a_wish_that_cannot_be_applied_leaves_the_hold(bench: Bench) -> None:
+def test_a_setting_of_a_job_that_cannot_be_applied_leaves_the_hold(bench: Bench) -> None:
     bench.hold()
     bench.raises[("write", GPU)] = ActuationError("it does not answer")
     with pytest.raises(ActuationError):

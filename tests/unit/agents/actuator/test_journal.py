@@ -123,7 +123,7 @@ DAMAGE = ["truncated", "empty", "list", "other", "unreadable"]
 )
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("copy", [0, 1])
-def test_of_a_damaged_journal_the_whole_copy_counts(bench: Bench, how: str, copy: int) -> None:
+def test_of_a_damaged_journal_the_intact_copy_counts(bench: Bench, how: str, copy: int) -> None:
     bench.change(values={LIMIT: 380})
     bench.trial()
     damage(bench.copies[copy], how)
@@ -269,7 +269,7 @@ def test_on_a_full_disk_no_hardware_is_written(bench: Bench) -> None:
         assert bench.level() == "original"
 
 
-def test_a_disk_that_fills_up_in_a_trial_does_not_hinder_the_way_back(bench: Bench) -> None:
+def test_a_disk_that_fills_up_in_a_trial_does_not_prevent_the_restore(bench: Bench) -> None:
     bench.hold()
     bench.trial()
     bench.disk.full = True

@@ -36,7 +36,7 @@ from tuner.core import Conflict, DeviceLost
 MOST_MIB = 40
 
 
-def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
+def test_the_actuator_is_small_and_restores_at_its_end(site: Site) -> None:
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -51,7 +51,7 @@ def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
     remote.close()
 
 
-def test_killed_it_leaves_the_rest_to_restore(site: Site) -> None:
+def test_a_killed_actuator_leaves_the_restore_to_the_next_one(site: Site) -> None:
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.apply(TRIED)
@@ -113,7 +113,7 @@ def test_a_driver_that_hangs_does_not_hang_it(site: Site) -> None:
     remote.close()
 
 
-def test_two_do_not_work_side_by_side(site: Site) -> None:
+def test_two_actuators_do_not_run_at_once(site: Site) -> None:
     site.serve()
     for verb in ("serve", "restore"):
         assert site.start(verb).wait(20.0) == 1

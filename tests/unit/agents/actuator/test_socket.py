@@ -191,7 +191,7 @@ def test_the_number_of_served_peers_is_limited(open_house: House) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_others_leave_connections_for_root(tmp_path: Path) -> None:
+def test_other_users_leave_connections_for_root(tmp_path: Path) -> None:
     for inside in house(tmp_path, Welcoming):
         reached = open_way(tmp_path / "socket")
         (tmp_path / "socket").chmod(0o666)

@@ -45,10 +45,10 @@ def knob(folder: Path, *texts: str, unit: int = 1000) -> FileKnob:
 
 
 class TestOneKnobOverFiles:
-    def test_files_that_agree_are_one_number(self, tmp_path: Path) -> None:
+    def test_files_with_equal_content_are_read_as_one_number(self, tmp_path: Path) -> None:
         assert knob(tmp_path, "2000\n", "2000\n").read() == 2
 
-    def test_files_that_differ_are_one_text_that_can_be_written_back(self, tmp_path: Path) -> None:
+    def test_files_that_differ_are_read_as_one_text_and_written_back(self, tmp_path: Path) -> None:
         both = knob(tmp_path, "2000", "3500")
         original = both.read()
         assert original == "2 3.5"
@@ -163,7 +163,7 @@ class TestClocksOfAllCpus:
             written = [int((f / "scaling_max_freq").read_text()) for f in folders]
             assert written == [max(rung for rung in table if rung <= requested) for table in tables]
 
-    def test_a_ceiling_of_no_table_that_was_found_goes_back_as_it_was(self, tmp_path: Path) -> None:
+    def test_a_ceiling_found_outside_the_table_is_restored_as_it_was(self, tmp_path: Path) -> None:
         """Kernels before 5.16 keep the written value, and list boosted clocks separately."""
         tables = ((1_200_000, 2_300_000), (1_200_000, 2_300_000, 2_400_000))
         folders = [tabled(tmp_path, n, *table) for n, table in enumerate(tables)]
@@ -225,7 +225,7 @@ class TestClocksOfAllCpus:
         (only,) = cpu_clocks(tmp_path).values()
         assert [f.parent.name for f in only.files] == ["policy0"]
 
-    def test_without_cpufreq_there_is_none(self, tmp_path: Path) -> None:
+    def test_a_host_without_cpufreq_has_no_cpu_clock(self, tmp_path: Path) -> None:
         assert cpu_clocks(tmp_path) == {}
 
 

@@ -246,7 +246,7 @@ def test_a_trial_does_not_outlive_the_actuator(house: House, remote: RemoteKnobs
     assert house.values == FACTORY
 
 
-def test_a_hold_that_is_valid_no_more_is_not_taken_up_again(house: House) -> None:
+def test_a_hold_that_is_no_longer_valid_is_not_taken_up_again(house: House) -> None:
     time = Time()
     remote = open_remote(house.socket, GPU, time)
     remote.hold(HELD, "s1", 1, 100.0)

@@ -129,7 +129,7 @@ def test_a_hold_whose_end_got_lost_is_declined_with_its_end(rig: Rig) -> None:
     assert ends(rig) == ["enough", "enough"]
 
 
-def test_a_device_that_is_to_stay_is_put_back_and_takes_no_order(rig: Rig) -> None:
+def test_a_device_that_must_stay_is_restored_and_takes_no_order(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold()]
     agent.step()

@@ -509,7 +509,7 @@ def test_a_setting_that_cannot_be_journalled_is_not_tried(rig: Rig) -> None:
         (refusal(422, "invalid_input"), InvalidInput),
     ],
 )
-def test_a_tuner_that_does_not_want_it_at_first_ends_the_agent(
+def test_a_tuner_that_refuses_the_agent_at_first_ends_it(
     rig: Rig, answer: httpx2.Response, error: type[Exception]
 ) -> None:
     rig.tuner.broken = lambda _: answer
@@ -517,7 +517,7 @@ def test_a_tuner_that_does_not_want_it_at_first_ends_the_agent(
         rig.agent().run()
 
 
-def test_a_tuner_that_comes_up_and_does_not_want_it_ends_the_agent_too(rig: Rig) -> None:
+def test_a_tuner_that_refuses_the_agent_later_ends_it_too(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.broken = cut
     agent.step()
@@ -553,9 +553,7 @@ def test_a_hold_outlives_a_token_that_no_longer_fits(rig: Rig) -> None:
     assert rig.time.monotonic() - began > 5 * 15.0
 
 
-def test_a_refused_knob_is_reported_before_the_next_trial(
-    rig: Rig,
-) -> None:
+def test_a_refused_knob_is_reported_before_the_next_trial(rig: Rig) -> None:
     class Narrowing(FakeActuator):
         why: str = ""
 

@@ -58,7 +58,7 @@ def test_a_preset_runs_its_first_workload_by_default() -> None:
     assert plain.name != open_device("simulated:orin/bert", seed=0, state_dir=None).name
 
 
-def test_of_a_real_device_no_truth_is_known() -> None:
+def test_a_real_device_has_no_known_truth() -> None:
     assert known_truth("cpu") is None
 
 
@@ -86,7 +86,7 @@ def test_kinds_are_imported_only_when_chosen() -> None:
         ("nvidia:0+cpux", ["nvidia:0+cpux"]),
     ],
 )
-def test_a_spec_is_taken_apart_where_another_device_begins(spec: str, alone: list[str]) -> None:
+def test_a_spec_is_split_where_another_device_begins(spec: str, alone: list[str]) -> None:
     assert specs_in(spec) == alone
 
 

@@ -20,7 +20,7 @@ def test_the_participants_fit_the_clients_that_answer() -> None:
     }
 
 
-def test_without_clients_or_a_space_it_is_refused() -> None:
+def test_a_federation_without_clients_or_a_space_is_refused() -> None:
     with raised(InvalidInput, "digits", "clients_there"):
         federation(0).device("agent", "host")
     own = FederationSpec(name="digits", classes=["all"], space=federation_space(["all"], 4))

@@ -86,11 +86,11 @@ def test_a_harmless_job_comes_to_run_all_the_time() -> None:
     assert all(kept for _, kept in shown)
 
 
-def test_a_harmful_job_hardly_runs() -> None:
+def test_a_harmful_job_hardly_ever_runs() -> None:
     shown = windows(harms=True)
     assert sum(share for share, _ in shown) / len(shown) < 0.01
     assert sum(not kept for _, kept in shown) <= 3
 
 
-def test_it_ends_with_the_job() -> None:
+def test_the_loop_ends_with_the_job() -> None:
     assert len(windows(harms=False, ends_s=12.0)) == 3

@@ -60,14 +60,14 @@ def test_a_host_that_becomes_noisy_does_not_stop_the_job_for_good() -> None:
     assert pacer.share > 0.3
 
 
-def test_it_is_paused_within_a_window_near_the_limit() -> None:
+def test_a_job_is_paused_within_a_window_near_the_limit() -> None:
     pacer = FineTuningPacer(20.0, share=1.0)
     assert pacer.look(17.0, 0.1)
     assert not pacer.look(19.5, 0.2)
     assert pacer.look(17.0, 0.3)
 
 
-def test_it_does_not_run_when_too_little_of_the_window_is_left_to_recover() -> None:
+def test_a_job_does_not_run_when_too_little_of_the_window_is_left_to_recover() -> None:
     pacer = FineTuningPacer(20.0, share=1.0)
     assert pacer.look(None, 0.0)
     assert not pacer.look(25.0, 0.1)
@@ -87,7 +87,7 @@ def test_a_tail_above_the_limit_with_the_job_stopped_needs_no_recovery() -> None
     assert pacer.look(None, 0.99)
 
 
-def test_a_share_is_the_share_of_the_turns() -> None:
+def test_a_job_runs_in_its_share_of_the_turns() -> None:
     for share in (0.1, 0.3, 0.7, 0.8):
         assert abs(turns(FineTuningPacer(20.0, share=share)) - 50 * share) <= 1.0
 

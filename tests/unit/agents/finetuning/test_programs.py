@@ -48,7 +48,7 @@ def now(programs: ProgramsSignal) -> float | None:
     return programs.read().present
 
 
-def test_it_is_1_alone_and_2_beside_a_job(programs: ProgramsSignal) -> None:
+def test_the_signal_is_1_alone_and_2_beside_a_job(programs: ProgramsSignal) -> None:
     assert now(programs) == ALONE, "no job has run yet"
     with programs.beside(Time()) as held:
         assert now(programs) == BESIDE

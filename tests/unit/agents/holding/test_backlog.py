@@ -36,7 +36,7 @@ def test_more_requests_at_a_higher_rate_are_not_a_queue() -> None:
     assert backlog.served(now), "each takes as long as before"
 
 
-def test_a_queue_of_another_cause_ends_no_saving_for_good() -> None:
+def test_a_queue_of_another_cause_ends_no_saving_permanently() -> None:
     backlog, now = spiked(200.0)
     later = int(now) + 1
     assert not backlog.served(fed(backlog, later, later + 300, 2.0, 90.0))

@@ -39,7 +39,7 @@ def seen(latency_ms: float, rate: float = 50.0) -> Measurement:
     return window(latency_p99_ms=latency_ms, rate=rate, extra=arrivals)
 
 
-def test_an_order_is_put_in_force_and_journalled(rig: Rig) -> None:
+def test_an_order_is_applied_and_journalled(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     assert rig.setting == HELD
@@ -129,7 +129,7 @@ def test_power_profiles_that_change_end_the_hold(rig: Rig) -> None:
     assert "max-q" in why and "max-p" in why
 
 
-def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:
+def test_an_uncertain_window_is_not_a_broken_limit(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     assert all(keeper.observed(seen(50.2)) == "" for _ in range(2 * BROKEN_WINDOWS))

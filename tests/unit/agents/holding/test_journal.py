@@ -241,7 +241,7 @@ def test_the_processs_state_overrides_a_damaged_file(rig: Rig) -> None:
     assert path.read_text() == whole
 
 
-def test_a_file_that_the_disk_does_not_let_go_counts_no_more(
+def test_a_record_that_cannot_be_deleted_no_longer_counts(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = record(rig)
@@ -270,7 +270,7 @@ def test_on_a_full_disk_a_known_original_is_enough_for_another_level(
         record(rig)
 
 
-def test_a_host_that_is_to_stay_is_set_no_more(rig: Rig) -> None:
+def test_a_host_that_must_stay_is_not_set_again(rig: Rig) -> None:
     rig.journal.stay()
     rig.journal.stay()
     with raised(Conflict, "--lift"):

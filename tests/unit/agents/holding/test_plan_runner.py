@@ -133,7 +133,7 @@ def test_a_change_waits_until_it_pays(tmp_path: Path, gain: float, cost_s: float
     assert scene.until_held(HELD) == 2 + cost_s / gain
 
 
-def test_a_row_that_gains_nothing_is_not_worth_a_change(scene: Scene) -> None:
+def test_a_row_without_a_gain_is_not_worth_a_change(scene: Scene) -> None:
     plan = Plan((Row(8.0, HELD, 0.0), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
     scene.holder.take(order(plan=plan))
     scene.work.depth = 2.0
@@ -302,7 +302,7 @@ def test_a_restart_as_another_version_ends_the_hold(scene: Scene) -> None:
     assert scene.holder.lapsed() == ""
 
 
-def test_a_trial_is_left_alone(scene: Scene) -> None:
+def test_the_runner_leaves_a_trial_alone(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.work.depth = 2.0
     tried = {"gpu.clock_mhz": 400, "batch_size": 1}
@@ -368,7 +368,7 @@ def test_a_plan_by_a_measured_quantity_is_followed_with_hysteresis(scene: Scene)
     assert scene.rig.setting == HELD
 
 
-def test_a_row_that_cannot_be_applied_after_a_window_is_reported(scene: Scene) -> None:
+def test_a_row_that_cannot_be_applied_after_a_window_is_an_error(scene: Scene) -> None:
     scene.holder.take(order(plan=RATES))
     scene.rig.device.refuse = lambda s: refused("stuck")
     with raised(ActuationError, "stuck"):
@@ -376,7 +376,7 @@ def test_a_row_that_cannot_be_applied_after_a_window_is_reported(scene: Scene) -
     assert current(scene).row == 1
 
 
-def test_a_plan_is_followed_on_a_full_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_stop_a_plan(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.holder.take(order(plan=RATES))
     monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     scene.runner.observed({"arrival_rate_per_s": 85.0})
@@ -587,7 +587,7 @@ def test_while_requests_wait_an_eager_plan_holds_its_highest_row(
     assert scene.rig.setting == HELD
 
 
-def test_a_plan_that_waits_for_changes_to_pay_does_not_mind_a_queue(
+def test_a_plan_that_waits_until_a_change_pays_ignores_a_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = queued(tmp_path, monkeypatch, eager=False)

@@ -92,7 +92,7 @@ def test_nothing_is_known_from_one_look() -> None:
     assert level.row is None
 
 
-def test_without_arrivals_it_is_the_first_row() -> None:
+def test_without_arrivals_the_first_row_is_chosen() -> None:
     level = SignalLevel(PLAN)
     at = fed([16.0] * 20, level)
     assert level.row == 4
@@ -102,7 +102,7 @@ def test_without_arrivals_it_is_the_first_row() -> None:
     assert level.smoothed is not None and level.smoothed < 1e-6
 
 
-def test_more_counts_at_once_and_less_by_the_majority() -> None:
+def test_a_higher_level_counts_at_once_and_a_lower_one_by_the_majority() -> None:
     level = SignalLevel(PLAN)
     at = fed([1.0] * 20, level)
     rows, total = [], 20.0
@@ -116,7 +116,7 @@ def test_more_counts_at_once_and_less_by_the_majority() -> None:
 
 
 @given(step_s=st.floats(0.05, 1.0))
-def test_how_often_one_looks_does_not_change_how_slowly_it_falls(step_s: float) -> None:
+def test_the_interval_of_readings_does_not_change_the_rate_of_decay(step_s: float) -> None:
     level, at, total = SignalLevel(PLAN), 0.0, 0.0
     level.see(at, SignalSample(None, total, "a"))
     while at < 60.0:
@@ -175,7 +175,7 @@ def test_a_workload_that_was_started_again_keeps_its_row() -> None:
 
 
 @given(gain=st.floats(0.05, 1.0), cost_s=st.floats(0.0, 60.0))
-def test_a_change_is_due_once_staying_has_cost_as_much(gain: float, cost_s: float) -> None:
+def test_a_change_is_due_once_staying_has_cost_as_much_as_it(gain: float, cost_s: float) -> None:
     cost, waited = SwitchingCost(), 0
     while not cost.due(float(waited), gain, cost_s):
         waited += 1

@@ -58,7 +58,7 @@ def test_every_boards_report_is_opened_as_the_board_is(
     side.close()
 
 
-def test_links_lead_where_they_led(mount: Mount, tmp_path: Path) -> None:
+def test_links_in_a_bundle_lead_where_they_led(mount: Mount, tmp_path: Path) -> None:
     there = unpacked(mount("thor").root, tmp_path)
     link = there / "sys/class/devfreq/gpu-gpc-0"
     assert link.is_symlink() and "sys/devices/platform/bus@0" in str(link.resolve())
@@ -127,6 +127,6 @@ def test_the_serial_number_of_a_board_is_not_among_the_files(mount: Mount, tmp_p
     assert (there / "proc/device-tree/model").exists()
 
 
-def test_a_place_that_takes_no_file_is_named(tmp_path: Path) -> None:
+def test_a_place_where_no_file_can_be_written_is_named(tmp_path: Path) -> None:
     with raised(StoreError, "write"):
         write_bundle(tmp_path, tmp_path / "none" / "report.tar.gz")

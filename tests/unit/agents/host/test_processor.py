@@ -23,7 +23,7 @@ def test_user_nice_system_and_interrupts_are_work(ticks: list[int], gap: int) ->
 
 
 @given(st.text(max_size=80).filter(lambda text: not text.startswith("cpu ")))
-def test_anything_else_is_refused(text: str) -> None:
+def test_text_in_another_form_is_a_measurement_error(text: str) -> None:
     with raised(MeasurementError, "/proc/stat"):
         busy_seconds(text)
 

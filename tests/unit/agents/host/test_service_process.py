@@ -71,7 +71,7 @@ def test_ended_and_running_trials_count(start: Started, tmp_path: Path) -> None:
     assert again is not None and again >= used
 
 
-def test_another_start_is_another_word(start: Started, tmp_path: Path) -> None:
+def test_another_start_gives_another_identifier(start: Started, tmp_path: Path) -> None:
     first = start()
     tree = ProcessTree(tmp_path / "pid", comm(first))
     before = tree.started()
@@ -80,7 +80,7 @@ def test_another_start_is_another_word(start: Started, tmp_path: Path) -> None:
     assert tree.started() != before
 
 
-def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
+def test_a_signal_reaches_the_process(start: Started, tmp_path: Path) -> None:
     ProcessTree(tmp_path / "pid", comm(start())).signal("HUP")
     until((tmp_path / "hup").exists, "no signal came")
 
@@ -89,7 +89,7 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
     "a PID file is stale, a log is rotated or truncated, or a service restarts during a window",
     "no other process gets a signal; nothing of a rotated log is lost; the window is discarded",
 )
-def test_a_leftover_number_reaches_no_reader(start: Started, tmp_path: Path) -> None:
+def test_a_number_that_is_left_over_reaches_no_reader(start: Started, tmp_path: Path) -> None:
     process = start()
     tree = ProcessTree(tmp_path / "pid", "nginx")
     with raised(DeviceLost, process.pid):

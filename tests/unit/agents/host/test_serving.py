@@ -60,7 +60,7 @@ def test_a_server_prints_its_address_and_ends_with_its_parent() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_a_good_end(number: signal.Signals) -> None:
+def test_the_process_ends_with_status_0_at_a_signal(number: signal.Signals) -> None:
     with started() as served:
         assert served.stdout is not None
         served.stdout.readline()

@@ -53,7 +53,7 @@ def test_each_level_3_cache_is_a_break(tmp_path: Path) -> None:
     assert core_breaks(range(16), tmp_path) == (2.0, 4.0, 6.0, 8.0)
 
 
-def test_only_the_cpus_in_use_count_and_their_order(tmp_path: Path) -> None:
+def test_only_the_cpus_in_use_and_their_order_determine_the_breaks(tmp_path: Path) -> None:
     server(tmp_path, sockets=2, cores=4, cache=4)
     assert core_breaks([2, 3, 6, 7], tmp_path) == (2.0,)
     assert core_breaks([0, 4, 1, 5], tmp_path) == (1.0,)
@@ -68,7 +68,7 @@ def test_threads_beside_their_core_are_not_a_second_half(tmp_path: Path) -> None
     assert core_breaks(range(8), tmp_path) == ()
 
 
-def test_older_kernels_name_the_threads_of_a_core_differently(tmp_path: Path) -> None:
+def test_the_older_file_that_lists_the_threads_of_a_core_is_read_too(tmp_path: Path) -> None:
     for cpu in range(4):
         put(tmp_path, cpu, package=0, siblings=f"{cpu % 2},{cpu % 2 + 2}")
     assert core_breaks(range(4), tmp_path) == (2.0,)

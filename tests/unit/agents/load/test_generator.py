@@ -200,7 +200,7 @@ def test_requests_due_at_the_stop_are_not_failures_while_a_caller_is_free(
     assert unsent == pytest.approx(1000.0 * missed, rel=0.1)
 
 
-def test_of_many_idle_callers_one_waits_for_the_next_arrival() -> None:
+def test_among_many_idle_callers_one_waits_for_the_next_arrival() -> None:
     class Counting(HostClock):
         slept = 0
 
@@ -234,7 +234,7 @@ def test_a_run_can_be_read_while_it_goes_on() -> None:
 @pytest.mark.parametrize(
     ("callers", "rate"), [(0, None), (4, 0.0), (4, float("nan")), (4, float("inf"))]
 )
-def test_absurd_loads_are_refused(callers: int, rate: float | None) -> None:
+def test_an_invalid_load_shape_is_refused(callers: int, rate: float | None) -> None:
     with pytest.raises(InvalidInput):
         LoadShape(callers, rate)
 
@@ -249,7 +249,7 @@ def test_a_load_goes_up_and_down_by_doubling() -> None:
     assert str(shape) == "closed loop of 2 to 12 and back in 6 s"
 
 
-def test_such_a_load_is_requested_by_its_ends_and_its_round() -> None:
+def test_an_alternating_load_is_requested_by_its_two_ends_and_its_cycle() -> None:
     asked = {"decoding_requests_low": 1.0, "decoding_requests_high": 8.0, "cycle_s": 4.0}
     assert LoadShape.from_context(sent(asked, "decoding_requests")) == LoadShape(
         8, low=1, cycle_s=4.0

@@ -166,6 +166,6 @@ def test_counts_that_no_step_can_have_are_refused(
 
 
 @pytest.mark.parametrize(("requests", "planned"), [(0, 4), (3, -1)])
-def test_a_step_that_cannot_be_is_not_answered(requests: int, planned: int) -> None:
+def test_an_impossible_step_is_refused(requests: int, planned: int) -> None:
     with pytest.raises(InvalidInput, match="cannot decode"):
         SpeculationFallback().length(requests, planned)

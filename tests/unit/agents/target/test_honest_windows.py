@@ -86,7 +86,7 @@ def steps(rng: random.Random, before: Callable[[], None] = lambda: None) -> Iter
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_of_a_simulated_device(preset: str, judged: Judged) -> None:
+def test_windows_of_a_simulated_device_are_honest(preset: str, judged: Judged) -> None:
     rng = random.Random(preset)
     side = open_device(f"simulated:{preset}", seed=1, state_dir=None)
     assert side.clock is not None
@@ -159,7 +159,7 @@ def test_of_rapl_zones_over_wraps(tmp_path: Path, judged: Judged) -> None:
 
 
 @pytest.mark.slow
-def test_of_this_host_and_a_real_service_on_it(tmp_path: Path, judged: Judged) -> None:
+def test_windows_of_this_host_and_a_real_service_are_honest(tmp_path: Path, judged: Judged) -> None:
     """Its CPU, and one worker of uvicorn under our load."""
     rng, clock = random.Random(9), HostClock()
     cpu = open_device("cpu", seed=0, state_dir=None)

@@ -58,7 +58,7 @@ def test_a_clock_above_our_ceiling_in_most_looks_voids_the_window(host: Host) ->
         window.stop()
 
 
-def test_a_clock_within_its_margin_does_not(host: Host) -> None:
+def test_a_clock_within_its_margin_does_not_void_the_window(host: Host) -> None:
     window = host.meter().start()
     host.run_at(1600)
     window.read()
@@ -73,7 +73,7 @@ def test_a_clock_that_we_did_not_limit_contradicts_nothing(host: Host) -> None:
     window.stop()
 
 
-def test_one_look_in_many_does_not(host: Host) -> None:
+def test_one_slow_look_in_many_does_not_void_the_window(host: Host) -> None:
     window = host.meter().start()
     host.run_at(2000)
     window.read()

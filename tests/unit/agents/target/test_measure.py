@@ -122,7 +122,7 @@ def test_a_load_runs_as_long_as_its_side_requests(rig: Rig) -> None:
     assert outcome.measurement.overhead_s == pytest.approx(2.0 + 4.0)
 
 
-def test_the_device_has_settled_before_anything_counts(rig: Rig) -> None:
+def test_a_window_begins_once_the_device_has_settled(rig: Rig) -> None:
     began: list[float] = []
 
     def shows(start: float, now: float) -> Mapping[str, float | Estimate]:
@@ -271,7 +271,7 @@ def test_a_share_just_above_its_limit_is_distinguished_from_it(rig: Rig) -> None
     assert "(limit 15 %)" in outcome.reason
 
 
-def test_an_operator_may_tolerate_more_of_others(rig: Rig) -> None:
+def test_an_operator_may_allow_more_foreign_load(rig: Rig) -> None:
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 1.6 * (n - b)}
     bench = replace(rig.bench, foreign_share=0.35)
     assert bench.trial(SLOW, ask(), quietly, "trial 1").state is TrialState.COMPLETED

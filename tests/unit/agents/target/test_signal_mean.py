@@ -31,7 +31,7 @@ def looked(first: SignalSample, *then: tuple[float, SignalSample]) -> dict[str, 
     return {name: value for name, value in mean.context.items() if not name.endswith(PEAK)}
 
 
-def test_a_signal_that_adds_itself_up_has_an_exact_mean() -> None:
+def test_a_signal_that_is_a_running_total_has_an_exact_mean() -> None:
     assert looked(
         SignalSample(None, 100.0),
         (2.0, SignalSample(None, 110.0)),
@@ -56,7 +56,7 @@ def test_incomparable_windows_have_no_mean(then: SignalSample) -> None:
     assert looked(SignalSample(None, 1.0, "first"), (1.0, then)) == {}
 
 
-def test_without_a_second_look_there_is_none() -> None:
+def test_one_reading_gives_no_mean() -> None:
     assert looked(SignalSample(3.0)) == {}
 
 

@@ -93,7 +93,7 @@ def test_an_irreversible_step_is_reported(rig: Rig) -> None:
         rig.target.apply(SLOW)
 
 
-def test_a_lost_device_stays_one(rig: Rig) -> None:
+def test_a_device_that_was_lost_stays_lost(rig: Rig) -> None:
     rig.device.refuse = lambda s: DeviceLost("fell off the bus")
     with raised(DeviceLost, "bus"):
         rig.target.apply(SLOW)
@@ -158,7 +158,7 @@ def test_combinations_are_those_allowed_on_both_sides(rig: Rig) -> None:
         narrow.space.check({"gpu.clock_mhz": 600, "batch_size": 1})
 
 
-def test_two_clocks_do_not_go_together(rig: Rig) -> None:
+def test_a_target_with_two_clocks_is_refused(rig: Rig) -> None:
     target = rig.target
     with pytest.raises(ConfigError, match="simulated time"):
         Target((replace(target.devices[0], clock=Time()),), target.workload)
@@ -251,7 +251,7 @@ class TestSeveralDevices:
         assert len(failures) == 1 and actuators[stuck].label in failures[0]
         assert sum(a.now == settings[a.label] for a in actuators) == 2
 
-    def test_it_is_one_device_for_the_tuner(self) -> None:
+    def test_a_target_is_one_device_for_the_tuner(self) -> None:
         device = self.target(*self.actuators([])).describe("id", "agent@host", {}, START)
         assert (device.kind, device.board, device.driver) == ("gpu+cpu", "GPU + CPU", "1 + 1")
         assert [knob.name for knob in device.space.knobs] == [knob.name for knob in self.KNOBS]
@@ -291,7 +291,7 @@ class TestSeveralDevices:
         return window
 
     @pytest.mark.parametrize("first", [True, False])
-    def test_a_fault_of_one_device_is_not_hidden_by_another(self, first: bool) -> None:
+    def test_a_fault_of_one_device_is_not_hidden_by_another_device(self, first: bool) -> None:
         def calm(began: float, now: float) -> Mapping[str, float | Estimate]:
             return {"foreign_s": 0.0, "throttled_power_s": 0.0}
 

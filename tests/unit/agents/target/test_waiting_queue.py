@@ -14,7 +14,7 @@ def passed(
 
 
 @pytest.mark.parametrize("baseline", [False, True])
-def test_a_queue_is_long_at_once(baseline: bool) -> None:
+def test_one_request_more_than_usual_makes_a_queue_long_at_once(baseline: bool) -> None:
     queue = WaitingQueue()
     now = passed(queue, 60.0, LEAST, baseline=baseline)
     assert not queue.long
@@ -22,7 +22,7 @@ def test_a_queue_is_long_at_once(baseline: bool) -> None:
     assert queue.long
 
 
-def test_a_queue_is_served_once_fewer_are_in_the_service() -> None:
+def test_a_queue_is_served_once_fewer_requests_are_in_the_service() -> None:
     queue = WaitingQueue()
     queue.see(0.0, 9.0, 20.0, baseline=False)
     queue.see(1.0, 0.0, 20.0, baseline=False)
@@ -51,7 +51,7 @@ def test_bursts_and_queues_at_other_settings_are_not_learnt() -> None:
     assert queue.usual == LEAST
 
 
-def test_a_gap_between_readings_counts_as_a_second() -> None:
+def test_a_long_gap_between_readings_changes_no_usual_queue() -> None:
     queue = WaitingQueue()
     queue.see(0.0, 1.0, 1.0, baseline=True)
     queue.see(10 * LEARNT_S, 50.0, 50.0, baseline=False)

@@ -248,7 +248,7 @@ def test_a_declared_total_is_per_item_and_summed_over_the_sides_that_list_it(
     assert (shown and shown.mean) == (cost and pytest.approx(cost))
 
 
-def test_throttling_is_named(tmp_path: Path) -> None:
+def test_the_reason_of_throttling_is_named(tmp_path: Path) -> None:
     shows = {"throttled_power_s": 0.5, "throttled_heat_s": 0.0}
     assert run(Rig(tmp_path, shows=lambda began, now: shows)).throttled() == ("power",)
 

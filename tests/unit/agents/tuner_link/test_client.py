@@ -109,7 +109,7 @@ def test_no_connection_is_a_link_error_that_names_the_address(rig: Rig) -> None:
         rig.link.register(device())
 
 
-def test_an_answer_that_is_not_the_tuners_is_a_link_error(rig: Rig) -> None:
+def test_an_answer_that_did_not_come_from_a_tuner_is_a_link_error(rig: Rig) -> None:
     rig.tuner.broken = lambda _: httpx2.Response(200, json={"kind": "dance"})
     with raised(LinkError, "tuner"):
         rig.link.next("d", Poll(agent="a/1", applied=applied()))

@@ -211,7 +211,7 @@ class TestChanging:
         assert ray.whole["num_replicas"] == 1
         assert side.actuator.read() == AS_FOUND
 
-    def test_it_waits_until_every_replica_is_there(self, ray: RayStandIn, tmp_path: Path) -> None:
+    def test_a_change_waits_for_every_replica(self, ray: RayStandIn, tmp_path: Path) -> None:
         clock = SkippingClock()
         side = opened(ray, tmp_path, clock=clock)
         ray.looks = 20
@@ -308,7 +308,7 @@ class TestCrashes:
         ray.declared["demo"] = {**DEMO, "deployments": [entry]}
         assert opened(ray, tmp_path).space.default["replicas"] == 2
 
-    def test_the_version_is_the_codes_and_not_the_settings(
+    def test_the_version_depends_on_the_code_and_not_on_the_settings(
         self, ray: RayStandIn, tmp_path: Path
     ) -> None:
         before = opened(ray, tmp_path).version

@@ -67,7 +67,7 @@ def test_a_window_longer_than_the_buffer_loses_only_the_oldest_samples(
     assert window.stop().estimates["latency_p50_ms"].n <= ROOM
 
 
-def test_without_the_fake_it_is_refused(
+def test_the_fake_gpu_is_refused_without_its_library(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_there()

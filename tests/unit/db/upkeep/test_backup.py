@@ -189,7 +189,7 @@ def test_a_backup_that_cannot_be_written_leaves_the_last_one(path: Path, tmp_pat
     assert not (tmp_path / "backup").exists()
 
 
-def test_everything_there_is_comes_back(tmp_path: Path) -> None:
+def test_a_restored_backup_has_every_row(tmp_path: Path) -> None:
     store = open_store(url(tmp_path / "a.sqlite"))
     fill(store)
     store.close()

@@ -44,7 +44,7 @@ def cap_of(schedule: CapSchedule, at_s: float) -> float:
     return step.cap_w
 
 
-def test_one_is_raised_only_once_the_other_has_acknowledged_that_it_is_lower() -> None:
+def test_a_cap_is_raised_only_once_the_other_member_has_acknowledged_its_lower_cap() -> None:
     high, low = member("high", 300.0), member("low", 100.0)
     flat = BudgetMember("high", 100.0, 300.0, ((100.0, 3.0), (300.0, 3.1)))
     group = [GroupMember(flat, high.power), low]

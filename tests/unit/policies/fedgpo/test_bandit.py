@@ -222,7 +222,7 @@ def test_each_rung_of_averaging_steps_is_run_from_the_longest_after_any_past(
     assert stepped(2, constraints=constraints)[:4] == [100, 100, 100, 20]
 
 
-def test_a_rung_that_always_fails_is_given_up() -> None:
+def test_a_rung_that_always_fails_is_dropped() -> None:
     assert stepped(6)[-1] == 20
 
 

@@ -158,7 +158,7 @@ class TestInterference:
     def test_instances_side_by_side_are_never_taken_for_faster(self) -> None:
         assert fit(self.PROFILE, self.windows(-0.3, [(8, 1, 1), (4, 2, 2)]), 8).share == 0.0
 
-    def test_one_alone_is_not_slowed(self) -> None:
+    def test_a_single_instance_is_not_slowed(self) -> None:
         assert Interference(0.3, 8).slowdown(4, 4) == 1.0
         assert Interference(0.3, 8).slowdown(4, 8) == pytest.approx(1.15)
 

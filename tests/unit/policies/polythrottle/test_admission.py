@@ -121,7 +121,7 @@ def test_the_upper_bound_decides_not_the_mean() -> None:
     assert answer.predicted == predicted
 
 
-def test_while_one_runs_no_other_starts() -> None:
+def test_no_fine_tuning_starts_while_another_runs() -> None:
     answer = admit(seen(), Mix(INFERENCE, 8, JOBS[1]), Limit("x", "<=", 1e9), running=True)
     assert answer == Admission(False, answer.why)
     assert "another fine-tuning request" in answer.why

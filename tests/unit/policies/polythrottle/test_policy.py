@@ -12,7 +12,7 @@ from tests.builders import asked, baseline, past, trial
 from tuner.core import Knob, Past, Signal, Space, Suggestion, TrialState, Try, Wait
 
 
-def test_a_setting_that_failed_is_not_tried_again_in_the_same_breath() -> None:
+def test_a_failed_setting_is_not_the_next_to_be_tried() -> None:
     at, policy = asked(8), load_policy("polythrottle")
     trials = baseline(at)
     first = policy.suggest(past(at, trials))

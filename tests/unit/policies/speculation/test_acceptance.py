@@ -111,7 +111,7 @@ def test_a_window_that_contradicts_those_before_replaces_them() -> None:
     assert pooled([text, text, noise]) == noise
 
 
-def test_chance_alone_replaces_nothing() -> None:
+def test_scatter_alone_replaces_no_length() -> None:
     rng, replaced = random.Random(3), 0
     for _ in range(200):
         windows = [
@@ -124,7 +124,7 @@ def test_chance_alone_replaces_nothing() -> None:
     assert replaced <= 2
 
 
-def test_a_pool_keeps_longer_lengths_when_shorter_windows_follow() -> None:
+def test_a_pool_keeps_longer_lengths_when_shorter_windows_follow_them() -> None:
     long, short = (
         observed_lengths(by_position([0.8, 0.6, 0.5]), 3),
         observed_lengths(by_position([0.8]), 1),

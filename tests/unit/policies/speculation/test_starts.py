@@ -70,7 +70,7 @@ def test_one_start_measures_a_length_at_every_batch(seed: int) -> None:
         assert reached >= 0.98 * machine.throughput(batch, {"length": 0})
 
 
-def test_a_table_that_was_begun_is_measured_to_its_end() -> None:
+def test_a_table_of_which_one_row_was_tried_is_measured_completely() -> None:
     machine, at = gpu(random.Random(1)), restarting()
     trials, answer = with_table(machine, at)
     table = answer.plan

@@ -31,7 +31,7 @@ def test_a_window_with_acceptance_gives_the_time_of_its_step() -> None:
     assert tokens == [pytest.approx(math.log1p(1.3))]
 
 
-def test_a_window_that_does_not_gives_the_cost_of_a_token() -> None:
+def test_a_window_without_drafts_gives_the_cost_of_a_token() -> None:
     observed = observations(believable([seen(1, 20.0)], AT), {CELL})
     assert [o.what for o in observed] == ["cost"]
     assert observed[0].value == pytest.approx(math.log(4 / 20.0))

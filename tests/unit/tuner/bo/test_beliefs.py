@@ -154,13 +154,13 @@ def chance_of_a_low_ceiling(rate: float) -> float:
     return known(at, twice(at, window(2.0, 100.0, rate=rate))).chance({"max_num_seqs": 4})
 
 
-def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> None:
+def test_a_high_request_rate_makes_a_low_ceiling_likelier_than_a_low_rate() -> None:
     """Ten requests/s hardly use 64 places; four hundred requests/s fill them."""
     assert chance_of_a_low_ceiling(10.0) < chance_of_a_low_ceiling(400.0) - 0.1
 
 
 @pytest.mark.parametrize("unlimited", [0, False, "none"])
-def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
+def test_a_request_limit_of_0_or_minus_1_gives_finite_predictions(unlimited: Value) -> None:
     at = asked(20, space=Space((knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
     view = known(at, twice(at, window(2.0, 100.0, rate=10.0))).view
     assert bool(torch.isfinite(view.cost).all())

@@ -74,7 +74,7 @@ def test_settings_beside_running_trials_are_spread() -> None:
 
 
 @pytest.mark.parametrize("measured", [0, 2, 5])
-def test_a_risk_is_judged_as_if_nothing_ran(measured: int) -> None:
+def test_a_risk_is_judged_as_if_no_other_trial_ran(measured: int) -> None:
     trials = go_on(fine(), baseline(fine()), measured)
     alone = seen(fine(), trials)
     (first,) = picks(fine(), trials, 1)

@@ -13,7 +13,7 @@ from tuner.core import Safety
 SAFEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
 
 
-def test_a_shyer_search_is_in_nothing_bolder() -> None:
+def test_a_shyer_search_is_bolder_in_nothing() -> None:
     assert set(CAUTION) == set(Safety)
     for shy, bold in pairwise(CAUTION[s] for s in SAFEST_FIRST):
         assert shy.violation > bold.violation

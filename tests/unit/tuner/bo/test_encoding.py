@@ -107,7 +107,7 @@ def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
 
 
 @pytest.mark.parametrize("names", [("eager", "graph", "fused"), (False, True, "auto"), (0, True)])
-def test_any_two_names_are_one_apart(names: tuple[Value, ...]) -> None:
+def test_any_two_words_are_at_distance_one(names: tuple[Value, ...]) -> None:
     """In any order of the list: a middle name is not nearer to both ends."""
     grid = enumerate_grid(Space((knob("mode", names, names[0]),)))
     assert grid.named == (True,)
@@ -144,7 +144,7 @@ def test_a_knob_with_one_value_is_not_a_dimension() -> None:
     assert grid.settings[0]["fan"] == 3
 
 
-def test_switches_are_not_taken_for_numbers_that_compare_equal() -> None:
+def test_booleans_are_not_taken_for_numbers_that_compare_equal() -> None:
     enumerate_grid(Space((knob("graph", (0, 1), 0),)))
     grid = enumerate_grid(Space((knob("graph", (False, True), False),)))
     assert [type(s["graph"]) for s in grid.settings] == [bool, bool]

@@ -39,7 +39,7 @@ def after(limit: str, start: Measurement, then: Measurement) -> Search:
     return seen(at, [*started(at, start), trial(3, setting(700), then)])
 
 
-def test_a_limit_relative_to_a_noisy_baseline_is_less_surely_kept_than_the_same_in_units() -> None:
+def test_a_limit_relative_to_a_noisy_baseline_is_less_certain_than_one_in_units() -> None:
     """Both limits are 120 ms; after two windows the baseline's 100 ms are still uncertain."""
 
     def kept(limit: str) -> float:

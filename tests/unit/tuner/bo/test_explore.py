@@ -74,9 +74,7 @@ def test_the_setting_with_the_surest_saving_is_measured(safety: Safety) -> None:
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-def test_a_surely_infeasible_setting_is_not_measured_despite_its_saving(
-    safety: Safety,
-) -> None:
+def test_a_surely_infeasible_setting_is_not_measured_despite_its_saving(safety: Safety) -> None:
     assert chosen(after({500: (-2.0, 0.01, 0.5, 0.01), 800: GOOD}, safety=safety)) == 800
 
 
@@ -96,12 +94,12 @@ def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-def test_of_two_alike_the_safer_is_measured(safety: Safety) -> None:
+def test_the_safer_of_two_similar_settings_is_measured(safety: Safety) -> None:
     safer = -0.2, 0.01, 0.0, 0.05
     assert chosen(after({600: LIKELY, 800: safer}, safety=safety)) == 800
 
 
-def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None:
+def test_a_bold_search_weighs_the_saving_and_a_shy_one_the_risk() -> None:
     world = {600: EVEN, 800: (-0.05, 0.01, 0.0, 0.01)}
     assert chosen(after(world, safety=Safety.OFF)) == 600
     assert chosen(after(world, safety=Safety.STRICT)) == 800

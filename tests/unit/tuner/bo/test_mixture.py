@@ -163,7 +163,7 @@ def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
     assert float(posterior.sd[SPREAD, 0].max()) < 0.01
 
 
-def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
+def test_a_metric_that_was_never_measured_is_as_uncertain_as_before() -> None:
     assert bool((believed(read(SPREAD)).sd[:, 1] >= LEVEL).all())
 
 
@@ -397,7 +397,7 @@ def test_no_row_is_less_sure_than_its_own_windows() -> None:
 
 
 @pytest.mark.parametrize("noises", [(NOISE, 1.0), (1.0, NOISE)])
-def test_of_a_row_that_was_read_twice_the_better_windows_count(noises: tuple[float, float]) -> None:
+def test_if_a_row_was_read_twice_the_better_windows_count(noises: tuple[float, float]) -> None:
     readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0}, 1)
     twice = [RowReading(1, 4, 0.0, noise) for noise in noises]
     assert float(flat([*readings, *twice]).variance[:, 4, 1].max()) <= NOISE**2 * (1.0 + 1e-9)
@@ -434,7 +434,7 @@ def test_no_readings_make_nonsense_of_a_mixture(
 
 
 @given(readings_of)
-def test_surprises_narrow_nothing(readings: list[RowReading]) -> None:
+def test_surprises_never_narrow_a_prediction(readings: list[RowReading]) -> None:
     wide, plain = flat(readings), calm(readings)
     assert bool((wide.variance >= plain.variance * (1.0 - 1e-9)).all())
 

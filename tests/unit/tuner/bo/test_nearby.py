@@ -126,7 +126,7 @@ def played(at: Study, surface: Callable[[Setting], float], most: int) -> list[Tr
     return trials
 
 
-def test_a_search_through_a_million_settings_saves_something(
+def test_a_search_through_a_million_settings_finds_a_saving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at = replace(free(HUGE), terms=asked(4).terms)

@@ -175,7 +175,7 @@ def test_an_objective_may_be_limited_itself() -> None:
     assert int(limited.gain(-0.1).argmax()) == int(free.gain(-0.1).argmax())
 
 
-def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
+def test_a_wider_guess_gains_no_more_than_a_usual_one() -> None:
     world = [(0.0, sd, 0.0, 0.1) for sd in (0.01, 5.0, 0.5, WILDEST)]
     computed = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER]))
     sure, wild, tame, usual = computed.gain(0.0).tolist()

@@ -102,7 +102,7 @@ def test_a_batchs_time_is_shared_by_its_items() -> None:
     assert torch.allclose(laws.work, laws.step - RISING.log())
 
 
-def test_without_a_batch_an_item_is_a_step() -> None:
+def test_without_a_batch_an_item_takes_one_step() -> None:
     laws = laws_of(["gpu.clock_mhz", "threads"], torch.rand(5, 2, dtype=torch.float64) + 0.5)
     assert torch.equal(laws.work, laws.step)
 
@@ -252,7 +252,7 @@ def test_no_law_slows_down_above_the_limit_that_is_there(drawn: float) -> None:
         (30.0, 0.0, None),
     ],
 )
-def test_the_share_of_a_limit_that_is_drawn(
+def test_the_share_of_a_limit_that_is_drawn_is_computed(
     power_w: float, limit: float, share: float | None
 ) -> None:
     assert share_drawn(power_w, limit) == share

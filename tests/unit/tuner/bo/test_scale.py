@@ -39,12 +39,12 @@ def test_differences_are_shown_as_shares_of_the_reference(reference: float, valu
         assert share == pytest.approx(sign * (value - reference) / reference)
 
 
-def test_of_a_reference_of_nothing_nothing_is_a_share() -> None:
+def test_the_share_of_a_reference_of_zero_is_one() -> None:
     assert Scale.of(0.0, [0.0]).share == Scale.of(0.0, [7.0]).share == 1.0
 
 
 @pytest.mark.parametrize(("mean", "sd"), [(1e4, 0.1), (0.0, 1e3), (1e4, 1e3)])
-def test_a_prediction_is_finite_however_wild(mean: float, sd: float) -> None:
+def test_an_extreme_prediction_is_still_finite(mean: float, sd: float) -> None:
     prediction = Scale(100.0, True).prediction(mean, sd)
     assert math.isfinite(prediction.mean)
     assert math.isfinite(prediction.sd)

@@ -61,7 +61,7 @@ def test_a_running_setting_may_not_be_tried() -> None:
     assert allowed(*ended(TrialState.RUNNING, 3)) == ALL - {700}
 
 
-def test_a_failed_setting_is_tried_once_more_at_most() -> None:
+def test_a_failed_setting_is_tried_at_most_once_more() -> None:
     assert allowed(*ended(TrialState.FAILED, 3)) == ALL
     assert allowed(*ended(TrialState.FAILED, 3, 4)) == ALL - {700}
 
@@ -94,7 +94,7 @@ def test_a_stage_of_a_search_stays_within_its_own() -> None:
     assert clocks(seen(STUDY, [*BASELINE, measured(3, 800)], slow)) == {500, 600}
 
 
-def test_a_failure_makes_it_less_likely_to_come_out_well() -> None:
+def test_a_failure_makes_success_less_likely() -> None:
     before = seen(STUDY, BASELINE).chance
     after = seen(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)]).chance
     row = CLOCKS.index(700)

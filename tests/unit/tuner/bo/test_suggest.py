@@ -58,7 +58,7 @@ def go_on(at: Study, trials: list[Trial], count: int) -> list[Trial]:
     return trials
 
 
-def test_it_waits_for_the_baseline() -> None:
+def test_the_search_waits_for_the_baseline() -> None:
     at = study()
     assert isinstance(suggest(past(at, [])), Wait)
     lost = trial(1, at.baseline, phase=Phase.BASELINE, state=TrialState.FAILED)

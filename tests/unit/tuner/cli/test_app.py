@@ -74,7 +74,7 @@ def test_every_command_is_in_one_section_of_the_help() -> None:
 
 
 @pytest.mark.parametrize("command", ["study list", "run", "actuator status"])
-def test_a_verb_loads_no_solver_before_it_works(command: str) -> None:
+def test_a_command_loads_no_solver_for_its_help(command: str) -> None:
     code = (
         f"import sys; from tuner.cli.app import main; main({[*command.split(), '--help']});"
         "print(*{n.split('.')[0] for n in sys.modules})"
@@ -128,7 +128,7 @@ def test_a_value_that_is_not_a_choice_is_refused_with_the_choices_only(
     assert "'--format' / '-o': 'xml' is not one of 'table', 'wide'" in message
 
 
-def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_shows_its_help_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main([]) == 0
     assert "Tune:" in capsys.readouterr().out
 
@@ -211,7 +211,7 @@ def test_output_that_a_full_disk_does_not_take_is_one_line() -> None:
     )
 
 
-def test_a_shell_gets_its_script_where_the_index_cannot_be_stored(
+def test_a_shell_gets_its_script_even_if_the_index_cannot_be_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -147,7 +147,7 @@ def test_lists_fit_a_terminal_of_80_columns_with_any_names(
     assert [line for line in out.splitlines() if len(line) > 80] == []
 
 
-def test_the_best_and_the_front(ask: Ask, study: str) -> None:
+def test_the_best_setting_and_the_front_are_printed(ask: Ask, study: str) -> None:
     best = parsed(ask("best", study, "--json"))
     assert best["setting"]["gpu.clock_mhz"] == 600
     front = parsed(ask("best", study, "--pareto", "--json"))

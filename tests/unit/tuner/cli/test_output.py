@@ -23,7 +23,7 @@ def test_bounds_that_are_infinite_become_null() -> None:
     assert shown["origin"] == "measured"
 
 
-def test_messages_times_and_words() -> None:
+def test_messages_times_and_enums_become_plain_json() -> None:
     message = Problem(code="x", message="y")
     assert plain(message) == {"code": "x", "message": "y", "hint": ""}
     assert plain({"at": START, "phase": Phase.TUNING, "all": (1, True)}) == {

@@ -30,7 +30,7 @@ def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
         place("", None, "", {**TUNER, "JOULETUNE_DB": "sqlite:///y"}, tmp_path)
 
 
-def test_without_anything_it_is_the_last_run_of_the_folder(tmp_path: Path) -> None:
+def test_without_options_the_last_run_in_the_folder_is_used(tmp_path: Path) -> None:
     with raised(ConfigError, "--tuner", "URL", "--db"):
         place("", None, "", NOBODY, tmp_path)
     (tmp_path / STATE_DIR).mkdir()

@@ -21,9 +21,9 @@ def test_a_tuner_on_python_310_is_refused_by_name(
 
 
 @pytest.mark.parametrize("command", [["agent", "serve"], ["doctor"], ["--help"]])
-def test_everything_else_runs_there(command: list[str]) -> None:
+def test_every_other_command_runs_on_python_310(command: list[str]) -> None:
     assert app.too_old(command, (3, 10)) is None
 
 
-def test_a_newer_python_has_all() -> None:
+def test_a_newer_python_runs_every_command() -> None:
     assert app.too_old(["run"], (3, 11)) is None

@@ -28,7 +28,7 @@ def test_written_values_are_read_back_equal(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
 
 
-def test_a_run_is_finished_when_every_job_is_reported() -> None:
+def test_a_run_is_finished_once_every_job_is_reported() -> None:
     assert not RECORD.finished
     assert RECORD.model_copy(update={"jobs": RECORD.jobs[:1]}).finished
 

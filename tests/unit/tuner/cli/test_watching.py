@@ -33,7 +33,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PACE_S", 0.0)
 
 
-def test_without_watching_it_is_shown_once() -> None:
+def test_without_watching_the_state_is_shown_once() -> None:
     assert len(list(looks(cast("Verbs[StudyView]", Following(5)), False))) == 1
 
 

@@ -99,7 +99,7 @@ def test_a_study_is_changed_and_shown_in_its_new_state(local: Operations) -> Non
         (lambda tuner: tuner.tune("sim", policy="scripted"), Conflict),
     ],
 )
-def test_a_refusal_is_the_error_that_it_is(
+def test_a_refusal_is_raised_as_the_error_it_carries(
     what: Callable[[AsyncClient], Coroutine[Any, Any, Any]],
     kind: type[TuningError],
     local: Operations,

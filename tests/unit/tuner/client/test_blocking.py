@@ -86,7 +86,7 @@ QUESTIONS: list[Callable[[Verbs[StudyView], str], object]] = [
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)
-def test_a_question_has_one_answer_here_and_there(
+def test_a_question_has_the_same_answer_here_and_over_http(
     ask: Callable[[Verbs[StudyView], str], object], local: Operations, remote: Client
 ) -> None:
     study = local.studies()[0].id

@@ -67,7 +67,7 @@ def test_after_a_lost_connection_it_goes_on_behind_the_last_event(
     assert slept == [blocking.RETRY_S] * 3
 
 
-def test_a_refusal_ends_it() -> None:
+def test_a_refusal_ends_the_stream() -> None:
     problem = {"code": "unauthorised", "message": "no"}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(401, json=problem))
     with pytest.raises(Unauthorised, match="no"):
@@ -85,7 +85,9 @@ class AsyncBroken(httpx2.AsyncByteStream):
         raise httpx2.ReadError("gone")
 
 
-def test_awaited_it_goes_on_behind_the_last_event_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_awaited_follower_also_resumes_behind_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     last_ids: list[str | None] = []
     slept: list[float] = []
 

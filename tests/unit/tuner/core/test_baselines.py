@@ -183,7 +183,7 @@ def test_holds_before_a_new_baseline_are_not_extrapolated() -> None:
     assert billed([baseline(3, 9.0, 10.0, Phase.CONFIRMING)], 1, 2).extrapolated_since is None
 
 
-def test_a_control_window_explores_nothing_and_is_counted_as_none_of_the_trials() -> None:
+def test_a_control_window_explores_nothing_and_is_not_counted_as_a_trial() -> None:
     assert replace(billed([], 1), whole=None) == replace(
         billed([baseline(3, 2.0, 10.0)], 1),
         whole=None,

@@ -55,7 +55,7 @@ def test_a_step_keeps_the_time_at_which_it_began() -> None:
     assert steps(group, 100.0)[0][0] <= 90.0, "and counts fully after ten seconds"
 
 
-def test_the_least_of_several_events_counts() -> None:
+def test_the_lowest_of_several_events_counts() -> None:
     group = GROUP.with_event(event(0.0, watts=600.0), START)
     group = group.with_event(event(60.0, 60.0, share=0.5), START)
     assert [w for _, w in steps(group)[:4]] == [600.0, 400.0, 600.0, 800.0]

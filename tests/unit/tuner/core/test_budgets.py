@@ -34,7 +34,7 @@ def test_a_cap_counts_once_it_is_sent_and_the_earlier_one_until_it_is_acknowledg
     assert low.heard(5.0, 2).watts(5.0) == 200.0
 
 
-def test_a_lower_step_counts_late_and_a_higher_one_on_time() -> None:
+def test_the_watts_of_a_lower_step_count_from_its_deadline_and_of_a_higher_one_on_time() -> None:
     ahead = MEMBER.sending(schedule(1, (0.0, 300.0), (20.0, 150.0), (40.0, 350.0))).heard(1.0, 1)
     times = (19.0, 19.9 + LATE_S, 20.0 + LATE_S, 39.9, 40.0)
     assert [ahead.watts(t) for t in times] == [300.0, 300.0, 150.0, 150.0, 350.0]
@@ -47,7 +47,7 @@ def test_a_silent_member_counts_as_its_last_cap_and_after_a_reboot_as_its_defaul
     assert silent.heard(70.0, 0).watts(70.0) == FLOOR_W
 
 
-def test_of_steps_that_are_not_known_here_the_highest_counts() -> None:
+def test_if_the_steps_are_unknown_the_highest_counts() -> None:
     assert MEMBER.heard(1.0, 7, most_w=320.0).watts(1.0) == 320.0
 
 

@@ -45,7 +45,7 @@ def test_any_spacing_of_a_written_text_is_read(
 
 
 @given(NAMES, st.sampled_from(["==", "!="]), WORDS)
-def test_words_are_the_same_or_not(name: str, op: str, word: str) -> None:
+def test_a_condition_on_a_word_tests_equality(name: str, op: str, word: str) -> None:
     read = Condition.parse(f"{name} {op} {word}")
     assert Condition.parse(str(read)) == read
     assert read.holds(word) is (op == "==")

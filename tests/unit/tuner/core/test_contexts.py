@@ -154,7 +154,7 @@ def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other
     assert before.baseline_at({})["energy_j"].mean == pytest.approx(10.0)
 
 
-def test_a_load_by_another_signal_is_not_taken_for_the_studys() -> None:
+def test_a_load_of_another_signal_is_not_taken_for_the_studys() -> None:
     closed, rate = {"requests_in_system": 4.0}, {"arrival_rate_per_s": 10.0}
     trials = [
         trial(1, measurement=window(10.0, context=closed)),

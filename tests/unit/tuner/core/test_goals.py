@@ -67,7 +67,7 @@ def test_operators_texts_are_parsed(text: str, expected: Constraint) -> None:
         "a <= 1; b <= 2",
     ],
 )
-def test_anything_else_is_refused_with_an_example(text: str) -> None:
+def test_text_that_does_not_parse_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConstraintSyntax) as caught:
         Constraint.parse(text)
     assert caught.value.hint
@@ -96,7 +96,7 @@ def test_no_limit_is_relative_to_zero() -> None:
 
 
 @given(st.floats(1e-3, 1e6), st.sampled_from([-1.0, 1.0]), st.floats(0.1, 1.9))
-def test_a_relative_limit_gives_way_by_its_share_on_either_side_of_zero(
+def test_a_relative_limit_is_relaxed_by_its_share_of_either_sign(
     size: float, side: float, bound: float
 ) -> None:
     resolved = limits([Constraint("score", "<=", bound, True)], {"score": Estimate(side * size)})
@@ -112,7 +112,7 @@ def test_limits_below_zero_and_at_zero_are_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["loss <= 1e308x baseline", "loss <= 1e100", "loss >= -1e300"])
-def test_a_limit_that_nothing_is_ever_beyond_is_refused(text: str) -> None:
+def test_a_limit_that_no_value_can_break_is_refused(text: str) -> None:
     with pytest.raises(ConstraintSyntax, match="no value exceeds it"):
         Constraint.parse(text)
 
@@ -143,7 +143,7 @@ def test_an_unmeasured_metric_is_unsure() -> None:
     assert judge({}, [Limit("m", "<=", 10.0)]) is Verdict.UNSURE
 
 
-def test_the_least_favourable_verdict_rules() -> None:
+def test_the_least_favourable_verdict_decides() -> None:
     assert worst([Verdict.FEASIBLE, Verdict.UNSURE]) is Verdict.UNSURE
     assert worst([Verdict.INFEASIBLE, Verdict.UNSURE]) is Verdict.INFEASIBLE
     assert worst([]) is Verdict.FEASIBLE
@@ -197,7 +197,7 @@ def test_the_worse_direction_is_never_requested(text: str, instead: str) -> None
 
 
 @pytest.mark.parametrize("text", ["shrink energy_j", "minimize Energy", "", "minimize", "a b c"])
-def test_an_objective_that_cannot_be_read_is_refused(text: str) -> None:
+def test_an_objective_that_does_not_parse_is_refused(text: str) -> None:
     with pytest.raises(ConstraintSyntax):
         Objective.parse(text)
 

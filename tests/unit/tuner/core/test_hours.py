@@ -25,6 +25,6 @@ def test_hours_may_go_over_midnight(hours: str, inside: list[int], outside: list
 
 
 @pytest.mark.parametrize("hours", ["", "8", "8-8", "25-3", "-1-3", "8-25", "a-b"])
-def test_hours_that_make_no_sense_are_refused_by_their_name(hours: str) -> None:
+def test_invalid_hours_are_refused_by_name(hours: str) -> None:
     with raised(InvalidInput, "control_hours", hours):
         parse_hours(hours, "control_hours")

@@ -65,7 +65,7 @@ def test_only_listed_combinations_are_allowed() -> None:
         space.check({"gpu.clock_mhz": 300, "batch_size": 1})
 
 
-def test_a_space_whose_default_is_not_allowed_is_refused() -> None:
+def test_a_space_whose_default_is_forbidden_is_refused() -> None:
     with pytest.raises(OutOfRange):
         Space((CLOCK, BATCH), ({"gpu.clock_mhz": 300, "batch_size": 8},))
 

@@ -51,7 +51,7 @@ def test_a_trial_ends_once(state: TrialState) -> None:
         ended.again()
 
 
-def test_a_running_trial_can_be_attempted_again() -> None:
+def test_a_running_trial_may_be_attempted_again() -> None:
     assert trial(1, state=TrialState.RUNNING).again().attempt == 2
 
 
@@ -148,7 +148,7 @@ def test_no_walk_loses_or_invents_a_plan(walk: list[Phase]) -> None:
         assert (here.paused_from is not None) == (here.phase is Phase.PAUSED)
 
 
-def test_a_study_that_cannot_be_is_not_made() -> None:
+def test_an_invalid_study_is_not_created() -> None:
     with pytest.raises(IllegalTransition, match="without a plan"):
         study(Phase.HOLDING)
     with pytest.raises(IllegalTransition, match="paused"):

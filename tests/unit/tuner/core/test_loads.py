@@ -80,7 +80,7 @@ def test_a_window_without_load_is_no_evidence_beside_others() -> None:
 
 
 @given(st.lists(st.floats(1.0, 50.0), min_size=1, max_size=8))
-def test_moving_windows_twice_changes_nothing(loads: list[float]) -> None:
+def test_moving_windows_to_an_equal_load_twice_changes_nothing(loads: list[float]) -> None:
     setting = {"gpu.clock_mhz": CLOCKS[-1]}
     once = at_equal_load(
         [trial(n, setting, shown(setting, x)) for n, x in enumerate(loads, 1)], BY, {}

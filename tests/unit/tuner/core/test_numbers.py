@@ -56,7 +56,7 @@ def test_nonsense_is_not_an_estimate(bad: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("metric", ["energy_j", "power_w", "latency_p99_ms", "throughput_per_s"])
-def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
+def test_a_negative_value_of_a_positive_quantity_is_refused(metric: str) -> None:
     with raised(MeasurementError, metric, "-1.0"):
         Measurement(estimates={metric: Estimate(-1.0)}, started_at=NOW, seconds=1.0)
 
@@ -202,7 +202,7 @@ def test_requests_that_share_a_batch_are_worth_one_draw() -> None:
 
 
 @pytest.mark.parametrize("metric", ["latency_p99_ms", "latency_p50_ms", "latency_p999_ms"])
-def test_a_quantile_of_a_standard_metric_is_a_tail(metric: str) -> None:
+def test_a_quantile_of_a_standard_metric_is_also_a_tail(metric: str) -> None:
     assert quantity_of(metric) == replace(quantity_of("latency_ms"), over_windows=OverWindows.TAIL)
 
 

@@ -24,7 +24,7 @@ from tuner.core import (
 )
 
 
-def test_a_past_has_the_trials_that_still_count_by_number() -> None:
+def test_a_past_has_the_trials_that_still_count_in_order_of_number() -> None:
     at = asked(4)
     trials = [trial(4, setting(600), window(7.0, 90.0)), *baseline(at)]
     assert [t.number for t in past(at, trials).trials] == [1, 2, 4]

@@ -169,13 +169,15 @@ def test_one_counter_never_falls_and_several_do(
 
 
 @given(st.floats(0.0, 1e12), st.floats(0.0, 1e12), st.booleans())
-def test_a_restart_is_a_step_back_or_another_start(before: float, now: float, same: bool) -> None:
+def test_a_restart_is_a_smaller_total_or_another_start(
+    before: float, now: float, same: bool
+) -> None:
     fact = CounterStep("n_total", before, now, "a", "a" if same else "b")
     assert contradicted(fact) is (now < before or not same)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.data())
-def test_a_part_of_a_number_is_never_the_number(value: float, data: st.DataObject) -> None:
+def test_a_part_of_a_number_is_not_read_as_the_number(value: float, data: st.DataObject) -> None:
     text = repr(value)
     cut = data.draw(st.integers(1, len(text)))
     start = data.draw(st.integers(0, cut - 1))
@@ -243,7 +245,7 @@ def test_a_number_after_a_name_with_digits_is_whole(before: str, text: str, afte
     assert not contradicted(PrintedNumber(text=text, before=before, after=after))
 
 
-def test_a_pattern_that_has_the_first_parts_itself_takes_the_last() -> None:
+def test_a_pattern_that_matches_the_first_parts_too_takes_the_last() -> None:
     for before in ("epoch 3:", "1h", "3,"):
         fact = PrintedNumber(text="45", before=before, after="")
         assert contradicted(fact) and contradicted(replace(fact, lead=before[-1]))

@@ -53,7 +53,7 @@ def test_unmeasured_values_are_dashes() -> None:
     assert shown("energy_j", {"energy_j": Estimate(2.0, 0.1)}) == "2.00 ± 0.10 J"
 
 
-def test_shares_durations_and_changes() -> None:
+def test_shares_durations_and_changes_are_shown_as_text() -> None:
     assert percent(0.2312, 0.008) == "23.1 ± 0.8 %"
     assert percent(-0.5) == "-50.0 %"
     assert percent(-0.0001) == "0.0 %"

@@ -75,5 +75,5 @@ def test_the_last_change_is_a_persons() -> None:
         ("", ""),
     ],
 )
-def test_a_sentence_begins_and_ends_as_one(text: str, shown: str) -> None:
+def test_a_sentence_gets_a_capital_and_a_full_stop(text: str, shown: str) -> None:
     assert sentence(text) == shown

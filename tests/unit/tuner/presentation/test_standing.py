@@ -100,7 +100,7 @@ def test_the_state_from_before_a_silence_is_not_shown_as_present(store: Store, a
     assert json.loads(ask("study", "list", "--json")[1])[0]["offline"] == ["sim"]
 
 
-def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -> None:
+def test_a_device_that_does_not_come_back_is_forgotten(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     code, _, err = ask("device", "forget", "sim")
@@ -115,7 +115,7 @@ def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -
     assert json.loads(ask("study", "list", "--json")[1])[0]["id"] == name
 
 
-def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
+def test_a_study_of_energy_is_not_created_without_a_decision_on_constraints(
     store: Store, ask: Ask
 ) -> None:
     """This holds if no measured latency could be limited; otherwise it is limited, and reported."""
@@ -171,7 +171,7 @@ def test_stop_all_is_done_once_every_device_has_reported_its_original(
     golden("stop-all", "every device is back", steady(out))
 
 
-def test_a_device_is_released_until_it_is_lifted(
+def test_a_device_is_released_until_the_stop_is_lifted(
     store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verbs = worlds.operations(store)

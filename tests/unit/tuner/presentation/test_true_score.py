@@ -40,7 +40,7 @@ def test_without_a_possible_saving_nothing_is_captured() -> None:
     assert worth.saving_percent == 0.0
 
 
-def test_more_can_be_better() -> None:
+def test_an_objective_may_be_maximized() -> None:
     faster = Objective("latency_p99_ms", "maximize")
     worth = score(SPACE, truth, faster, (), setting(1000, 4))
     assert worth.oracle.setting == setting(400, 4)

@@ -79,7 +79,7 @@ def rows() -> list[dict[str, str]]:
         (1, SIGNAL, "many", "not a finite number"),
     ],
 )
-def test_a_row_that_cannot_be_is_named(
+def test_an_invalid_row_is_named(
     tmp_path: Path, row: int, column: str, text: str, message: str
 ) -> None:
     table = rows()

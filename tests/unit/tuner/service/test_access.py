@@ -300,9 +300,7 @@ def test_an_enrolment_token_expires(tuner: Tuner) -> None:
     assert tuner.enrol(other, "agent@a").status_code == 200
 
 
-def test_an_enrolment_token_does_not_take_over_an_agent_until_that_is_revoked(
-    tuner: Tuner,
-) -> None:
+def test_an_enrolment_token_does_not_take_over_an_agent_until_that_is_revoked(tuner: Tuner) -> None:
     tuner.register(tuner.agent("agent@a"), "gpu")
     once = tuner.create("enrol")
     refusal = tuner.enrol(once, "agent@a", "reinstalled")
@@ -419,7 +417,7 @@ def test_a_token_is_looked_up_once_until_something_changes(
     assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
 
 
-def test_a_device_that_another_agent_has_now_is_its_alone(tuner: Tuner) -> None:
+def test_a_device_that_moved_to_another_agent_belongs_to_that_agent_alone(tuner: Tuner) -> None:
     ours, theirs = tuner.agent("a"), tuner.agent("b")
     tuner.register(ours, "gpu")
     assert tuner.code(ours, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
@@ -455,9 +453,7 @@ def test_every_change_and_refusal_is_in_the_audit_log_and_no_question_is(tuner: 
     assert [e["path"] for e in mine] == [f"/v1/studies/{made}/pause", "/v1/tokens"]
 
 
-def test_wrong_tokens_are_refused_and_right_ones_of_the_same_address_are_not(
-    tuner: Tuner,
-) -> None:
+def test_wrong_tokens_are_refused_and_right_ones_of_the_same_address_are_not(tuner: Tuner) -> None:
     ann, agent, once = tuner.create("operator", "ann"), tuner.agent("a"), tuner.create("enrol")
     codes = [tuner.code(f"ann.{n}", "GET", "/v1/studies") for n in range(30)]
     assert codes[0] == "unauthorised" and codes[-1] == "rate_limited"
@@ -489,9 +485,7 @@ def test_a_guess_costs_no_computation_once_the_right_token_is_cached_nor_by_its_
     assert computed == [ann]
 
 
-def test_refusals_of_a_known_token_are_stored_for_a_while_and_then_counted(
-    tuner: Tuner,
-) -> None:
+def test_refusals_of_a_known_token_are_stored_for_a_while_and_then_counted(tuner: Tuner) -> None:
     vera = tuner.create("viewer", "vera")
     for _ in range(int(STORED_AT_ONCE) + 50):
         assert tuner.code(vera, "GET", "/v1/tokens") == "forbidden"

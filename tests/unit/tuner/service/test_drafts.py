@@ -49,7 +49,7 @@ def searched(*knobs: Knob, no_restart: bool = False, **choices: tuple[str, ...])
     return {knob.name: len(knob.values) for knob in space.knobs}
 
 
-def test_a_devices_words_stay_as_they_were_found_unless_they_are_chosen() -> None:
+def test_a_devices_knobs_of_words_stay_as_found_unless_they_are_chosen() -> None:
     assert searched(CLOCK, GOVERNOR)["cpu.governor"] == 1
     chosen = searched(CLOCK, GOVERNOR, cpu_governor=("performance", "powersave"))
     assert chosen["cpu.governor"] == 2
@@ -95,7 +95,7 @@ def test_control_windows_of_several_devices_are_refused() -> None:
         refuse_controls(StudyDraft(devices=("sim", "sam"), terms=terms))
 
 
-def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named() -> None:
+def test_a_knob_by_choice_stays_as_it_is_unless_its_values_are_named() -> None:
     # RTX 5090: any finite memory lock moves performance by up to 32 %.
     memory = Knob("gpu.mem_clock", (405, 7251), 7251, by_choice=True)
     assert searched(CLOCK, memory)["gpu.mem_clock"] == 1

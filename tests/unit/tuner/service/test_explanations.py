@@ -32,7 +32,7 @@ def test_few_settings_are_all_used() -> None:
     assert bounded(past, 20) is past
 
 
-def test_of_many_it_is_the_baseline_the_plans_the_best_and_the_latest() -> None:
+def test_a_long_past_is_cut_to_the_baseline_the_plans_the_best_and_the_latest() -> None:
     past = past_of(80)
     part = bounded(past, 20)
     clocks = {int(t.setting["gpu.clock_mhz"]) for t in part.trials}

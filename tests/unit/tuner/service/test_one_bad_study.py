@@ -158,7 +158,7 @@ def claims(energy_j: float, power_w: float = 500.0) -> Outcome:
 
 
 @pytest.mark.parametrize("energy_j", [0.0, 1e-300, 9e99, 0.01])
-def test_an_energy_that_cannot_be_never_wins(energy_j: float) -> None:
+def test_an_impossible_energy_never_wins(energy_j: float) -> None:
     world = World()
     world.start()
 

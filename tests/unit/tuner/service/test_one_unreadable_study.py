@@ -175,7 +175,7 @@ def test_its_device_is_released_and_reports_of_others_are_kept(
     assert isinstance(first, Unreadable) and isinstance(second, Receipt)
 
 
-def test_a_trial_of_it_keeps_no_other_from_ending(
+def test_the_unreadable_studys_trial_keeps_no_other_from_ending(
     verbs: Operations, good: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = verbs.loop

@@ -36,7 +36,7 @@ def test_a_whole_id_wins_over_those_that_go_on() -> None:
     assert begun_with(stored("3fa1", "3f").studies, "3f").id == "3f"
 
 
-def test_of_several_all_are_named() -> None:
+def test_a_prefix_of_several_ids_names_them_all() -> None:
     with pytest.raises(InvalidInput) as refused:
         begun_with(stored("3fa1", "3fb2", "4c00").studies, "3f")
     assert refused.value.message == "2 studies begin with '3f': 3fa1 (tuning), 3fb2 (tuning)"

@@ -67,7 +67,7 @@ def test_a_running_trial_is_ended_at_once_and_not_renewed(world: World) -> None:
     assert world.report(order, completed()) == "late"
 
 
-def test_a_trial_that_slipped_in_is_ended_at_its_first_renewal_or_poll(world: World) -> None:
+def test_a_trial_that_began_despite_the_stop_ends_at_its_next_renewal_or_poll(world: World) -> None:
     world.start()
     order = world.assigned()
     world.store.stops.order(FleetStop(at=START, who="ann"))  # by another process, without our locks
@@ -155,7 +155,7 @@ def test_the_first_order_stays_and_both_ends_are_in_the_log(world: World) -> Non
     assert events[1][1] == "stop-all lifted by bob: false alarm"
 
 
-def test_a_stopped_study_is_shown_as_stopped(world: World) -> None:
+def test_a_study_under_a_stop_is_shown_as_stopped(world: World) -> None:
     world.start()
     verbs = Operations(world.loop)
     assert not verbs.study("s1").stopped
@@ -190,7 +190,7 @@ def test_a_released_device_stays_released_over_restarts_and_its_study_waits(worl
     assert verbs.stop_state("sim") == StopView(in_force=False)
 
 
-def test_a_device_s_release_ends_its_hold_only_until_it_is_lifted(world: World) -> None:
+def test_the_release_of_a_device_ends_its_hold_only_until_the_stop_is_lifted(world: World) -> None:
     world.start()
     world.run(truth)
     verbs = Operations(world.loop)

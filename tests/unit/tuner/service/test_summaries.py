@@ -54,7 +54,7 @@ def test_only_changed_summaries_are_computed_again(verbs: Operations) -> None:
     assert cached.renew() == 0
 
 
-def test_a_hold_is_looked_at_again_after_a_while(verbs: Operations) -> None:
+def test_a_hold_is_examined_again_after_a_while(verbs: Operations) -> None:
     time = Time()
     study, cached = held(verbs), Summaries(verbs, time.monotonic)
     cached.of(study)
@@ -74,7 +74,7 @@ def test_a_deleted_study_is_forgotten(verbs: Operations) -> None:
     assert cached.renew() == 0
 
 
-def test_a_thread_renews_them_until_it_is_ended(verbs: Operations) -> None:
+def test_a_thread_renews_the_summaries_until_it_is_ended(verbs: Operations) -> None:
     study, cached = held(verbs), Summaries(verbs)
     end = cached.begin()
     cached.of(study)

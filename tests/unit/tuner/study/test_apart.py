@@ -264,7 +264,7 @@ def test_a_device_that_takes_no_orders_loses_its_own_trial_only(world: Worlds) -
     assert isinstance(world.ask("b"), Idle), "the study waits for all of its devices"
 
 
-def test_a_device_that_fails_at_everything_is_found_out_beside_ones_that_do_not(
+def test_a_device_that_fails_at_everything_pauses_the_study_beside_one_that_works(
     world: Worlds,
 ) -> None:
     world.tune("a", "b", terms=Terms(trials=20, window_s=10.0, max_window_s=30.0))

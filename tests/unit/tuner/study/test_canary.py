@@ -88,9 +88,7 @@ def said(world: World) -> str:
     return world.store.events.list("s1")[-1].text
 
 
-def test_a_plan_is_held_on_the_canary_and_on_the_others_once_that_confirms_it(
-    world: World,
-) -> None:
+def test_a_plan_is_held_on_the_canary_and_on_the_others_once_that_confirms_it(world: World) -> None:
     order = begun(world)
     assert (order.plan, world.store.studies.get("s1").phase) == (WINNER, Phase.CANARY)
     waits = world.ask("b", holding="s1")
@@ -108,7 +106,7 @@ def test_a_plan_is_held_on_the_canary_and_on_the_others_once_that_confirms_it(
         assert (held.plan, held.revision) == (WINNER, order.revision + 1)
 
 
-def test_a_tuner_that_died_counts_on(world: World) -> None:
+def test_windows_of_the_canary_count_over_a_restart_of_the_tuner(world: World) -> None:
     order = begun(world)
     show(world, order, count=2)
     world.loop = world.restarted()
@@ -136,7 +134,7 @@ def test_windows_that_contradict_the_confirmation_start_the_study_over(
     assert not isinstance(world.ask("b"), HoldOrder)
 
 
-def test_a_saving_that_is_only_less_sure_is_not_contradicted(world: World) -> None:
+def test_a_saving_that_is_merely_less_certain_is_not_contradicted(world: World) -> None:
     order = begun(world)
     doubtful = window(9.0, 110.0, extra={"energy_j": Estimate.of_mean(9.0, 1.8, 10)})
     assert show(world, order, doubtful, 3) is Phase.HOLDING
@@ -208,9 +206,7 @@ def test_a_hold_that_the_canary_ends_starts_the_study_over(world: World) -> None
     assert world.loop.hold_reports.observe(ended).result == "late"
 
 
-def test_a_canary_that_was_paused_or_stopped_is_judged_by_the_windows_since(
-    world: World,
-) -> None:
+def test_a_canary_that_was_paused_or_stopped_is_judged_by_the_windows_since(world: World) -> None:
     order = begun(world)
     show(world, order, count=2)
     verbs = Operations(world.loop)

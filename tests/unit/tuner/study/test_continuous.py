@@ -229,14 +229,14 @@ def test_a_tuner_that_died_while_it_took_a_step_takes_it_once() -> None:
     assert only.state is TrialState.COMPLETED
 
 
-def test_a_search_takes_no_steps_of_an_agents_own() -> None:
+def test_a_search_refuses_steps_that_an_agent_chose() -> None:
     world = begun(Rounds(100), terms=Terms(trials=4))
     with pytest.raises(Conflict, match="not accept steps"):
         world.loop.trial_reports.own_step(own_step())
     assert world.store.trials.count("s1") == 0
 
 
-def test_a_step_at_no_setting_of_the_study_changes_nothing() -> None:
+def test_a_step_at_a_setting_outside_the_study_changes_nothing() -> None:
     world = begun(Rounds(100))
     with pytest.raises(InvalidInput):
         world.loop.trial_reports.own_step(own_step(at=801))

@@ -51,7 +51,7 @@ def holding(terms: Terms = TERMS) -> tuple[World, HoldOrder]:
     return world, world.run(truth)
 
 
-def test_a_share_of_windows_is_so_many_windows_apart() -> None:
+def test_the_share_of_control_windows_determines_their_interval() -> None:
     assert interval_s(TERMS) == pytest.approx(DUE_S)
     assert interval_s(replace(TERMS, window_s=40.0, max_window_s=40.0)) == pytest.approx(2000.0)
     assert interval_s(replace(TERMS, control_share=0.0)) == float("inf")

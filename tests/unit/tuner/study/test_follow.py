@@ -158,7 +158,7 @@ def test_without_a_load_in_its_windows_the_baseline_is_held() -> None:
     assert f"no window reported {BY}" in step.why
 
 
-def test_a_load_that_fell_in_between_begins_anew() -> None:
+def test_a_load_that_fell_in_between_is_counted_from_the_start_again() -> None:
     grows = Growth()
     for load, seconds in ((12.0, 0.0), (8.0, LASTS_S / 2), (12.0, LASTS_S)):
         assert not grows.why(HELD, {BY: load}, seconds, AGAIN)
@@ -210,7 +210,7 @@ def test_nothing_is_confirmed_while_nothing_may_be_tried(
     assert (store.studies.get(HELD.id).phase is Phase.HOLDING) is stays
 
 
-def test_a_load_that_fell_while_the_hours_were_closed_has_not_lasted() -> None:
+def test_a_load_that_fell_outside_the_hours_has_not_lasted() -> None:
     opened = [True]
     time, _, loop, high = holding(hours=lambda _: opened[0])
     low = high.model_copy(update={"context": {BY: 3.0}})

@@ -78,7 +78,7 @@ def test_honest_windows_are_billed_and_nothing_is_noted(world: World) -> None:
     assert doubts(world) == []
 
 
-def test_a_held_window_of_no_energy_at_all_is_not_kept(world: World) -> None:
+def test_a_held_window_of_zero_energy_is_not_kept(world: World) -> None:
     order = world.run(truth)
     told(world, order, held(1, estimates={"energy_j": Estimate.of_mean(0.0, 0.0)}))
     assert world.store.observations.list("s1") == ()

@@ -340,7 +340,7 @@ def test_a_fresh_start_measures_the_baseline_again() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.HOLDING, Phase.PAUSED, Phase.STOPPED])
-def test_a_study_that_rests_rests(phase: Phase) -> None:
+def test_a_study_in_a_resting_phase_takes_no_step(phase: Phase) -> None:
     paused_from = Phase.TUNING if phase is Phase.PAUSED else None
     resting = study(phase, plan=Plan.single(setting()), paused_from=paused_from)
     assert isinstance(step(resting, TUNED), Rest)

@@ -56,7 +56,7 @@ def test_the_setting_of_three_similar_studies_is_proven_before_a_search(world: W
     assert finish(world, "e").transfer.holders == 4
 
 
-def test_a_candidate_that_is_not_confirmed_is_followed_by_a_search(world: World) -> None:
+def test_an_unconfirmed_candidate_is_followed_by_a_search(world: World) -> None:
     def shows(at: Setting) -> Outcome:
         return truth(at) if at == setting() else completed(8.0, 300.0)
 

@@ -574,7 +574,7 @@ def test_a_refused_knob_leaves_the_study_which_continues(world: World) -> None:
     assert world.store.studies.get("s1").revision == study.revision
 
 
-def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
+def test_a_plan_that_a_device_no_longer_offers_is_dropped(world: World) -> None:
     world.start()
     world.run(truth)
     world.loop.register(offering(800, 1000))

@@ -58,7 +58,7 @@ def office() -> Office:
     return Office()
 
 
-def test_a_device_is_offline_once_it_was_silent_for_a_lease(office: Office) -> None:
+def test_a_device_silent_for_a_lease_is_offline(office: Office) -> None:
     office.passes(100.0)
     office.poll()
     office.passes(office.loop.lease_s)

@@ -192,7 +192,7 @@ def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site) ->
     assert stored(site, study).phase is Phase.BASELINE
 
 
-def test_a_session_looks_over_the_api_and_changes_nothing_there(site: Site) -> None:
+def test_a_session_can_read_the_api_and_change_nothing_there(site: Site) -> None:
     study = created(site.verbs)
     browser = site.signed_in("operator")
     assert browser.get("/v1/fleet").json()["rows"][0]["device"] == "sim"
@@ -346,7 +346,7 @@ def test_a_study_is_created_by_a_form_and_faults_are_shown(site: Site) -> None:
     assert "by ann" in site.verbs.events(study=study.id)[0].text
 
 
-def test_everything_is_stopped_and_goes_on(site: Site) -> None:
+def test_all_devices_are_stopped_and_released_on_the_page(site: Site) -> None:
     browser = site.signed_in("operator", "ann")
     assert send(browser, "/stop", why="smoke").status_code == 422
     assert not site.verbs.stop_state().in_force

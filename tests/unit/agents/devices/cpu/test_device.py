@@ -123,7 +123,7 @@ class TestIdentity:
         side = open_device("cpu", seed=0, state_dir=None, root=tmp_path)
         assert (side.board, side.version) == ("unknown CPU", "unknown")
 
-    def test_it_takes_nothing_more(self) -> None:
+    def test_cpu_takes_no_argument(self) -> None:
         with pytest.raises(InvalidInput, match="'1'"):
             open_device("cpu:1", seed=0, state_dir=None)
 
@@ -193,7 +193,7 @@ class TestClocksAgainstCeilings:
             remote.applied = {"cpu.max_mhz": value}
             assert self.ours(epyc, remote) == []
 
-    def test_a_lower_rung_is_one(self, epyc: FakeHost) -> None:
+    def test_a_lower_rung_counts_as_our_ceiling(self, epyc: FakeHost) -> None:
         remote = Remote(cpu_max_mhz=2300)
         assert self.ours(epyc, remote) == []
         remote.applied = {"cpu.max_mhz": 1700}

@@ -302,7 +302,7 @@ def test_one_socket_of_grace_is_not_taken_for_both(tmp_path: Path, missing: str)
         assert "Grace of socket" in find_energy(tmp_path, Time(), in_background).why_not
 
 
-def test_a_grace_meter_without_a_sample_or_with_the_gpu_in_it_is_none(tmp_path: Path) -> None:
+def test_a_grace_meter_without_a_sample_or_with_the_gpu_in_it_is_not_used(tmp_path: Path) -> None:
     board = InlineBoard("grace", tmp_path)
     nodes = board.board.nodes
     with board.at():

@@ -231,7 +231,7 @@ class TestBoost:
             ("hybrid", "intel_pstate/no_turbo", "1"),
         ],
     )
-    def test_it_is_a_knob_where_the_kernel_has_one(
+    def test_boost_is_a_knob_where_the_kernel_has_it(
         self, mount: Mount, name: str, file: str, off: str
     ) -> None:
         board = mount(name)

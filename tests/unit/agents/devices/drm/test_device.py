@@ -104,7 +104,7 @@ def test_a_counter_that_begins_anew_gives_no_figure(host: Host) -> None:
         mi300.joules.read()
 
 
-def test_an_accumulator_of_all_ones_is_none(host: Host) -> None:
+def test_an_accumulator_of_all_ones_is_not_used(host: Host) -> None:
     """MangoHud 875: unused fields of gpu_metrics are all ones."""
     board = host("amdgpu-mi300")
     told = b"\x20\x01\x01\x03" + b"\xff" * 100

@@ -310,7 +310,7 @@ def test_our_own_manual_is_offered_again_once_it_is_restored(
     assert amd.is_back()
 
 
-def test_a_second_return_to_the_default_is_another_programs(stand: Stands) -> None:
+def test_a_second_loss_of_the_setting_is_left_to_the_other_program(stand: Stands) -> None:
     """NVIDIA's lost locks follow the same rule: written again once, then left alone."""
     amd = stand("amdgpu")
     amd.hold(watts=150)

@@ -69,7 +69,7 @@ def orin(mount: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert board.altered == {}
 
 
-def test_all_its_clocks_are_one_side(orin: MountedBoard) -> None:
+def test_the_clocks_of_a_board_form_one_side(orin: MountedBoard) -> None:
     side = opened(orin)
     roles = {knob.name: knob.role for knob in side.space.knobs}
     assert roles == {
@@ -165,7 +165,7 @@ def opened_mode(board: MountedBoard) -> Iterator[Side]:
 
 
 @pytest.mark.parametrize("spec", ["jetson:0", "jetson:clocks"])
-def test_anything_else_after_its_name_is_refused(mount: Mount, spec: str) -> None:
+def test_other_text_after_the_name_is_refused(mount: Mount, spec: str) -> None:
     with pytest.raises(InvalidInput, match="write jetson or jetson:mode"):
         opened(mount("orin"), spec)
 

@@ -52,7 +52,7 @@ def test_rails_without_a_total_are_listed(mount: Mount) -> None:
 @pytest.mark.parametrize(
     ("name", "supported"), [("xavier-nx", False), ("tx2", False), ("orin", True)]
 )
-def test_jetpack_4_and_5_are_not_supported(mount: Mount, name: str, supported: bool) -> None:
+def test_jetpack_4_and_5_are_named_unsupported(mount: Mount, name: str, supported: bool) -> None:
     old = examined(mount(name).root).get("jetson: JetPack")
     assert (old is None) is supported
     assert supported or (old and not old.well and "JetPack 6" in old.cure)

@@ -66,7 +66,7 @@ def test_the_clients_values_come_through_the_probe(folder: Path) -> None:
     assert list(report.modes) == ["MAXN", "MODE_30W"] and not report.jetson_clocks
 
 
-def test_without_it_nothing_is_missed(folder: Path) -> None:
+def test_a_host_without_jtop_is_reported_as_such(folder: Path) -> None:
     (folder / "jtop.py").write_text("raise ImportError('no jtop here')\n")
     assert ask_jtop().error == "jetson-stats is not installed here"
 

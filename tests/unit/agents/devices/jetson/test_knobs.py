@@ -95,7 +95,7 @@ def test_without_debugfs_the_rest_is_offered(mount: Mount) -> None:
     assert set(driver.ranges()) == {GPU, CPU}
 
 
-def test_another_board_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_board_that_is_no_jetson_has_no_driver(tmp_path: Path) -> None:
     assert discover(str(tmp_path)) == []
     (tmp_path / "proc/device-tree").mkdir(parents=True)
     (tmp_path / "proc/device-tree/compatible").write_text("raspberrypi,5-model-b\0")
@@ -107,7 +107,7 @@ def test_the_gpu_may_come_late(mount: Mount) -> None:
 
 
 @pytest.mark.parametrize(("table", "floor"), [("", 0), ("306000000 408000000", 1_575_000_000)])
-def test_a_gpu_without_a_clock_to_set_costs_that_knob_alone(
+def test_a_gpu_without_a_settable_clock_loses_only_that_knob(
     table: str, floor: int, tmp_path: Path
 ) -> None:
     """meta-tegra issue 1613: Thor's devfreq node has no table. Or the floor is above the whole table."""

@@ -123,7 +123,7 @@ def test_an_unlabelled_power_is_not_a_rail_of_an_unknown_board(tmp_path: Path) -
     assert "ina238 at 1-0044 has no label" in monitors.missing_rails
 
 
-def test_a_known_board_without_its_rail_has_no_total_of_another_boards(tmp_path: Path) -> None:
+def test_a_known_board_without_its_rail_does_not_get_another_boards_total(tmp_path: Path) -> None:
     tree(tmp_path, "nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0")
     sensor(tmp_path, "VDD_IN", "VDD_GPU_SOC")
     monitors = find_monitors(tmp_path)

@@ -289,7 +289,9 @@ def asked(nvml: FakeNvml, tmp_path: Path) -> Iterator[Asked]:
 
 
 class TestDriverRestart:
-    def test_one_call_fails_and_the_epoch_is_another(self, nvml: FakeNvml, asked: Asked) -> None:
+    def test_a_driver_restart_fails_one_call_and_is_a_new_epoch(
+        self, nvml: FakeNvml, asked: Asked
+    ) -> None:
         before, _ = asked.read()
         assert asked.read()[0] == before
         asked.write(250)

@@ -74,7 +74,7 @@ def test_a_mode_that_needs_a_reboot_is_not_offered_and_never_set(root: Path) -> 
     assert driver.read() == {MODE: "MAXN"}
 
 
-def test_a_mode_that_is_not_there_names_those_that_are(root: Path) -> None:
+def test_a_mode_that_does_not_exist_is_refused_with_the_existing_ones(root: Path) -> None:
     (driver,) = discover(str(root))
     with pytest.raises(ActuationError, match="no power mode 'MODE_60W'; MAXN, MODE_15W, MODE_30W"):
         driver.write(MODE, "MODE_60W")
@@ -125,7 +125,7 @@ def test_after_a_power_cut_in_a_trial_the_mode_is_the_original_again(root: Path)
     assert not list((root / "journal").glob("*.json"))
 
 
-def test_a_mode_missing_in_its_file_is_left_out_and_reported(root: Path) -> None:
+def test_a_mode_missing_in_its_file_is_not_offered_and_is_reported(root: Path) -> None:
     (root / "etc/nvpmodel.conf").write_text(CONFIGURATION.replace("ID=0 NAME=MAXN", "ID=7 NAME=X"))
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN\n")
     devices = actuator(root, "boot 1", ("MAXN", "MODE_30W")).capabilities(Peer(1, 1, 7))["devices"]

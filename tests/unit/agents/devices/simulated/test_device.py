@@ -79,7 +79,7 @@ class TestSimulatedMeter(MeterContract):
 
 
 class TestTime:
-    def test_it_passes_only_while_somebody_sleeps(self) -> None:
+    def test_simulated_time_passes_only_in_sleep(self) -> None:
         clock = clock_of(simulated())
         assert clock.monotonic() == 0.0
         clock.sleep(0.25)
@@ -140,7 +140,7 @@ class TestSettingDelay:
 
 
 class TestCounter:
-    def test_it_steps_every_100_ms(self) -> None:
+    def test_the_counter_steps_every_100_ms(self) -> None:
         side = at(simulated(), {}, 10.0)
         opened = side.meter.start()
         seen: list[float] = []
@@ -226,14 +226,14 @@ class TestSurviving:
             assert side.actuator.read() == side.space.default
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"gpu.clock_mhz": 1005}', "3", "null"])
-    def test_a_file_that_is_not_its_own_is_named(self, tmp_path: Path, text: str) -> None:
+    def test_a_state_file_with_foreign_content_is_named(self, tmp_path: Path, text: str) -> None:
         simulated(state_dir=tmp_path).actuator.apply(A100_SLOW)
         (file,) = tmp_path.iterdir()
         file.write_text(text)
         with pytest.raises(ConfigError, match=file.name):
             simulated(state_dir=tmp_path)
 
-    def test_a_full_disk_does_not_pin_it_and_once_freed_takes_the_next_write(
+    def test_a_full_disk_does_not_block_the_store_for_good_and_once_freed_takes_the_next_write(
         self, tmp_path: Path
     ) -> None:
         file = tmp_path / "state.json"

@@ -40,7 +40,9 @@ def points(draw: st.DrawFn, preset: str) -> OperatingPoint:
 
 class TestVoltage:
     @given(st.floats(100.0, 1000.0), st.floats(0.0, 0.002), st.floats(50.0, 3000.0))
-    def test_it_is_flat_and_then_rises(self, threshold: float, slope: float, mhz: float) -> None:
+    def test_a_curve_is_flat_and_then_rises(
+        self, threshold: float, slope: float, mhz: float
+    ) -> None:
         squared = Curve(threshold, slope).squared(mhz)
         if mhz <= threshold:
             assert squared == 1.0
@@ -51,7 +53,7 @@ class TestThermal:
     NODE = PRESETS["a100"].chip.thermal
 
     @given(celsius, watts, seconds, seconds, st.booleans())
-    def test_two_steps_are_one(
+    def test_one_long_step_equals_two_short_ones(
         self, start: float, load: float, first: float, second: float, leaking: bool
     ) -> None:
         middle, early = self.NODE.warm(start, load, first, leaking=leaking)

@@ -70,7 +70,7 @@ def test_a_slower_clock_slows_the_fine_tuning_too() -> None:
     assert seconds[1] > 1.6 * seconds[0]
 
 
-def test_it_ends_with_its_last_step_and_leaves_nothing_behind() -> None:
+def test_fine_tuning_ends_with_its_last_step_and_leaves_nothing_behind() -> None:
     device, side = board()
     before = window(side, device).estimates["latency_mean_ms"].mean
     device.fine_tune(job(100.0, steps=20))
@@ -102,14 +102,14 @@ def test_how_often_somebody_looks_changes_nothing() -> None:
     assert figures[0] == pytest.approx(figures[1], rel=1e-6)
 
 
-def test_one_at_a_time() -> None:
+def test_a_second_fine_tuning_job_is_refused() -> None:
     device, _ = board()
     device.fine_tune(job(10.0))
     with raised(Conflict, "already"):
         device.fine_tune(job(10.0))
 
 
-def test_a_lost_device_starts_nothing() -> None:
+def test_a_device_that_is_lost_starts_nothing() -> None:
     device, _ = board()
     device.faults = Faults(lost=True)
     with pytest.raises(DeviceLost):

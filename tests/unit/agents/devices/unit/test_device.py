@@ -203,7 +203,7 @@ def test_a_service_without_a_workload_is_refused(host: Host, tmp_path: Path) -> 
     assert "service:/etc/jouletune/FILE.toml" in refused.value.hint
 
 
-def test_a_setting_is_in_force_once_the_service_answers(rig: UnitRig) -> None:
+def test_a_setting_takes_effect_once_the_service_answers(rig: UnitRig) -> None:
     """The clock rises before the restart, the workload's own knobs are set after it."""
     target, began = rig.target, rig.time.monotonic()
     rig.device.now[CLOCK] = 800

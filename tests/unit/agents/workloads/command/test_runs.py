@@ -137,7 +137,7 @@ def test_a_window_is_whole_runs_and_shows_all_that_is_listed(opened: Opened) -> 
 
 
 @pytest.mark.promise("the agent dies while a program runs for a trial")
-def test_a_run_cut_off_counts_for_nothing(opened: Opened, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_off_does_not_count(opened: Opened, tmp_path: Path) -> None:
     side = opened(LINGERS)
     window = side.meter.start()
     pids = lingering(tmp_path)
@@ -247,7 +247,7 @@ def test_a_run_ends_with_its_caller(opened: Opened, tmp_path: Path) -> None:
         ("runs = 3", "run_s = 3", "unknown key 'run_s'"),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_by_its_place(
+def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
     opened: Opened, old: str, new: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -237,9 +237,7 @@ def test_a_plan_becomes_its_own_table_with_one_restart(running: Running) -> None
     assert (actuator.followed(), running.engine.table) == (None, {1: 5})
 
 
-def test_the_cost_of_a_switch_shows_under_a_load_that_crosses_it(
-    vllm: Running,
-) -> None:
+def test_the_cost_of_a_switch_shows_under_a_load_that_crosses_it(vllm: Running) -> None:
     vllm.engine.step_ms, vllm.engine.crowd_ms, vllm.engine.collapse = 0.5, 0.05, 8.0
     table = Plan((Row(2.5, {"speculation_length": 3}), *PLAN.rows[2:]), PLAN.by)
     assert isinstance(vllm.side.actuator, FollowsPlans)
@@ -401,7 +399,7 @@ def test_a_plan_in_force_is_found_again_by_another_agent(running: Running) -> No
     again.close()
 
 
-def test_a_plan_by_another_signal_is_not_handed_over(running: Running) -> None:
+def test_a_plan_for_another_signal_is_not_handed_over(running: Running) -> None:
     assert isinstance(running.side.actuator, FollowsPlans)
     rows = (Row(9.0, {"speculation_length": 1}), Row(math.inf, {"speculation_length": 0}))
     assert not running.side.actuator.follow(Plan(rows, "requests_in_system"))

@@ -181,7 +181,7 @@ def test_a_service_that_does_not_come_up_anew_in_time_is_an_error(
     side.close()
 
 
-def test_a_reload_need_not_start_the_service_anew(side: Side, pool: Pool) -> None:
+def test_a_reload_does_not_have_to_restart_the_service(side: Side, pool: Pool) -> None:
     pool.same = True
     side.actuator.apply({"codec": "small"})
     assert pool.taken_up[1] == "CODEC=small\n"

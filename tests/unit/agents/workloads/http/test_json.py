@@ -187,7 +187,7 @@ def test_a_trace_takes_the_place_of_the_files_load(tmp_path: Path, shops: list[S
         ('better = "less"', 'better = "none"', "better cannot be 'none'"),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_by_its_place(
+def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
     tmp_path: Path, shops: list[Shop], old: str, new: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_is_refused_by_its_place(
     assert says in str(caught.value) and "shop.toml" in caught.value.message
 
 
-def test_an_address_elsewhere_is_refused(tmp_path: Path, shops: list[Shop]) -> None:
+def test_an_address_of_another_host_is_refused(tmp_path: Path, shops: list[Shop]) -> None:
     for host in ("http://192.0.2.1:80", "http://example.org", "http://127.0.0.1"):
         with raised(ConfigError, "shop.toml", "knob 1"):
             opened(tmp_path, shops, **{shops[1].url: host})

@@ -121,7 +121,9 @@ class TestKnobs(SettableContract):
     pass
 
 
-def test_a_signal_has_it_taken_up_and_a_command_reads_it_back(side: Side, tmp_path: Path) -> None:
+def test_a_signal_reloads_the_service_and_a_command_reads_the_value(
+    side: Side, tmp_path: Path
+) -> None:
     (tmp_path / "level.conf").chmod(0o604)
     side.actuator.apply({"level": 3})
     assert (tmp_path / "in-force").read_text() == "3"
@@ -170,7 +172,7 @@ def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
         second.wait()
 
 
-def test_a_service_that_is_gone_gets_no_signal(
+def test_a_service_that_has_ended_gets_no_signal(
     tmp_path: Path, service: subprocess.Popen[bytes]
 ) -> None:
     side = opened(tmp_path, service)
@@ -244,7 +246,7 @@ def test_a_value_without_readback_is_reported_and_its_effect_checked(
         ),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_by_its_place(
+def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
     tmp_path: Path, service: subprocess.Popen[bytes], old: str, new: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -263,7 +265,7 @@ def test_a_file_that_cannot_be_is_refused_by_its_place(
         ('name = "a.service", property = "AllowedCPUs", x = 1', "unknown key 'x'"),
     ],
 )
-def test_a_unit_that_cannot_be_is_refused(
+def test_an_invalid_unit_is_refused(
     tmp_path: Path, service: subprocess.Popen[bytes], unit: str, says: str
 ) -> None:
     text = text_of(tmp_path, service.pid)

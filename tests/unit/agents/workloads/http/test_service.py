@@ -281,7 +281,7 @@ def test_unreadable_input_is_reported(
         side.actuator.read()
 
 
-def test_a_service_that_is_away_is_lost(service: Service, side: Side, tmp_path: Path) -> None:
+def test_a_service_without_an_answer_is_lost(service: Service, side: Side, tmp_path: Path) -> None:
     text = FILE.format(url="http://127.0.0.1:1")
     with raised(DeviceLost, "http://127.0.0.1:1"):
         reopened(tmp_path, text)

@@ -73,7 +73,7 @@ class TestPerRequest(SettableContract):
         side.actuator.apply({"speculation_length": 4})
         assert side.actuator.followed() is None
 
-    def test_a_plan_by_another_signal_is_the_agents(self, side: Side) -> None:
+    def test_a_plan_for_another_signal_is_left_to_the_agent(self, side: Side) -> None:
         assert isinstance(side.actuator, FollowsPlans)
         rows = (Row(1.0, {"speculation_length": 1}), Row(math.inf, {"speculation_length": 0}))
         assert side.actuator.follow(Plan(rows, by="price")) is False
@@ -82,7 +82,7 @@ class TestPerRequest(SettableContract):
         assert isinstance(side.actuator, Restartable)
         assert side.actuator.incarnation() == side.actuator.incarnation() != ""
 
-    def test_the_signal_is_the_load_of_the_moment(self, side: Side) -> None:
+    def test_the_signal_is_the_present_load(self, side: Side) -> None:
         (live,) = side.signals
         assert (live.signal.name, live.signal.askable) == ("decoding_requests", False)
         sample = live.read()
@@ -165,7 +165,7 @@ def test_another_model_behind_the_proxy_is_another_workload(by_restart: RunningP
     client.close()
 
 
-def test_a_proxy_that_is_gone_is_named() -> None:
+def test_a_speculation_proxy_that_has_ended_is_named() -> None:
     with raised(DeviceLost, "jouletune speculation proxy"):
         opened("llama_cpp:http://127.0.0.1:9")
 
@@ -173,7 +173,7 @@ def test_a_proxy_that_is_gone_is_named() -> None:
 @pytest.mark.parametrize(
     "spec", ["llama_cpp:", "llama_cpp:http://192.0.2.1:80", "llama_cpp:http://127.0.0.1:80/v1"]
 )
-def test_an_address_that_cannot_be_is_refused(spec: str) -> None:
+def test_an_invalid_address_is_refused_by_name(spec: str) -> None:
     with pytest.raises(InvalidInput):
         opened(spec)
 

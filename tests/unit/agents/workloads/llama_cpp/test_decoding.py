@@ -47,7 +47,7 @@ def test_no_more_decode_than_the_server_has_slots() -> None:
     assert load.seconds == (5.0, 2.0, 1.0)
 
 
-def test_a_request_that_never_began_takes_none_away() -> None:
+def test_a_request_that_ended_before_decoding_lowers_no_count() -> None:
     load = DecodingLoad(HandClock())
     load.arrive()
     load.leave(decoding=False, failed=True)

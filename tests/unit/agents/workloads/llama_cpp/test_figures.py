@@ -47,7 +47,7 @@ def test_timings_in_generated_text_are_not_parsed() -> None:
     assert reader.timings is None
 
 
-def test_a_pass_makes_a_token_beside_those_it_accepts() -> None:
+def test_a_pass_yields_one_token_beside_those_it_accepts() -> None:
     assert Timings(24, 1.0, drafted=54, accepted=8).passes == 15
     assert Timings(0, 0.0).passes == 0
 
@@ -100,7 +100,7 @@ def test_counters_of_different_lengths_add_up() -> None:
     assert both == SpeculationCounters(29, 17, (15, 2))
 
 
-def test_an_answer_without_timings_is_counted_as_untold() -> None:
+def test_an_answer_without_timings_is_counted_as_unknown() -> None:
     totals = DecodingTotals()
     totals.add(None)
     totals.add(Timings(24, 0.5, 29, 54, 8))

@@ -59,7 +59,7 @@ def test_a_build_that_ignores_requests_is_known_by_its_answers(
     assert costs == [True, False]
 
 
-def test_a_length_is_in_the_answers_from_then_on(
+def test_a_length_is_in_the_answers_from_the_change_on(
     by_restart: RunningProxy, per_request: RunningProxy
 ) -> None:
     for proxy in (by_restart, per_request):
@@ -256,7 +256,7 @@ def test_a_stream_whose_server_dies_is_cut_off_and_not_ended(by_restart: Running
     assert by_restart.stats()["failed"] == failed + 1
 
 
-def test_a_caller_that_goes_ends_its_request(by_restart: RunningProxy) -> None:
+def test_a_caller_that_disconnects_ends_its_request(by_restart: RunningProxy) -> None:
     request = {"prompt": "x", "stream": True, "n_predict": 100_000}
     with by_restart.client.stream("POST", "/completion", json=request) as response:
         next(response.iter_raw())
@@ -292,7 +292,7 @@ def test_missing_metrics_are_reported_and_affect_nothing_else(by_restart: Runnin
         by_restart.client.post("/stand-in", json={"metrics": True})
 
 
-def test_another_draft_is_another_server(tmp_path: Path) -> None:
+def test_another_draft_starts_another_server(tmp_path: Path) -> None:
     target, draft = models(tmp_path)
     other = tmp_path / "other.gguf"
     other.write_text("bytes")
@@ -400,9 +400,7 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, arguments: list[str], wor
     assert words in refused(tmp_path, filled)
 
 
-def test_a_running_server_is_attached_if_requests_can_set_their_length(
-    tmp_path: Path,
-) -> None:
+def test_a_running_server_is_attached_if_requests_can_set_their_length(tmp_path: Path) -> None:
     with server_of("0.3.16", tmp_path) as url, running(["--attach", url], tmp_path) as proxy:
         proxy.set_length(5)
         assert proxy.complete(n_predict=24)["length"] == 5

@@ -453,7 +453,7 @@ def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: St
     stage.play(scene)
 
 
-def test_a_request_that_ends_every_worker_is_refused_in_the_end(stage: Stage) -> None:
+def test_a_request_that_ends_every_worker_is_finally_refused(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
         request = asyncio.create_task(stage.fleet.infer(1))

@@ -118,14 +118,14 @@ class TestKnobs:
         with raised(ActuationError, "instances=1", "batch_size=2"):
             workload.actuator.apply({"batch_size": 2})
 
-    def test_a_server_that_is_at_something_unlisted_is_found_out(
+    def test_a_server_at_an_unlisted_setting_is_an_error(
         self, server: StandIn, workload: Side
     ) -> None:
         server.setting = {"instances": 3, "batch_size": 1}
         with raised(ActuationError, "instances"):
             workload.actuator.read()
 
-    def test_a_server_that_is_gone_is_lost(self, server: StandIn) -> None:
+    def test_a_server_that_has_ended_is_lost(self, server: StandIn) -> None:
         workload = attached(server)
         server.close()
         with pytest.raises(DeviceLost, match="does not answer"):
@@ -337,7 +337,7 @@ class TestAttaching:
         with raised(InvalidInput, "default 9"):
             attached(server)
 
-    def test_another_kind_of_server_is_found_out(self, server: StandIn) -> None:
+    def test_another_kind_of_server_is_detected(self, server: StandIn) -> None:
         server.answers["GET /knobs"] = (404, b"nothing here")
         with raised(ActuationError, "HTTP 404"):
             attached(server)
@@ -354,7 +354,7 @@ class TestAttaching:
             "http://",
         ],
     )
-    def test_addresses_that_cannot_be_meant_are_refused(self, url: str) -> None:
+    def test_an_address_without_meaning_is_refused(self, url: str) -> None:
         with raised(InvalidInput, "http://127.0.0.1:PORT"):
             open_workload(url, seed=0, state_dir=Path(), clock=HostClock())
 
@@ -414,7 +414,7 @@ class TestReference:
             open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
         assert str(tmp_path / "reference.log") in caught.value.hint
 
-    def test_a_model_that_there_is_not_is_bad_input(self, tmp_path: Path) -> None:
+    def test_a_model_that_does_not_exist_is_bad_input(self, tmp_path: Path) -> None:
         with raised(InvalidInput, "resnet5"):
             open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=HostClock())
 

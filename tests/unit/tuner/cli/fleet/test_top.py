@@ -67,7 +67,7 @@ def test_above_the_limit_the_number_of_omitted_devices_is_given() -> None:
     assert lines[-1] == "and 4 more"
 
 
-def test_it_needs_a_tuner(
+def test_the_command_needs_a_tuner(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("JOULETUNE_TUNER", raising=False)

@@ -73,7 +73,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize("shell", [*SHELLS])
-def test_a_tab_completes_commands_options_choices_and_ids(
+def test_the_tab_key_completes_commands_options_choices_and_ids(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if shutil.which(shell) is None:

@@ -55,7 +55,7 @@ def test_faults_are_reported_with_the_next_step(
     assert says in finding.seen and not finding.there and finding.hint
 
 
-def test_a_tuner_that_is_gone_leads_nothing() -> None:
+def test_a_tuner_that_has_ended_leads_nothing() -> None:
     findings = seen(*told(ONE, told_s=90.0), *told(OTHER))
     assert "no report for 90 s" in findings["tuner b1"].seen
     assert findings["leader"].seen.startswith("no leader") and not findings["leader"].there

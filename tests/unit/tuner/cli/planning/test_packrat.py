@@ -119,7 +119,7 @@ def test_the_correction_comes_from_rows_of_several_instances(plan: Plan) -> None
     assert "slower than alone" in plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4)[1]
 
 
-def test_a_gain_comes_with_its_doubt(plan: Plan) -> None:
+def test_a_gain_is_given_with_its_uncertainty(plan: Plan) -> None:
     """Other instances use half of the machine's threads: 15 % × 1/2, and the 5 % of any plan."""
     table = f"{HEADER}\nm,4,4,1.10\nm,2,2,1.00\nm,4,2,1.00\n"
     answer = parsed(plan(table, *asked(4, 4, "m"), "--json"))
@@ -265,7 +265,7 @@ class TestPlot:
         assert (code, err) == (0, "")
         assert file.read_bytes().startswith(b"\x89PNG")
 
-    def test_an_unknown_ending_or_folder_is_refused(self, plan: Plan, tmp_path: Path) -> None:
+    def test_an_unknown_file_type_or_folder_is_refused(self, plan: Plan, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib")
         code, _, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "plan.doc")
         assert code == 2

@@ -29,12 +29,12 @@ def test_a_study_of_the_same_board_and_workload_is_a_forecast(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("board", "workload"), [("H100", "inference"), ("A100", "other")])
-def test_another_board_or_workload_is_none(board: str, workload: str) -> None:
+def test_a_study_of_another_board_or_workload_is_no_forecast(board: str, workload: str) -> None:
     verbs, _ = worlds.held()
     assert list(forecasts(verbs, board, workload)) == []
 
 
-def test_a_study_that_holds_nothing_is_none() -> None:
+def test_a_stopped_study_gives_no_forecast() -> None:
     verbs, study = worlds.held()
     verbs.stop(study, Change(who="ann", why="over"))
     assert list(forecasts(verbs, "A100", "inference")) == []

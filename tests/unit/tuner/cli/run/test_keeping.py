@@ -127,7 +127,7 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
         ({"space": replace(device().space, knobs=device().space.knobs[1:], only=())}, UnknownKnob),
     ],
 )
-def test_a_device_that_is_not_the_same_there_is_refused(
+def test_a_device_registered_differently_at_the_tuner_is_refused(
     changed: dict[str, object], kind: type[TuningError], there: Operations, keeper: Keeper
 ) -> None:
     there.loop.register(replace(device(), **changed))  # type: ignore[arg-type]

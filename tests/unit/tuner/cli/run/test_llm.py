@@ -71,7 +71,7 @@ def test_a_check_lists_the_metrics_and_writes_nothing(
         ("vllm", {"models": ("adapter",)}, [], "models small, adapter; all are measured together"),
     ],
 )
-def test_a_check_of_a_server_with_less_has_a_next_step_for_each_part(
+def test_a_check_of_a_server_that_lacks_parts_has_a_next_step_for_each(
     name: str,
     unkind: dict[str, Any],
     options: list[str],

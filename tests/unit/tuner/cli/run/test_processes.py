@@ -39,7 +39,7 @@ def test_a_refused_input_comes_back_in_the_childs_own_words(tmp_path: Path) -> N
     child.end()
 
 
-def test_another_end_names_the_log(tmp_path: Path) -> None:
+def test_any_other_exit_code_is_an_error_that_names_the_log(tmp_path: Path) -> None:
     child = spawn(tmp_path, "raise SystemExit('it burns')")
     child.process.wait()
     with raised(TuningError, "code 1") as ended:
@@ -111,7 +111,7 @@ def test_children_are_ended_the_last_first(tmp_path: Path) -> None:
     children.check()
 
 
-def test_last_words(tmp_path: Path) -> None:
+def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("")
     assert last_error(log) == ""

@@ -136,7 +136,7 @@ def test_a_device_without_a_latency_gets_its_report() -> None:
     reported("no latency", replace(outcome, main=replace(outcome.main, report=report)))
 
 
-def test_a_report_without_a_winner_states_that() -> None:
+def test_a_report_without_a_winner_says_so() -> None:
     reported("no winner", result(worlds.flat))
     assert not result(worlds.flat).main.won
 
@@ -162,7 +162,7 @@ def test_a_baseline_that_breaks_the_limit_is_reported() -> None:
     assert "best so far" not in shown_lines(main)
 
 
-def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> None:
+def test_a_limit_that_costs_more_energy_than_the_baseline_is_not_called_a_saving() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 90"
     draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")

@@ -26,7 +26,7 @@ def test_five_lines_give_saving_limits_cost_report_and_next_step() -> None:
     assert lines["report"] == "report.html"
 
 
-def test_a_broken_window_is_counted_and_no_winner_saves_nothing() -> None:
+def test_a_broken_window_is_counted_and_a_study_without_a_winner_saves_nothing() -> None:
     lines = dict(summary([result(worlds.flat), result(worlds.steep)], None, " --db sqlite:///x"))
     assert lines["saved"].startswith("nothing on sim; ")
     assert "1 of 8 windows broke one" in lines["limits"]

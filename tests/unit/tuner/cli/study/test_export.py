@@ -62,7 +62,7 @@ def test_studies_are_exported_once_however_often(
         (("optuna", "--since", "soon", "--storage", "sqlite:///new.db"), "--since cannot be"),
     ],
 )
-def test_an_impossible_export_is_one_line_and_creates_nothing(
+def test_an_impossible_export_gives_a_one_line_error_and_creates_nothing(
     command: tuple[str, ...],
     message: str,
     study: str,

@@ -34,7 +34,7 @@ def test_a_study_is_reported_as_a_run_reports_it(
     assert "bill      exploring took" in out
 
 
-def test_as_json_it_is_the_report_that_a_run_prints(
+def test_with_json_the_command_prints_the_report_of_a_run(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", study, "--json"]) == 0
@@ -114,7 +114,7 @@ def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
         (("STUDY", "--format", "html", "--output", "missing/week.html"), "no such folder"),
     ],
 )
-def test_an_impossible_request_is_one_line_and_leaves_nothing(
+def test_an_impossible_request_gives_a_one_line_error_and_leaves_nothing(
     arguments: tuple[str, ...],
     message: str,
     study: str,

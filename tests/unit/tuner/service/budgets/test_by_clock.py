@@ -179,7 +179,7 @@ def test_a_member_that_draws_more_at_its_floor_takes_it_from_the_others() -> Non
     assert rack.drawn_w() <= 900.0
 
 
-def test_a_limit_that_the_driver_keeps_lets_it_join_and_be_measured() -> None:
+def test_a_limit_that_the_driver_keeps_lets_the_device_join_and_be_measured() -> None:
     rack = ClockRack((), limit_w=300.0)
     rack.set(600.0, measure=False)
     rack.pass_s(5)
@@ -187,7 +187,7 @@ def test_a_limit_that_the_driver_keeps_lets_it_join_and_be_measured() -> None:
     assert (view.floor_w, view.may_draw_w) == (300.0, 300.0)
 
 
-def test_its_front_is_measured_at_ceilings_between_floor_and_original() -> None:
+def test_the_front_of_a_clock_member_is_measured_between_floor_and_original() -> None:
     world = World()
     rack = SweptRack(world)
     rack.hosts = {"gpu0": (host := ClockHost(limit_w=300.0))}

@@ -173,7 +173,7 @@ def test_a_restarted_tuner_continues_from_the_store(rack: Rack) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_a_clock_that_is_set_again_and_again_delays_nothing(rack: Rack, seconds: float) -> None:
+def test_a_clock_that_is_set_repeatedly_delays_nothing(rack: Rack, seconds: float) -> None:
     rack.set(600.0)
     for n in range(60):
         if n == 20:
@@ -287,7 +287,7 @@ def test_events_need_a_group_an_end_and_one_limit(rack: Rack) -> None:
         rack.event(after_s=-7200.0, share=0.5)
 
 
-def test_a_newcomer_is_outside_until_an_operator_lets_it_in(rack: Rack) -> None:
+def test_a_new_device_is_outside_until_an_operator_lets_it_in(rack: Rack) -> None:
     rack.set(600.0)
     rack.pass_s(5)
     for name in ("gpu7", "gpu8", "gpu9"):
@@ -348,7 +348,7 @@ def test_events_replace_their_like_are_bounded_and_end_with_their_sender(rack: R
         rack.operations.end_grid_event("peak", Change(who="ann"))
 
 
-def test_a_host_that_cannot_keep_its_caps_counts_as_silent(rack: Rack) -> None:
+def test_a_host_that_reports_it_cannot_keep_its_caps_counts_as_silent(rack: Rack) -> None:
     rack.set(600.0)
     rack.pass_s(5)
     rack.gone.add("gpu2")

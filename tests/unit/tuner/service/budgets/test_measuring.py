@@ -105,7 +105,7 @@ def test_few_watts_bound_the_caps_that_are_tried(rack: SweptRack) -> None:
     assert rack.operations.budget("rack").members[0].front
 
 
-def test_a_group_may_do_without(rack: SweptRack) -> None:
+def test_a_group_may_forgo_measuring(rack: SweptRack) -> None:
     rack.set(600.0, measure=False)
     rack.live(30)
     assert rack.sweeps() == []
@@ -144,7 +144,7 @@ def test_a_tuner_that_starts_again_continues_the_study(rack: SweptRack) -> None:
     assert [s.devices for s in rack.sweeps()] == [("gpu0",), ("gpu1",), ("gpu2",)]
 
 
-def test_an_unmeasurable_member_is_reported_once() -> None:
+def test_a_member_without_a_needed_metric_is_reported_once() -> None:
     without = tuple(m for m in METRICS if m.name != "power_w")
     rack = SweptRack(World(), metrics=without)
     rack.set(600.0)

@@ -124,7 +124,7 @@ def test_single_tuner_tasks_run_at_the_leader(monkeypatch: pytest.MonkeyPatch) -
     assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
 
 
-def test_a_change_during_the_drift_check_is_not_overruled() -> None:
+def test_a_pause_during_the_drift_check_is_not_overwritten() -> None:
     world = World()
     world.start()
     world.run(truth)
@@ -180,7 +180,7 @@ def test_old_events_are_pruned_and_their_number_is_reported() -> None:
     assert world.store.trials.list("s1") == trials
 
 
-def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() -> None:
+def test_a_clock_a_year_ahead_for_an_hour_deletes_a_day_of_the_oldest_rows() -> None:
     world = World()
     world.start()
     begun = world.store.events.oldest()
@@ -252,7 +252,7 @@ def test_work_continues_after_any_failure_and_never_runs_twice_at_a_time() -> No
 
 
 @pytest.mark.parametrize(("seconds", "way"), [(3600.0, "forward"), (-3600.0, "back")])
-def test_a_clock_that_is_set_is_an_event_once(seconds: float, way: str) -> None:
+def test_setting_the_clock_is_logged_once(seconds: float, way: str) -> None:
     world = World()
     chores = Maintenance(world.loop, keep_days=30)
     for _ in range(3):

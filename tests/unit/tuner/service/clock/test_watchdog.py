@@ -53,7 +53,7 @@ def test_a_returned_ping_feeds_the_watchdog_with_any_answer(
     assert set(told) == {"READY=1\nWATCHDOG=1"}
 
 
-def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> None:
+def test_a_ping_that_hangs_sends_no_keep_alive_until_it_answers(told: list[str]) -> None:
     gate = threading.Event()
 
     def waits() -> None:

@@ -46,7 +46,7 @@ def actions(diff: FleetDiff) -> list[tuple[str, tuple[str, ...]]]:
     return [(change.action, change.devices) for change in diff.changes]
 
 
-def test_applied_twice_changes_nothing() -> None:
+def test_a_file_applied_twice_changes_nothing() -> None:
     verbs = fleet()
     seen = verbs.diff_fleet(draft())
     assert verbs.studies() == [], "a diff changes nothing"

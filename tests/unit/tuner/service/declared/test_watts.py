@@ -37,7 +37,7 @@ def rack() -> Rack:
     return Rack()
 
 
-def test_applied_twice_changes_nothing_and_the_watts_are_kept(rack: Rack) -> None:
+def test_a_file_of_budgets_applied_twice_changes_nothing_and_the_watts_are_kept(rack: Rack) -> None:
     verbs = rack.operations
     seen = verbs.diff_fleet(draft(FILE))
     assert verbs.budgets() == [], "a diff changes nothing"
@@ -89,7 +89,7 @@ def test_only_pruning_releases_budgets_no_longer_in_the_file(rack: Rack) -> None
     assert [b.name for b in verbs.budgets()] == ["rack"], "that one was declared by hand"
 
 
-def test_one_by_hand_continues_as_declared(rack: Rack) -> None:
+def test_a_budget_set_by_hand_continues_as_declared(rack: Rack) -> None:
     verbs = rack.operations
     verbs.set_budget("one", rack_draft("gpu0", 300.0))
     one = FILE.partition('[[budget]]\nname = "two"')[0]

@@ -166,7 +166,7 @@ def test_other_names_and_origins_are_refused(client: TestClient) -> None:
         (b'{"devices": ["sim"], "protocol": 99}', 426, "protocol"),
     ],
 )
-def test_a_study_that_makes_no_sense_is_refused_whole(
+def test_an_invalid_study_is_refused_completely(
     client: TestClient, body: bytes, status: int, code: str
 ) -> None:
     send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
@@ -232,9 +232,7 @@ def test_energy_without_a_meter_is_refused_with_the_ways_out(client: TestClient)
     assert chosen.json()["constraints"] == ["latency_p99_ms <= 1.2x baseline"]
 
 
-def test_an_unknown_metric_is_refused_by_name_unless_it_is_declared(
-    client: TestClient,
-) -> None:
+def test_an_unknown_metric_is_refused_by_name_unless_it_is_declared(client: TestClient) -> None:
     frames = Metric("frames", quantity=Quantity("frames/s", Better.MORE))
     body = Registration(device=device(metrics=(frames,))).model_dump(mode="json")
     declared = body["device"]["metrics"][0].pop("quantity")
@@ -296,7 +294,7 @@ def test_infinite_bounds_travel_both_ways(client: TestClient, study: StudyView) 
         ('"token":', '"tocken":', "invalid_input"),
     ],
 )
-def test_absurd_reports_are_refused_and_close_nothing(
+def test_an_impossible_report_is_refused_and_closes_nothing(
     client: TestClient, study: StudyView, find: str, put: str, code: str
 ) -> None:
     order = poll(client)
@@ -451,7 +449,7 @@ def test_the_long_poll_returns_at_once_when_there_is_something_to_do(
     assert ORDER.validate_json(answer.content).kind == "trial"
 
 
-def test_all_is_stopped_and_let_go_on_over_http(client: TestClient, study: StudyView) -> None:
+def test_all_devices_are_stopped_and_lifted_over_http(client: TestClient, study: StudyView) -> None:
     assert isinstance(poll(client), Assignment)
     stopped = send(client, "POST", "/v1/stop", Change(who="ann", why="smoke")).json()
     assert (stopped["in_force"], stopped["who"], stopped["why"]) == (True, "admin", "smoke")

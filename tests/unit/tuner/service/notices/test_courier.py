@@ -194,7 +194,7 @@ def test_undelivered_events_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> N
     assert [e.text for e in desk.store.events.list() if e.kind == "drift"] == ["untold", "newest"]
 
 
-def test_a_destination_begins_and_ends_by_itself() -> None:
+def test_delivery_to_a_destination_begins_and_ends_in_the_background() -> None:
     desk = Desk()
     end = desk.courier.begin()
     for n in range(5):

@@ -39,7 +39,7 @@ def webhook(tmp_path: Path, secret: str = "") -> Webhook:
     )
 
 
-def test_a_webhook_gets_signed_json_that_slack_takes(tmp_path: Path) -> None:
+def test_a_webhook_receives_signed_json_in_slacks_format(tmp_path: Path) -> None:
     got: list[httpx2.Request] = []
 
     def handle(request: httpx2.Request) -> httpx2.Response:
@@ -102,7 +102,7 @@ def test_every_answer_but_success_is_a_failure_without_the_path(
     assert len(urls) == 1, "a redirect is not followed"
 
 
-def test_a_receiver_that_is_not_there_and_a_secret_that_is_not(tmp_path: Path) -> None:
+def test_a_receiver_that_does_not_answer_or_a_missing_secret_is_an_error(tmp_path: Path) -> None:
     def away(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
 

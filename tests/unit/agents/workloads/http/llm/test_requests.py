@@ -41,7 +41,7 @@ def test_lengths_and_arrivals_are_read() -> None:
         "trace=a.csv,prompt=3",
     ],
 )
-def test_anything_else_is_refused_with_an_example(text: str) -> None:
+def test_text_that_does_not_parse_is_refused_with_an_example(text: str) -> None:
     with raised(InvalidInput, "generate-load") as refused:
         RequestedLoad.parse(text)
     assert "rate=2" in refused.value.hint
