@@ -18,7 +18,6 @@ from tuner.core import (
     Past,
     Setting,
     TrialState,
-    Verdict,
     incumbent,
     render_setting,
 )
@@ -51,12 +50,12 @@ def explain(past: Past, query: Setting | None = None) -> Explanation:
     if chosen is not None:
         text = f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
     elif not study.searching:
-        text = "the search has ended"
+        text = ""
     else:
         text = f"no further trial: {ending(search)}"
     row = None if query is None else search.grid.row(query)
     return Explanation(
-        text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}",
+        text=f"{text}{'. ' * bool(text)}Probability of each hypothesis: {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, study.space.knob(n), through) for n in search.grid.names),
         refused=_refused(search, through),
@@ -117,15 +116,11 @@ def _why_not(search: Search, row: int) -> str:
     """Return the reason why the search does not try a row; empty if it may try it."""
     if bool(search.allowed[row]):
         return ""
-    if (measured := search.view.measured.get(row)) is not None:
-        if measured.verdict is Verdict.INFEASIBLE:
-            return "it broke a limit in its measurements"
+    setting, trials = search.grid.settings[row], search.past.trials
+    if why := guard.objection(search.study, search.evidence, trials, setting):
+        return why
+    if row in search.view.measured:
         return "it has been measured often enough"
-    if guard.silencing(search.study, search.past.trials) & search.grid.settings[row].items():
-        return "the workload did not start with one of its values"
-    states = {t.state for t in search.past.trials if search.grid.row(t.setting) == row}
-    if TrialState.FAILED in states:
-        return "it has failed too often"
-    if TrialState.CONTAMINATED in states:
+    if any(t.state is TrialState.CONTAMINATED for t in trials if search.grid.row(t.setting) == row):
         return "its windows were contaminated too often"
     return "it is being measured"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
-from tuner.presentation.outcomes import not_applied
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
 from tuner.presentation.texts import (
@@ -60,9 +59,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         after = f"the others follow after {view.terms.canary_windows} confirming windows"
         entries.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
-        stays = not_applied(view) if view.confirmed else "not confirmed yet"
-        size = saved.removeprefix("would save ").removeprefix("saves ")
-        entries.append(("saving", "; ".join(filter(None, (size, stays)))))
+        entries.append(("saving", saved.removeprefix("saves ")))
     if view.phase is Phase.PROPOSED:
         entries.append(
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")

@@ -43,7 +43,7 @@ from tuner.presentation.figures import (
     percent,
     shown,
 )
-from tuner.presentation.outcomes import applied_now
+from tuner.presentation.outcomes import applied_now, not_applied
 from tuner.study.moves import in_words
 from tuner.wire import (
     ConstraintPreview,
@@ -103,7 +103,7 @@ def gained(report: StudyReport) -> str:
     """Return the saving of the best setting so far in the objective, and its effect on the capacity.
 
     The best may also cost more, if a limit requires it. A setting "saves" only while it is applied;
-    otherwise it "would save". Empty without a best, or if the best is the baseline.
+    otherwise it "would save", with the reason. Empty without a best, or if the best is the baseline.
     """
     view, gain = report.study, improved(report)
     if view.best is None or gain is None:
@@ -112,6 +112,7 @@ def gained(report: StudyReport) -> str:
         return ""
     how = "in alternating windows" if report.alternating else "over all windows"
     metric = requested_metrics(view)[0]
+    stays = "" if applied_now(view) else f"; {not_applied(view) or 'not confirmed yet'}"
     beside = capacity(report)
     if report.baseline_shift is not None:
         how = "counted from the present baseline"
@@ -119,11 +120,11 @@ def gained(report: StudyReport) -> str:
     size = sized(gain, metric, view.quantities)
     if not gain.relative:
         way = "worse" if gain.amount.mean < 0.0 else "better"
-        return f"{metric} {size} {way}, {how}{beside}"
+        return f"{metric} {size} {way}, {how}{beside}{stays}"
     if gain.amount.mean < 0.0:
-        return f"costs {size} more {metric}, {how}{beside}"
+        return f"costs {size} more {metric}, {how}{beside}{stays}"
     saves = "saves" if applied_now(view) else "would save"
-    return f"{saves} {size} of {metric}, {how}{beside}"
+    return f"{saves} {size} of {metric}, {how}{beside}{stays}"
 
 
 def improved(report: StudyReport) -> Improvement | None:
@@ -232,7 +233,7 @@ def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
             here = " (others as here)" if point.setting == through else ""
             yield _believed(value + here, point, answer)
     for point in answer.explanation.refused:
-        yield _believed(render_setting(point.setting), point, answer)
+        yield _believed(change(point.setting, through), point, answer)
 
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
             r.study.phase: r.study.reason or r.why for r in loop.store.studies.revisions(name)
         }
         why = reasons.get(Phase.CONFIRMING, reasons[study.phase])
-        explanation = replace(explanation, text=f"{explanation.text}: {why}")
+        explanation = replace(explanation, text=f"the search has ended: {why}. {explanation.text}")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
         study=name,

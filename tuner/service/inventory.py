@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from datetime import UTC, datetime
 
-from tuner.core import Conflict, Device, NotFound, Notice, Study, Topic
+from tuner.core import Conflict, Device, NotFound, Notice, Space, Study, Topic, UnreadableStudy
 from tuner.study.loop import Loop
 from tuner.wire import Change, DeviceView
 
@@ -25,8 +26,8 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
     standing = {applied.device: applied for applied in loop.store.devices.standing()}
     active = loop.store.studies.stored(active=True)
     owners = {device: study for study in active for device in study.devices}
-    views = []
-    for device in loop.store.devices.list():
+    views, listed = [], loop.store.devices.list()
+    for device in listed:
         if only is not None and device.id not in only:
             continue
         owner = owners.get(device.id)
@@ -44,7 +45,25 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
                 context_at=context_at,
             )
         )
-    return views
+    heard = loop.store.devices.heard_at() if listed.unread else {}
+    return views + [
+        _unread(name, why, heard.get(name), owners.get(name))
+        for name, why in listed.unread.items()
+        if only is None or name in only
+    ]
+
+
+def _unread(
+    name: str, why: str, heard_at: datetime | None, owner: Study | UnreadableStudy | None
+) -> DeviceView:
+    """Return the view of a device that cannot be read: it takes no orders, for this reason."""
+    seen_at = heard_at or datetime.fromtimestamp(0.0, UTC)
+    device = Device(
+        id=name, kind="", board="", driver="", agent="", workload="", workload_version="",
+        space=Space(()), metrics=(), seen_at=seen_at,
+    )  # fmt: skip
+    study = owner.id if owner else ""
+    return DeviceView(device=device, study=study, last_seen=seen_at, online=True, unable=why)
 
 
 def forget(loop: Loop, device: str, change: Change) -> None:

@@ -114,7 +114,10 @@ def new_study(
     """
     if isinstance(error, ValidationError):
         error = InvalidInput(first_fault(error))
-    fields, free = request_fields(), [d for d in operations.devices() if not d.study]
+    fields, free = (
+        request_fields(),
+        [d for d in operations.devices() if not d.study and d.device.space.knobs],
+    )
     words = _places(error) if error else []
     names = {"constraints", *(field.name for field in fields)}
     return pages.page(

@@ -134,7 +134,8 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
     """Yield the label and the text of each line of `device show`."""
     about, now = view.device, datetime.now(timezone.utc)
     yield "device", about.id
-    yield "board", f"{about.board}, driver {about.driver}"
+    if about.board:  # an unreadable device has none
+        yield "board", f"{about.board}, driver {about.driver}"
     if about.labels:
         yield "labels", joined(_labels(view))
     yield "workload", f"{about.workload} {about.workload_version}".strip()

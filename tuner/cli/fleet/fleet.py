@@ -22,7 +22,10 @@ def fleet(api: Api) -> Answer:
         groups.setdefault((row.board, row.workload), []).append(row)
     lines: list[str | Rows] = [sums(view)]
     for (board, workload), rows in groups.items():
-        lines += ["", f"{board}, {workload}: {_group(rows)}"]
+        lines += [
+            "",
+            f"{', '.join(filter(None, (board, workload))) or 'unreadable'}: {_group(rows)}",
+        ]
         lines.append(Rows(COLUMNS, map(device_row, rows), ""))
     return Answer(view, lines)
 

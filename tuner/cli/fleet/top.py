@@ -74,13 +74,17 @@ def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
     """Return a line of sums and as many devices as fit, problems first."""
     rows = worst_first(view.rows)
     fitting = max(1, height - 4)
-    names, *lines = listing.lines(COLUMNS, map(device_row, rows[:fitting]), width)
+    made = listing.listing(COLUMNS, map(device_row, rows[:fitting]), width)
     shown = [
         Text(line, "" if row.health is Health.SAFE else STYLES[str(row.health)], no_wrap=True)
-        for row, line in zip(rows, lines, strict=False)
+        for row, line in zip(rows, made.body, strict=False)
     ]
-    more = [Text(f"and {len(rows) - fitting} more")] if len(rows) > fitting else []
-    return Group(Text(sums(view)), Text(names, "bold", no_wrap=True), *shown, *more)
+    hidden = f"{how_many(made.hidden, 'column')} hidden: jouletune fleet -o wide" * bool(
+        made.hidden
+    )
+    above = f"and {len(rows) - fitting} more" * (len(rows) > fitting)
+    more = [Text("; ".join(filter(None, (above, hidden))))] if above or hidden else []
+    return Group(Text(sums(view)), Text(made.head, "bold", no_wrap=True), *shown, *more)
 
 
 def sums(view: FleetView) -> str:
