@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -18,10 +19,30 @@ from tuner.typed_toml import Filled, Table, load
 
 @dataclass(frozen=True, slots=True)
 class Attachment(Table):
-    """A device to open (`simulated:a100`) and, if it is separate, the workload on it."""
+    """A device to open (`simulated:a100`) and, if it is separate, the workload on it.
+
+    With `observe` it is measured every `observe_s` seconds (default 60), and never set.
+
+    Raises:
+        ConfigError: `observe_s` is below 1 s, or is given for a device that is not observed.
+    """
 
     spec: Filled
     workload: str = ""
+    observe: bool = False
+    observe_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.observe_s is None:
+            return
+        if not self.observe:
+            raise ConfigError(
+                f"observe_s of {self.spec} has no effect without observe", hint="add observe = true"
+            )
+        if not 1.0 <= self.observe_s < math.inf:
+            raise ConfigError(
+                f"observe_s of {self.spec} cannot be {self.observe_s:g}", hint="give 1 s or more"
+            )
 
     @classmethod
     def parse(cls, text: str, workload: str = "") -> Attachment:

@@ -18,11 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agents.agent.loop import DeviceAgent
+from agents.agent.observing import DeviceLoop, ObservingAgent
 from agents.agent.surroundings import Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
+from agents.target.observe import Observer
 from agents.target.side import RestartsWorkload, Side, TellsForeignLoad
 from agents.target.target import Target
 from agents.target.window import Usage
@@ -41,6 +43,8 @@ GRACE_S = 20.0
 """The wait at a stop for running trials to be restored, in seconds; a hung device must not block it."""
 
 
+OBSERVE_S = 60.0
+"""Seconds between the beginnings of an observed device's windows, unless configured: our choice."""
 LOOK_S = 30.0
 """Seconds between an agent's readings of its configuration while it has no device: our choice."""
 
@@ -198,14 +202,14 @@ def lasting_spec(spec: str, target: Target) -> str:
 class DeviceWorker:
     """A configured device: opened at the start or when it first answers, then run in a loop."""
 
-    def __init__(self, id: str, open: Callable[[], DeviceAgent], rng: random.Random) -> None:
+    def __init__(self, id: str, open: Callable[[], DeviceLoop], rng: random.Random) -> None:
         self.id = id
         self._open = open
         self._backoff = Backoff(rng)
-        self._agent: DeviceAgent | None = None
+        self._agent: DeviceLoop | None = None
 
     @property
-    def agent(self) -> DeviceAgent | None:
+    def agent(self) -> DeviceLoop | None:
         """Return the device's loop; None while the device does not answer."""
         return self._agent
 
@@ -269,9 +273,11 @@ def _open_all(config: AgentConfig, around: Surroundings) -> list[DeviceWorker]:
 
 def _open_one(
     id: str, attachment: Attachment, config: AgentConfig, around: Surroundings
-) -> DeviceAgent:
+) -> DeviceLoop:
     """Open a device and return its loop. Raises TuningError, OSError."""
     target = open_target(attachment, id, config.seed, config.state_dir, config.root)
+    if attachment.observe:
+        return _observing(id, attachment, target, config, around)
     attached = {
         "spec": lasting_spec(attachment.spec, target),
         "configured": attachment.spec,
@@ -291,6 +297,30 @@ def _open_one(
     device = replace(described, labels=config.labels)
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
+
+
+def _observing(
+    id: str, attachment: Attachment, opened: Target, config: AgentConfig, around: Surroundings
+) -> ObservingAgent:
+    """Return the loop of an observed device, which no longer has its actuator. Raises ActuationError."""
+    with ExitStack() as failed:
+        failed.callback(opened.close)
+        around.journal.restore(id, opened)  # what it set before it was only observed
+        failed.pop_all()
+    target = opened.measured
+    observer = Observer(
+        target=target,
+        host_clock=around.clock,
+        now=around.now,
+        usage=Usage(around.host.cores, time.process_time, suspended_s),
+        seed=str(config.seed),
+        foreign_share=1.0,  # the host's other work is a part of what is observed
+    )
+    described = target.describe(id, around.host.agent, _versions(), around.now())
+    device = replace(described, labels=config.labels, observed=True)
+    every_s = OBSERVE_S if attachment.observe_s is None else attachment.observe_s
+    rng = random.Random(f"{config.seed}/{id}")
+    return ObservingAgent(device, observer, every_s, around, rng, opened.close)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class Description:
     versions: Mapping[str, str]
     shared: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    observed: bool = False
 
 
 class Documents(Generic[Kept]):

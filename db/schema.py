@@ -344,6 +344,21 @@ class SamplesRow(Base):
     document: Mapped[bytes]
 
 
+class ObservedRow(Base):
+    """A window of a device that is only observed; `document` has the window without its raw values."""
+
+    __tablename__ = "observed_windows"
+    __table_args__ = (UniqueConstraint("device", "started_at"),)
+
+    id: Mapped[Serial]
+    device: Mapped[str] = mapped_column(
+        "device_id", ForeignKey("devices.id", ondelete="CASCADE"), key="device"
+    )
+    started_at: Mapped[datetime]
+    at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[JsonObject]
+
+
 class LeaseRow(Base):
     """A device's fencing token, which only grows, and its lease; `study` is null without a lease."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.agent.budget import BudgetKeeper
+from agents.agent.contact import LOOK_S, Contact
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.agent.trials import TrialRunner, restarts_workload
 from agents.holding.hold import Hold
@@ -18,20 +19,14 @@ from agents.holding.journal import LIFT
 from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
 from agents.target.measure import Measurer
-from agents.target.observe import CLOCK_STEP_S
 from agents.target.window_counts import WindowCounts
-from agents.tuner_link.client import Backoff
 from tuner.core import (
     ActuationError,
     Conflict,
     Device,
     InvalidInput,
     Level,
-    LinkError,
-    NotFound,
-    ProtocolMismatch,
     TuningError,
-    Unauthorised,
     render_setting,
 )
 from tuner.wire import (
@@ -53,8 +48,6 @@ FOLLOWER_S = 5.0
 """The wait at a stop for a change of a hold under way, in seconds; the hold records the new setting."""
 NEXT_TRIAL_S = 5.0
 """How long a tried setting stays for the next trial, in seconds: the tuner needs time to suggest one."""
-LOOK_S = 0.5
-"""The longest sleep between two checks for a stop, in seconds."""
 
 
 class DeviceAgent:
@@ -80,12 +73,9 @@ class DeviceAgent:
         self._target = bench.target
         self._around = around
         self._attached = attached
-        self._backoff = Backoff(rng)
-        self._registered = False
-        self._reached = False
+        self._contact = Contact(device.id, around, rng)
         self._begun = False
         self._mended = True
-        self._wrong = ""
         self.standing = LoopStatus()
         self._polled_at = around.clock.monotonic()
         self._holder = Holder(
@@ -186,40 +176,27 @@ class DeviceAgent:
 
     def step(self) -> None:
         """Run the next part of the loop, and wait for the tuner if nothing is due."""
-        try:
+        with self._contact.handled(lambda: self._holder.current is not None):
             not_back = self._unmended()
             if not_back is None:
                 self._watch.mind()
             self._watch.tell()
             self._around.link.deliver()
             self._redescribe()
-            if not self._registered:
-                self._around.link.register(self.device)
-                self._registered = True
-                log.info("event=registered device=%s", self.device.id)
+            self._contact.register(self.device)
             order = self._next(not_back)
             if not_back is not None:  # the poll reported the error; its order is not carried out
-                self._trouble(not_back)
+                self._contact.trouble(not_back)
                 return
-            self._reached_tuner()
+            self._contact.worked(self.standing)
             self._obey(order)
-        except NotFound as error:
-            log.warning("event=forgotten device=%s why=%r", self.device.id, str(error))
-            self._registered = False
-            self._wait(self._backoff.failed())
-        except (Unauthorised, ProtocolMismatch, InvalidInput) as error:
-            if not self._reached and self._holder.current is None:
-                raise
-            self._trouble(error, final=True)
-        except TuningError as error:
-            self._trouble(error)
 
     def _redescribe(self) -> None:
         """Register the device again if it offers other knobs or metrics than before."""
         space, cannot = self._target.offered, self._target.cannot
         if (space, cannot) != (self.device.space, self.device.cannot):
             self.device = replace(self.device, space=space, cannot=cannot)
-            self._registered = False
+            self._contact.outdated()
 
     def restore(self) -> None:
         """Restore the device to its hold; without one, to its original setting.
@@ -336,7 +313,7 @@ class DeviceAgent:
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
             self._holder.mark_reported(False)
-            self._wait(self._backoff.failed())
+            self._contact.refused()
             return
         hold = self._holder.current
         same_order = hold is not None and hold.order == order
@@ -393,15 +370,7 @@ class DeviceAgent:
 
     def _pace(self) -> None:
         """Wait for the rest of PACE_S since the last poll, because the answer changed nothing."""
-        self._wait(self._polled_at + PACE_S - self._around.clock.monotonic())
-
-    def _wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until a stop."""
-        until = self._around.clock.monotonic() + seconds
-        while (left := until - self._around.clock.monotonic()) >= CLOCK_STEP_S:
-            if self._around.stop.is_set():
-                return
-            self._around.clock.sleep(min(left, LOOK_S))
+        self._contact.wait(self._polled_at + PACE_S - self._around.clock.monotonic())
 
     def _stand_by(self, ended: threading.Event) -> None:
         """End the hold at once when every device must stay at its original setting."""
@@ -409,21 +378,3 @@ class DeviceAgent:
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:
                 self._restore_quietly()
-
-    def _reached_tuner(self) -> None:
-        """Record a successful contact, and reset the backoff."""
-        if self._wrong:
-            log.info("event=recovered device=%s", self.device.id)
-        self._reached, self._wrong = True, ""
-        self.standing.heard_at = self._around.now()
-        self._backoff.worked()
-
-    def _trouble(self, error: TuningError, *, final: bool = False) -> None:
-        """Log an error, once while its text is the same, and wait."""
-        if self._around.stop.is_set():
-            return
-        if str(error) != self._wrong:
-            self._wrong = str(error)
-            log.error("event=%s device=%s why=%r", error.code, self.device.id, self._wrong)
-        again_s = error.again_s if isinstance(error, LinkError) else 0.0
-        self._wait(max(again_s, self._backoff.failed(final=final)))

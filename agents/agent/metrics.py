@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agents.agent.loop import DeviceAgent
+from agents.agent.observing import DeviceLoop
 from agents.holding.journal import Journal
 from agents.tuner_link.client import TunerClient
 
-Agents = Callable[[], Mapping[str, DeviceAgent | None]]
+Agents = Callable[[], Mapping[str, DeviceLoop | None]]
 """Return every configured device's loop by id; None for a device that has not been opened yet."""
 
 
@@ -73,7 +73,7 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
         yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
 
 
-def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+def _windows(agents: Sequence[DeviceLoop]) -> Iterator[Metric]:
     """Yield the totals of every device's windows."""
     windows = _counter("windows", "Windows, by outcome.", "result")
     energy = _counter(
@@ -95,7 +95,7 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     yield from (windows, energy, seconds, throttled)
 
 
-def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+def _link(agents: Sequence[DeviceLoop]) -> Iterator[Metric]:
     """Yield the last contact of every device's loop with the tuner, and the age of its lease."""
     contact = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
     lease = _gauge("lease_age_seconds", "Seconds since the trial's lease was last renewed.")
@@ -108,7 +108,7 @@ def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     yield from (contact, lease)
 
 
-def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+def _applied(agents: Sequence[DeviceLoop]) -> Iterator[Metric]:
     """Yield every device's setting, its level and study, and the count of windows that broke a limit."""
     about = _gauge("applied_info", "Source of the device's current setting.", "level", "study")
     knobs = _gauge(
@@ -136,7 +136,7 @@ def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     yield from (about, knobs, words, broken)
 
 
-def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+def _available(agents: Sequence[DeviceLoop]) -> Iterator[Metric]:
     """Yield for each sensor and control whether it is available; `jouletune doctor` has the reasons."""
     gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:

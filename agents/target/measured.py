@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -15,9 +16,11 @@ from tuner.core import (
     POWER,
     Clock,
     ConfigError,
+    Device,
     Metric,
     OverDevices,
     Quantities,
+    Space,
     quantity_of,
     weakest,
 )
@@ -148,6 +151,31 @@ class MeasuredTarget(Generic[S]):
             d.energy_of for d in self.devices if d is not side and d.energy_of > side.energy_of
         ]
         return bool(side.energy_of) and bool(others)
+
+    @property
+    def offered(self) -> Space:
+        """The space without any knob: nothing can be set."""
+        return Space(())
+
+    def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
+        """Return the target's description for the tuner."""
+        devices = self.devices or (self.runs,)
+        return Device(
+            id=id,
+            kind="+".join(side.kind for side in devices),
+            board=joined_text(side.board for side in devices),
+            driver=self.driver,
+            agent=agent,
+            workload=self.runs.name,
+            workload_version=self.runs.version,
+            space=self.offered,
+            metrics=self.metrics,
+            cannot=self.cannot,
+            versions=versions,
+            shared="; ".join(f"{s.name}: {s.shared}" for s in devices if s.shared),
+            signals=tuple(live.signal for live in self.signals.values()),
+            seen_at=at,
+        )
 
     def close(self) -> None:
         """Release all sides, the workload first."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 
 from agents.target.capping import TargetCaps
-from agents.target.measured import WORKLOAD, MeasuredTarget, joined_text
+from agents.target.measured import WORKLOAD, MeasuredTarget
 from agents.target.side import (
     Accepted,
     FallsBack,
@@ -23,7 +22,6 @@ from tuner.core import (
     ConfigError,
     Conflict,
     Context,
-    Device,
     DeviceLost,
     Plan,
     Setting,
@@ -109,26 +107,6 @@ class Target(MeasuredTarget[Side]):
         """The running workload or device, if it reports restarts."""
         actuator = self.runs.actuator
         return actuator if isinstance(actuator, Restartable) else None
-
-    def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
-        """Return the target's description for the tuner."""
-        devices = self.devices or (self.runs,)
-        return Device(
-            id=id,
-            kind="+".join(side.kind for side in devices),
-            board=joined_text(side.board for side in devices),
-            driver=self.driver,
-            agent=agent,
-            workload=self.runs.name,
-            workload_version=self.runs.version,
-            space=self.offered,
-            metrics=self.metrics,
-            cannot=self.cannot,
-            versions=versions,
-            shared="; ".join(f"{s.name}: {s.shared}" for s in devices if s.shared),
-            signals=tuple(live.signal for live in self.signals.values()),
-            seen_at=at,
-        )
 
     def read(self) -> Setting:
         """Return the setting in force on all sides. Raises ActuationError."""

@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 
 from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, TrialRow
+from db.sql.observed import of_metrics
 from tuner.core import MetricCourse, WindowPoint
 
 
@@ -154,7 +155,9 @@ def course(
     windows = union_all(held, tried).cte("windows")
     # One look-up by key per window and metric: for a join PostgreSQL expects a tenth of all windows, and
     # reads every estimate.
-    shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
+    each = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
+    in_studies = select(each.c.at, each.c.metric, each.c.mean)
+    shown = union_all(in_studies, of_metrics(device, metrics, since)).subquery()
     at_s = extract("epoch", shown.c.at)
     step = cast(at_s / step_s, Integer)
     mean_at = func.avg(at_s)

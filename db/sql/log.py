@@ -12,16 +12,25 @@ from sqlalchemy import Select, Text, and_, cast, func, insert, or_, select, text
 
 from db import refusals
 from db.codec import Json
-from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
+from db.schema import (
+    EstimateRow,
+    EventRow,
+    MeasurementRow,
+    ObservationRow,
+    ObservedRow,
+    StudyRow,
+)
 from db.sql.bus import Bus
 from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into
+from db.sql.observed import keep_observed, observed, recently_observed
 from db.sql.rows import EVENTS, OBSERVATIONS, readable, without_id
 from db.sql.tables import pruned
 from db.sql.windows import OF_WINDOWS, keep_windows, shown
 from tuner.core import (
     Event,
     Limit,
+    Measurement,
     MetricCourse,
     MetricSample,
     Notice,
@@ -32,6 +41,8 @@ from tuner.core import (
     setting_key,
 )
 
+WINDOW_ROWS = ObservationRow, ObservedRow
+"""The tables of windows outside trials; both are pruned."""
 KEY = ObservationRow.study, ObservationRow.device, ObservationRow.started_at
 
 
@@ -42,8 +53,12 @@ class Observations:
         self._database = database
 
     def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
-        """Store observations in one transaction; return for each whether it is new. Raises NotFound."""
-        own = {_key(o): o for o in reversed(observations)}
+        """Store observations in one transaction; return for each whether it is new. Raises NotFound.
+
+        One without a study is of a device that is only observed.
+        """
+        own = {_key(o): o for o in reversed(observations) if o.study}
+        alone = {_key(o): o for o in reversed(observations) if not o.study}
         new = dict[tuple[str, str, datetime], int]()
         try:
             with self._database.write() as connection:
@@ -60,10 +75,13 @@ class Observations:
                     new = {(study, device, at): number for number, study, device, at in added}
                 windows = [(own[key].measurement, {"observation_id": i}) for key, i in new.items()]
                 keep_windows(connection, windows)
+                observed = keep_observed(connection, [*alone.values()]) if alone else set()
         except Refused as error:
-            self._refuse_unknown({o.study for o in observations}, error)
+            self._refuse_unknown({study for study, _, _ in own}, error)
             raise
-        return [own[_key(o)] is o and _key(o) in new for o in observations]
+        return [
+            (own | alone)[_key(o)] is o and _key(o) in new.keys() | observed for o in observations
+        ]
 
     def _refuse_unknown(self, studies: Collection[str], error: Refused) -> None:
         """Raise NotFound for the first of these studies that does not exist."""
@@ -92,7 +110,8 @@ class Observations:
     def oldest(self) -> datetime | None:
         """Return the time of the oldest observation, None if there are none."""
         with self._database.look() as connection:
-            return connection.scalar(select(func.min(ObservationRow.at)))
+            times = [connection.scalar(select(func.min(of.at))) for of in WINDOW_ROWS]
+        return min((at for at in times if at is not None), default=None)
 
     def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
@@ -155,14 +174,30 @@ class Observations:
             return connection.scalar(query) or 0
 
     def recent(
-        self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+        self,
+        studies: Collection[str],
+        metrics: Collection[str],
+        since: datetime,
+        last: int,
+        devices: Collection[str] = (),
     ) -> Sequence[MetricCourse]:
-        """Return metrics over the `last` windows of each device in some studies."""
-        if not (studies and metrics):
-            return ()
+        """Return metrics over each device's `last` windows in some studies, and of observed `devices`."""
+        courses: list[MetricCourse] = []
         with self._database.look() as connection:
-            query = recent(studies, metrics, since, last, connection.dialect)
-            return metric_courses(connection, query)
+            if studies and metrics:
+                query = recent(studies, metrics, since, last, connection.dialect)
+                courses += metric_courses(connection, query)
+            if devices and metrics:
+                courses += recently_observed(connection, devices, metrics, since, last)
+        return tuple(courses)
+
+    def observed(self, device: str, since: datetime, last: int) -> Sequence[Measurement]:
+        """Return the `last` windows since a time in which a device was only observed, by start."""
+        with (
+            self._database.look() as connection,
+            self._database.reading(f"the windows of {device!r}"),
+        ):
+            return observed(connection, device, since, last)
 
     def course(
         self,
@@ -178,7 +213,7 @@ class Observations:
 
     def prune(self, before: datetime) -> int:
         """Delete the observations made before a time and return their number."""
-        return pruned(self._database, ObservationRow, ObservationRow.at < before)
+        return sum(pruned(self._database, of, of.at < before) for of in WINDOW_ROWS)
 
 
 class Events:

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, text
 
-from db.schema import DeliveryRow, EventRow, ObservationRow, StudyRow
+from db.schema import DeliveryRow, EventRow, StudyRow
 from db.sql.address import existing
 from db.sql.database import Database
+from db.sql.log import WINDOW_ROWS
 from db.sql.tables import pruned
 from db.sql.upgrade import bring_up
 
@@ -21,7 +22,7 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """The rows to delete: windows of holds and events before a time, and whole stopped studies."""
+    """The rows to delete: windows outside trials and events before a time, and whole stopped studies."""
 
     before: datetime
     observations: int
@@ -64,10 +65,10 @@ class Pruning:
                 latest = latest.order_by(StudyRow.created_at.desc(), StudyRow.id)
                 stopped = connection.scalars(latest.offset(keep_stopped)).all()
             trials = select(func.coalesce(func.sum(StudyRow.last_trial), 0))
-            counted = select(func.count()).select_from(ObservationRow)
+            old = [select(func.count()).where(of.at < before) for of in WINDOW_ROWS]
             return PrunePlan(
                 before=before,
-                observations=connection.scalar(counted.where(ObservationRow.at < before)) or 0,
+                observations=sum(connection.scalar(query) or 0 for query in old),
                 events=connection.scalar(
                     select(func.count()).select_from(EventRow).where(*_old_events(before))
                 )
@@ -79,7 +80,7 @@ class Pruning:
     def carry_out(self, plan: PrunePlan) -> None:
         """Delete the rows of a plan, none added since. After a crash, call it again to finish."""
         for table, old in (
-            (ObservationRow, [ObservationRow.at < plan.before]),
+            *((of, (of.at < plan.before,)) for of in WINDOW_ROWS),
             (EventRow, _old_events(plan.before)),
         ):
             pruned(self._database, table, *old, at_once=AT_ONCE)

@@ -1,4 +1,4 @@
-"""A database of twelve devices in every state, with studies of 10 to 300 trials, for the pages' tests."""
+"""A database of thirteen devices in every state, with studies of 10 to 300 trials, for the pages' tests."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ FLEET = (
     Placed("orin0@lab", "safe"),
     Placed("orin1@lab", "safe"),
     Placed("orin2@lab", "holding", 15, Phase.HOLDING),
+    Placed("xavier0@edge", "observed"),
 )
-"""Seven states at once; the eighth, stopped, is every device's after a stop of all."""
+"""Eight states at once; the ninth, stopped, is every device's after a stop of all."""
 
 
 def study_of(name: str) -> str:
@@ -90,12 +91,22 @@ def fill(url: str, seed: int = 0) -> None:
         seen = now - timedelta(seconds=2 * LEASE_S) if away else now
         board = "Jetson AGX Orin" if one.name.startswith("orin") else "A100-SXM4-40GB"
         host = one.name.partition("@")[2]
-        registered = device(one.name, board=board, space=SPACE, agent=host, workload="resnet50",
-                       labels={"room": host}, seen_at=seen)  # fmt: skip
+        alone = one.state == "observed"
+        space = Space(()) if alone else SPACE
+        registered = device(one.name, board=board, space=space, agent=host, workload="resnet50",
+                       labels={"room": host}, seen_at=seen, observed=alone)  # fmt: skip
         store.devices.put(registered)
-        note = Applied(device=one.name, setting=SPACE.default, level=Level.ORIGINAL,
+        note = Applied(device=one.name, setting=space.default, level=Level.ORIGINAL,
                        at=now - timedelta(days=2))  # fmt: skip
         store.devices.apply(note)
+        if alone:
+            store.observations.add_all(
+                [
+                    Observation(study="", device=one.name, setting={}, at=at,
+                                measurement=measured(SPACE.default, at, dice))
+                    for at in (now - timedelta(minutes=m) for m in range(1, 600))
+                ]
+            )  # fmt: skip
         if one.phase is not None:
             _tuned(store, database, one, now, dice)
     old = study(Phase.STOPPED, id=OLD, devices=("orin0@lab",), workload="resnet50", space=SPACE,

@@ -1,4 +1,4 @@
-"""Every page in a real browser at two widths: 12 devices in 8 states, studies of 10 to 300 trials."""
+"""Every page in a real browser at two widths: 13 devices in 9 states, studies of 10 to 300 trials."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def shown(filled: Stage, chromium: Browser, size: tuple[int, int]) -> Iterator[S
 @SIZES
 def test_each_device_is_a_row_with_problems_first(shown: Shown) -> None:
     rows = shown.page.locator("#devices tbody tr")
-    assert rows.count() == len(FLEET) == 12
-    texts = [rows.nth(n).inner_text() for n in range(12)]
+    assert rows.count() == len(FLEET) == 13
+    texts = [rows.nth(n).inner_text() for n in range(13)]
     wanted = ["limit not met", "offline", "paused", "proposed", "trying", "trying"]
     assert [word for text, word in zip(texts, wanted, strict=False) if word not in text] == []
-    assert sum("safe" in text for text in texts[-2:]) == 2
+    assert sum("safe" in text for text in texts[-3:-1]) == 2
+    assert "observed" in texts[-1]
     held = next(text for text in texts if "gpu0@rack1" in text)
     for fact in (
         "holding",
@@ -97,7 +98,7 @@ def test_filters_and_groups(shown: Shown) -> None:
     assert shown.page.locator("#devices tbody tr").count() == 4
     shown.open("/?group=host")
     groups = shown.page.locator("#devices tr.group").all_inner_texts()
-    assert [text.strip() for text in groups] == ["lab", "rack1", "rack2"]
+    assert [text.strip() for text in groups] == ["edge", "lab", "rack1", "rack2"]
     shown.open("/?find=orin+lab")
     assert shown.page.locator("#devices tbody tr").count() == 3
     shown.open("/?find=gpu")
@@ -108,6 +109,18 @@ def test_filters_and_groups(shown: Shown) -> None:
     shown.page.locator("#chips").get_by_role("link", name="room=rack1").click()
     shown.page.wait_for_url("**/?health=&group=&find=")
     assert shown.page.locator("#devices tbody tr").count() > 3
+    assert shown.fits
+
+
+@SIZES
+def test_a_device_that_is_only_observed_has_figures_and_no_button(shown: Shown) -> None:
+    shown.open("/devices/xavier0@edge")
+    shown.page.locator("#timeline .plot svg").first.wait_for()
+    status = shown.page.locator("#status").inner_text()
+    for fact in ("observed", "599 windows", "power_w", "latency_p99_ms", "nothing sets it"):
+        assert fact in status, fact
+    assert shown.page.get_by_text("Release this device").count() == 0
+    assert shown.page.get_by_text("Tune this device").count() == 0
     assert shown.fits
 
 

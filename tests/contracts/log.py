@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from db import Store, open_store
-from tests.builders import START, completed, setting, study, window
+from tests.builders import START, completed, device, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
 from tests.errors import raised
@@ -25,6 +25,7 @@ from tuner.core import (
     Observation,
     Phase,
     Setting,
+    Space,
     Topic,
     setting_key,
 )
@@ -147,6 +148,29 @@ class ObservationsContract:
         assert latency == ((held.timestamp(), 100.0), (last.timestamp(), 70.0))
         assert store.observations.recent([], names, START, 2) == ()
         assert store.observations.recent(["s1"], [], START, 2) == ()
+
+    def test_windows_without_a_study_belong_to_an_observed_device(self, store: Store) -> None:
+        store.devices.put(device("alone", space=Space(()), observed=True))
+        assert store.devices.get("alone").observed
+        for minute in range(4):
+            own = replace(observation(minute, "", "alone"), setting={})
+            assert store.observations.add_all([own, observation(minute)]) == [True, True]
+            assert store.observations.add_all([own]) == [False]
+        windows = store.observations.observed("alone", START + timedelta(minutes=1), 2)
+        sent = [observation(minute, "", "alone").measurement for minute in (2, 3)]
+        assert list(windows) == sent  # with their unbounded sides
+        names = ["latency_p99_ms", "unknown"]
+        (course,) = store.observations.recent([], names, START, 3, ["alone"])
+        assert (course.study, course.device, len(course.points)) == ("", "alone", 3)
+        points = store.observations.course("alone", [], names, START, 120.0)
+        assert [(p.metric, p.mean) for p in points] == [("latency_p99_ms", 100.0)] * len(points)
+        assert len(points) in (2, 3)
+        gone = replace(observation(9, "", "gone"), setting={})
+        with raised(NotFound, "gone"):
+            store.observations.add_all([gone, observation(9)])
+        assert store.observations.prune(START + timedelta(minutes=2)) > 2
+        store.devices.forget("alone")
+        assert store.observations.observed("alone", START, 9) == []
 
     def test_old_trials_are_not_among_the_last_windows(self, store: Store) -> None:
         for at in (START, START + timedelta(minutes=1)):

@@ -84,8 +84,11 @@ class Stage:
         assert process.stdout is not None
         return int(process.stdout.readline())
 
-    def start_agent(self, device: str, workload: str = "") -> None:
-        """Start an agent with a fake /proc, in which no other process is busy."""
+    def start_agent(self, device: str, workload: str = "", own: str = "") -> None:
+        """Start an agent with a fake /proc, in which no other process is busy.
+
+        `own` has further lines of the device's table.
+        """
         root = self.folder / "root"
         (root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
         (root / "proc/stat").write_text("cpu  1 0 1 100 0 0 0 0 0 0\ncpu0 1 0 1 100 0 0 0 0 0 0\n")
@@ -98,7 +101,8 @@ class Stage:
             f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
             f'token_file = "{self.agent_token_file or self.token_file}"\n'
             f'state_dir = "{self.folder / "agent"}"\n'
-            f'root = "{root}"\n{self.agent_toml}[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
+            f'root = "{root}"\n{self.agent_toml}[[device]]\nspec = "{device}"\n'
+            f'workload = "{workload}"\n{own}'
         )
         self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
 

@@ -44,7 +44,7 @@ class Device:
     device and the workload, `metrics` the metrics that can be measured; `cannot` has the reason for each
     knob or metric that is unavailable. `shared` describes other users of the hardware whose energy is
     metered; empty: the device is not shared. `signals` are the signals that a plan can follow. `labels` are
-    the operator's, from agent.toml.
+    the operator's, from agent.toml. An `observed` device is only measured: it has no knob and no actuator.
     """
 
     id: str
@@ -61,6 +61,7 @@ class Device:
     versions: Mapping[str, str] = field(default_factory=dict)
     shared: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    observed: bool = False
     seen_at: datetime
 
     @property
@@ -113,7 +114,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One window measured while a setting was held, outside any trial."""
+    """One window measured outside any trial: while a setting was held, or of an observed device.
+
+    `study` is empty for a device that is only observed.
+    """
 
     study: str
     device: str

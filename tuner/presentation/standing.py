@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
 WORST_FIRST = (
     Health.UNREADABLE, Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
-    Health.TRYING, Health.HOLDING, Health.SAFE,
+    Health.TRYING, Health.HOLDING, Health.SAFE, Health.OBSERVED,
 )  # fmt: skip
 """The order of devices by health; those that need an operator come first."""
 
@@ -65,11 +65,13 @@ def waiting(view: StudyView) -> str:
 
 
 def device_status(view: DeviceView) -> str:
-    """Return a device's status in a few words: offline, blocked, or the level that set its knobs."""
+    """Return a device's status in a few words: offline, blocked, observed, or its level."""
     if not view.online:
         return "offline"
     if view.unable:
         return "released" if view.released else "blocked"
+    if view.device.observed:
+        return str(Health.OBSERVED)
     return str(view.applied.level) if view.applied else "–"
 
 

@@ -35,6 +35,7 @@ from tuner.core import (
 from tuner.moments import day, when
 from tuner.presentation.figures import (
     THE_BASELINE,
+    amount,
     change,
     duration,
     figure,
@@ -49,6 +50,7 @@ from tuner.wire import (
     ConstraintPreview,
     ExplanationView,
     FleetView,
+    ObservedView,
     SettingView,
     StudyReport,
     StudyView,
@@ -361,6 +363,19 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
     for period in bill.periods:
         names.setdefault(_saved_in(period, bill), []).append(period.period)
     return [(joined(periods), saved, basis) for (saved, basis), periods in names.items()]
+
+
+def observed_lines(seen: ObservedView, declared: Quantities) -> Iterator[str]:
+    """Yield what was measured of an observed device: its windows, then each metric with its origin."""
+    if not seen.windows or seen.first is None or seen.last is None:
+        yield f"no window since {when(seen.since)}"
+        return
+    windows = how_many(seen.windows, "window")
+    energy = "" if seen.joules is None else f", {amount('J', seen.joules)} in them"
+    yield f"{windows} from {when(seen.first)} to {when(seen.last)}, {duration(seen.seconds)}{energy}"
+    for name, one in seen.metrics.items():
+        shown = figure(name, one.mean, one.stderr, declared)
+        yield f"{name} {shown} ({one.origin}, {one.scope})"
 
 
 def _saved_in(period: PeriodSaving, bill: Bill) -> tuple[str, str]:

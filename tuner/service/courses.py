@@ -64,16 +64,17 @@ def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
 def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Sparks:
     """Return the latency and power of the last windows of some devices of a fleet."""
     studies = {row.study for row in rows if row.study}
+    alone = {row.device for row in rows if row.observed}
     metrics = {name for row in rows for name in (row.latency, row.power) if name}
     since = loop.now() - RECENT_WITHIN
     owners: dict[str, list[str]] = defaultdict(list)
     for row in fleet:
         owners[row.study].append(row.device)
     courses: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for course in loop.store.observations.recent(studies, metrics, since, RECENT):
+    for course in loop.store.observations.recent(studies, metrics, since, RECENT, alone):
         # A trial of several devices measures their sum, which belongs to no single device.
-        alone = owners[course.study] if len(owners[course.study]) == 1 else []
-        for device in [course.device] if course.device else alone:
+        own = owners[course.study] if len(owners[course.study]) == 1 else []
+        for device in [course.device] if course.device else own:
             courses[device, course.metric] += course.points
     return {key: sorted(points)[-RECENT:] for key, points in courses.items()}
 

@@ -58,6 +58,12 @@ def drafted(
         devices = [registered.get(name) or device_of(loop, name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        for device in devices:
+            if device.observed:
+                raise InvalidInput(
+                    f"{device.id} is only observed: its agent has no actuator for it",
+                    hint="remove `observe` from its [[device]] table in agent.toml, and restart the agent",
+                )
     with about("objective"):
         draft = usual_draft(draft, devices[0])
         objective = Objective.parse(draft.objective, devices[0].quantities)

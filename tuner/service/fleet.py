@@ -164,7 +164,7 @@ class FleetOverview:
     ) -> FleetRow:
         """Return the row of one device."""
         presence = self.operations.loop.presence
-        unable = presence.refusal(device.id)
+        unable = presence.blocked(device, study is not None)
         online = presence.online(device, study if isinstance(study, Study) else None)
         level = applied.level if applied else Level.ORIGINAL
         in_force = online and not stopped and saves_now(study, applied)
@@ -178,7 +178,7 @@ class FleetOverview:
             workload=device.workload,
             host=device.agent,
             labels=dict(device.labels),
-            health=_health(online, bool(unable), level, study, summary, stopped, capped),
+            health=_health(device, online, bool(unable), level, study, summary, stopped, capped),
             unable=unable,
             shared=device.shared,
             study=study.id if study else "",
@@ -194,6 +194,7 @@ class FleetOverview:
             saved_stderr_j=whole.stderr_j if whole else None,
             latency=latency,
             power=power,
+            observed=device.observed,
             limit=next((limit for limit in limits if limit.metric == latency), None),
         )
 
@@ -242,6 +243,7 @@ def _error(study: Study | UnreadableStudy | None, summary: StudySummary | None) 
 
 
 def _health(
+    device: Device,
     online: bool,
     unable: bool,
     level: Level,
@@ -263,6 +265,8 @@ def _health(
         return Health.PAUSED
     if study is not None and study.phase is Phase.PROPOSED:
         return Health.PROPOSED
+    if device.observed:
+        return Health.OBSERVED
     if level is Level.HOLD:
         return Health.HOLDING
     trying = study is not None and study.phase in SEARCHING

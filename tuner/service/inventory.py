@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from datetime import UTC, datetime
 
-from tuner.core import Conflict, Device, NotFound, Notice, Space, Study, Topic, UnreadableStudy
+from tuner.core import (
+    Conflict,
+    Device,
+    NotFound,
+    Notice,
+    Space,
+    Study,
+    Topic,
+    UnreadableStudy,
+    pool_windows,
+    window_energy,
+)
 from tuner.study.loop import Loop
-from tuner.wire import Change, DeviceView
+from tuner.wire import Change, DeviceView, ObservedView
+
+MOST_OBSERVED = 2_000
+"""The most windows that an answer pools: a day and a half of one a minute."""
 
 
 def device_of(loop: Loop, name: str) -> Device:
@@ -39,7 +54,7 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
                 study=owner.id if owner else "",
                 last_seen=loop.presence.last_seen(device),
                 online=loop.presence.online(device, owner if isinstance(owner, Study) else None),
-                unable=loop.presence.refusal(device.id),
+                unable=loop.presence.blocked(device, owner is not None),
                 released=loop.presence.released(device.id) is not None,
                 context=dict(context),
                 context_at=context_at,
@@ -64,6 +79,25 @@ def _unread(
     )  # fmt: skip
     study = owner.id if owner else ""
     return DeviceView(device=device, study=study, last_seen=seen_at, online=True, unable=why)
+
+
+def observed_view(loop: Loop, name: str, since: datetime) -> ObservedView:
+    """Return what was measured of an observed device since a time, of `MOST_OBSERVED` windows at most."""
+    device = device_of(loop, name)
+    windows = loop.store.observations.observed(name, since, MOST_OBSERVED)
+    energies = [window_energy(window, device.quantities) for window in windows]
+    joules = [energy[0] for energy in energies if energy is not None]
+    return ObservedView(
+        device=name,
+        since=since,
+        windows=len(windows),
+        seconds=math.fsum(window.seconds for window in windows),
+        completed=sum(window.load.completed for window in windows),
+        first=windows[0].started_at if windows else None,
+        last=windows[-1].started_at if windows else None,
+        joules=math.fsum(joules) if joules and len(joules) == len(windows) else None,
+        metrics=pool_windows([window.estimates for window in windows], device.quantities),
+    )
 
 
 def forget(loop: Loop, device: str, change: Change) -> None:

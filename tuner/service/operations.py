@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
@@ -54,6 +54,7 @@ from tuner.wire import (
     FleetDiff,
     FleetDraft,
     FleetText,
+    ObservedView,
     Receipt,
     ReplicaView,
     Reverted,
@@ -369,6 +370,11 @@ class Operations(BudgetOperations):
             ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
             for one in self.loop.store.replicas.list()
         ]
+
+    def observed(self, device: str, since: datetime | None = None) -> ObservedView:
+        """Return what was measured of an observed device since a time, or in a day. Raises NotFound."""
+        since = since or self.loop.now() - timedelta(days=1)
+        return inventory.observed_view(self.loop, device, since)
 
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that will not come back; its studies and trials stay.

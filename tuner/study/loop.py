@@ -48,6 +48,7 @@ from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.registry import Registry
 from tuner.study.reports.hold_reports import HoldReports
+from tuner.study.reports.observed_reports import ObservedReports
 from tuner.study.reports.trial_reports import TrialReports
 from tuner.study.silence import Silence
 from tuner.study.steady import SteadyClock, boot_s
@@ -112,6 +113,7 @@ class Loop:
     changes: Changes = field(init=False)
     trial_reports: TrialReports = field(init=False)
     hold_reports: HoldReports = field(init=False)
+    observed_reports: ObservedReports = field(init=False)
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
     steady: SteadyClock = field(init=False)
@@ -134,6 +136,7 @@ class Loop:
             store, now, self.changes, telemetry, self._silence, self.abandon_s
         )
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
+        self.observed_reports = ObservedReports(store, now, self.changes, telemetry)
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
         store.bus.subscribe(self._on_notice)
 

@@ -103,6 +103,12 @@ class Presence:
             return str(order)
         return self._unable.get(device, "")
 
+    def blocked(self, device: Device, owned: bool) -> str:
+        """Return why a device takes no order; empty if it does, or if it is observed and in no study."""
+        if device.observed and not owned and self.released(device.id) is None:
+            return ""
+        return self.refusal(device.id)
+
     def _read_again(self) -> None:
         """Read what other processes have stored about devices since the last call."""
         with self._lock:

@@ -90,9 +90,10 @@ class Registry:
 
         Evidence within the remaining space still counts. A plan with a removed value is given up. A
         running trial with one fails, so that no setting stays in force that its device would refuse.
+        The study of a device that is now only observed waits until the device can be set again.
         """
         study = self.store.studies.of(device.id)
-        if study is None:
+        if study is None or device.observed:
             return
         with self.changes.lock(study.id):
             study = self.store.studies.get(study.id)

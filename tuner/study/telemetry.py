@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.core import Applied, Limit, Measurement, Outcome, Study
+from tuner.core import Applied, Device, Limit, Measurement, Outcome, Study
 
 
 class Telemetry:
@@ -16,8 +16,11 @@ class Telemetry:
     def noted(self, kind: str) -> None:
         """Note that an event of a kind was written."""
 
-    def measured(self, study: Study, device: str, window: Measurement) -> None:
-        """Note a window of a device, in a trial or while holding."""
+    def measured(self, of: Study | Device, device: str, window: Measurement) -> None:
+        """Note a window of a device, in a trial, while holding or while it is only observed."""
+
+    def observed(self, device: Device, window: Measurement) -> None:
+        """Note a window of a device that is only observed."""
 
     def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:
         """Note a window of a hold; `limits` are those under which it is held."""

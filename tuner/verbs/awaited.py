@@ -31,6 +31,7 @@ from tuner.wire import (
     FleetView,
     GridDraft,
     NewToken,
+    ObservedView,
     ReplicaView,
     RevisionView,
     SettingView,
@@ -163,6 +164,10 @@ class AsyncVerbs(Asking[Seen]):
     @verb("GET", "/v1/devices", VIEWER)
     async def devices(self) -> Sequence[DeviceView]:
         """List all devices with their applied setting and study."""
+
+    @verb("GET", "/v1/devices/{device}/observed", VIEWER)
+    async def observed(self, device: str, since: AwareDatetime | None = None) -> ObservedView:
+        """Show what was measured of a device that is only observed, since a time or in the last day."""
 
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     async def forget(self, device: str, change: Change) -> None:

@@ -37,6 +37,7 @@ from tuner.wire import (
     FleetView,
     GridDraft,
     NewToken,
+    ObservedView,
     ReplicaView,
     RevisionView,
     SettingView,
@@ -169,6 +170,10 @@ class Verbs(Asking[Seen]):
     @verb("GET", "/v1/devices", VIEWER)
     def devices(self) -> Sequence[DeviceView]:
         """List all devices with their applied setting and study."""
+
+    @verb("GET", "/v1/devices/{device}/observed", VIEWER)
+    def observed(self, device: str, since: AwareDatetime | None = None) -> ObservedView:
+        """Show what was measured of a device that is only observed, since a time or in the last day."""
 
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     def forget(self, device: str, change: Change) -> None:

@@ -11,10 +11,11 @@ from fastapi.responses import Response
 from tuner.core import Level, NotFound
 from tuner.presentation.device_chart import AppliedSpan, device_timeline
 from tuner.presentation.studies import readable
-from tuner.presentation.texts import saved_by_period
+from tuner.presentation.texts import observed_lines, saved_by_period
 from tuner.service.courses import DeviceCourse, device_course
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.bodies import BoundedRoute
+from tuner.service.inventory import device_of
 from tuner.service.reports import StudyLook
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
@@ -46,9 +47,13 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
         drawn = curves or course.applied or course.events
         look = readable(looks.at, row.study) if row.study else None
         report = look.report if isinstance(look, StudyLook) else None
+        seen = list[str]()
+        if row.observed:
+            shown = operations.observed(device, course.since)
+            seen = list(observed_lines(shown, device_of(operations.loop, device).quantities))
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
-            stop=operations.stop_state(device),
+            stop=operations.stop_state(device), observed=seen,
             saved=[] if report is None else saved_by_period(report),
             spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
             chart_data=device_timeline(

@@ -285,7 +285,10 @@ class Receipt(Message):
 
 
 class HoldReport(Message):
-    """One window measured during a hold, or the end of a hold, with its reason in `ended`."""
+    """One window measured during a hold, or the end of a hold, with its reason in `ended`.
+
+    `study` is empty for a window of a device that is only observed.
+    """
 
     device: str
     study: str

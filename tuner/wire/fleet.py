@@ -31,6 +31,7 @@ __all__ = [
     "FleetView",
     "Health",
     "NewToken",
+    "ObservedView",
     "ReplicaView",
     "Savings",
     "StopView",
@@ -75,6 +76,23 @@ class DeviceView(OperatorView):
     context_at: datetime | None = None
 
 
+class ObservedView(OperatorView):
+    """The windows of an observed device since a time, of the latest ones: each metric pooled over them.
+
+    `joules` is the energy in the windows, of all that ran on the device; None if it was not measured.
+    """
+
+    device: str
+    since: datetime
+    windows: int
+    seconds: float = 0.0
+    completed: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    joules: float | None = None
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+
+
 class Health(StrEnum):
     """The status of a device, in one or a few words."""
 
@@ -88,6 +106,8 @@ class Health(StrEnum):
     STOPPED = "stopped"
     """The stop of all devices, or of this one, is in force."""
     LIMIT_NOT_MET = "limit not met"
+    OBSERVED = "observed"
+    """Only measured: it has no actuator."""
     OFFLINE = "offline"
     UNREADABLE = "unreadable"
     """The device, its study or the study's report cannot be read or computed; `error` has the reason."""
@@ -111,7 +131,8 @@ class FleetRow(OperatorView):
     `saving` is the share by which the objective is better than at the baseline. It is None while unknown,
     and while the setting that saves is not applied; `saved_j` is None while unknown. `error` is the
     reason why the study cannot be read or computed; empty if it can. `latency` and `power` are the
-    metrics shown for this device, empty if not measured; `limit` is the limit on that latency.
+    metrics shown for this device, empty if not measured; `limit` is the limit on that latency. An
+    `observed` device is only measured.
     """
 
     device: str
@@ -136,6 +157,7 @@ class FleetRow(OperatorView):
     latency: str = ""
     power: str = ""
     limit: Limit | None = None
+    observed: bool = False
 
 
 class FleetView(OperatorView):
@@ -176,13 +198,14 @@ class FleetDiff(OperatorView):
 
     `same` is the number of studies that already match the file, `same_budgets` that of groups that share
     watts. `digest` is the file's, `fingerprint` that of the changes. The groups in `empty` match no
-    device.
+    device. The devices in `observed` have no study.
     """
 
     changes: tuple[FleetChange, ...]
     same: int
     same_budgets: int = 0
     empty: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
     digest: str
     fingerprint: str
 

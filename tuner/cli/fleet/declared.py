@@ -96,6 +96,8 @@ def _lines(difference: FleetDiff) -> Iterator[str]:
     """Yield a diff as text: one line per change, then its details."""
     for name in difference.empty:
         yield f"group {name}: no registered device is in it"
+    if difference.observed:
+        yield f"only observed: {', '.join(difference.observed)}"
     for change in difference.changes:
         yield f"{_verb(change)} {_subject(change)}"
         yield from (f"    {detail}" for detail in change.details)

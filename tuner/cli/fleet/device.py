@@ -16,7 +16,7 @@ from tuner.moments import ago, moment, when
 from tuner.presentation.figures import change, joined
 from tuner.presentation.standing import device_status, status
 from tuner.presentation.studies import readable
-from tuner.presentation.texts import gained, saved_by_period
+from tuner.presentation.texts import gained, observed_lines, saved_by_period
 from tuner.study.moves import in_words
 from tuner.wire import Change, DeviceView, StudyView
 
@@ -115,7 +115,12 @@ def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
             lines.append(f"{'saving':<12}{gained(report) or 'none'}")
         for name, saved, basis in saved_by_period(report):
             lines.append(f"{'saved':<12}{name}: {saved} ({basis})")
-    return Answer({"device": view, "study": study, "saved": periods}, lines)
+    seen = api.observed(view.device.id, start) if view.device.observed else None
+    if seen is not None:
+        lines += [
+            f"{'observed':<12}{text}" for text in observed_lines(seen, view.device.quantities)
+        ]
+    return Answer({"device": view, "study": study, "saved": periods, "observed": seen}, lines)
 
 
 def the_device(views: Sequence[DeviceView], name: str) -> DeviceView:

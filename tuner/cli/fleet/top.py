@@ -27,6 +27,7 @@ from tuner.wire import FleetRow, FleetView, Health
 STYLES = {
     "safe": "green",
     "holding": "green",
+    "observed": "cyan",
     "trying": "cyan",
     "proposed": "cyan",
     "paused": "yellow",

@@ -14,7 +14,7 @@ import typer
 
 from agents.actuator_client.client import actuator_socket
 from agents.actuator_client.line import ActuatorClient
-from agents.config import filesystem_root
+from agents.config import filesystem_root, load_agent_config
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle
 from agents.host.symptoms import rivals
@@ -23,6 +23,9 @@ from tuner.cli.host.actuator import CONFIG, idle_tables
 from tuner.cli.host.finding import Finding
 from tuner.cli.options import TokenFile, TunerUrl, without_password
 from tuner.core import ConfigError, TuningError
+
+AGENT_CONFIG = Path("etc/jouletune/agent.toml")
+"""The file of the installed agent's configuration, below the root."""
 
 
 @with_json
@@ -98,6 +101,7 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
     """Yield all findings about the machine whose filesystem is at `root`."""
     yield _cores()
     yield from _devices(root)
+    yield from _observed(root)
     yield from _grants(root)
     yield _reference_workload()
     yield _database(db)
@@ -116,6 +120,14 @@ def _devices(root: Path) -> Iterator[Finding]:
     """Yield the abilities of each real device, and other programs that set the same controls."""
     for symptom in chain(catalogue.examine(root), rivals(root)):
         yield Finding(symptom.about, symptom.well, symptom.seen, symptom.cure)
+
+
+def _observed(root: Path) -> Iterator[Finding]:
+    """Yield the devices that the agent of this host only observes; nothing without a readable file."""
+    with suppress(ConfigError):  # the agent itself reports a file that it cannot read
+        for device in load_agent_config(root / AGENT_CONFIG).devices:
+            if device.observe:
+                yield Finding(f"{device.spec}: agent", True, "it is only observed; nothing is set")
 
 
 def _grants(root: Path) -> Iterator[Finding]:

@@ -90,6 +90,7 @@ def _view(draft: FleetDraft, target: DeclaredFleet) -> FleetDiff:
         same=len(target.studies.studies) - len(declared),
         same_budgets=len(target.watts.groups) - budgets,
         empty=(*target.studies.empty, *target.watts.empty),
+        observed=tuple(target.studies.observed),
         digest=_digest(draft),
         fingerprint=fingerprint(planned),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from tuner.core import ConfigError, Device, Exploration, InvalidInput, Study, TuningError, Written
 from tuner.service.creation import about, drafted
@@ -35,6 +35,8 @@ class Desired:
 
     studies: Sequence[Declared]
     empty: Sequence[str]
+    observed: Mapping[str, str] = field(default_factory=dict)
+    """Each observed device's group, by the device's id."""
 
 
 def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> Desired:
@@ -48,7 +50,7 @@ def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> 
     _refuse_windows(text, file)
     studies: list[Declared] = []
     taken: dict[str, str] = {}
-    empty = []
+    empty, observed = list[str](), dict[str, str]()
     for at, group in enumerate(file.groups):
         members = [device for device in devices.values() if group.selects(device)]
         for device in members:
@@ -62,8 +64,23 @@ def desired(loop: Loop, price: EnergyPrice, text: TomlText, file: FleetFile) -> 
             taken[device.id] = group.name
         if not members:
             empty.append(group.name)
+        if group.mode == "observe":
+            _require_observed(text, at, members)
+            observed |= {device.id: group.name for device in members}
+            continue
         studies += _of_group(loop, price, text, file, at, members)
-    return Desired(studies, empty)
+    return Desired(studies, empty, observed)
+
+
+def _require_observed(text: TomlText, at: int, members: Sequence[Device]) -> None:
+    """Raise ConfigError if an agent can set a device of a group that is to be only observed."""
+    for device in members:
+        if not device.observed:
+            raise text.refuses(
+                ("group", at, "mode"),
+                f"{device.id} is not only observed: its agent has an actuator for it",
+                "write `observe = true` in its [[device]] table in agent.toml, and restart the agent",
+            )
 
 
 def _refuse_repeats(text: TomlText, file: FleetFile) -> None:

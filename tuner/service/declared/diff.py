@@ -57,6 +57,9 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
             others.append(_create(target, reasons))
         elif details := tuple(_changing(like, target)):
             others.append(Planned(_change("change", like, target, details), target))
+    for device in file.observed:
+        if (owner := owners.get(device)) is not None:
+            stops[owner.id] = _stop(owner, file.observed[device])
     if prune:
         grouped = (s for s in active.values() if isinstance(s, Study) and s.group)
         stops |= {s.id: _stop(s, "") for s in grouped if s.id not in continuing | stops.keys()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from pydantic import Field
 
@@ -73,11 +73,12 @@ class GroupTable(Table, Written):
     """Devices selected by their fields and labels, and the study of each.
 
     `select` has patterns (`A100*`) by field or label. All of them must match; of a list, any one. With
-    `together` one study has all the devices.
+    `together` one study has all the devices. With the mode `observe` they have no study.
     """
 
     name: Filled
     select: dict[str, str | tuple[str, ...]]
+    mode: Literal["tune", "observe"] = "tune"
     together: bool = False
     choices: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)

@@ -87,8 +87,13 @@ class HeldWindows:
         """Store the reports of a batch whose callers own their devices, in one call."""
         refused = [self._refusal(caller, message.device) for caller, message in reports]
         own = [message for (_, message), no in zip(reports, refused, strict=True) if no is None]
-        receipts = iter(self._loop.hold_reports.observe_all(own))
-        return [no or next(receipts) for no in refused]
+        of_studies, observed = ([m for m in own if bool(m.study) is has] for has in (True, False))
+        held = iter(self._loop.hold_reports.observe_all(of_studies) if of_studies else ())
+        alone = iter(self._loop.observed_reports.observe_all(observed) if observed else ())
+        return [
+            no or next(held if message.study else alone)
+            for (_, message), no in zip(reports, refused, strict=True)
+        ]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:
         """Return the refusal of a caller that does not own the device, else None."""

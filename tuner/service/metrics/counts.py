@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from tuner.core import (
     Applied,
+    Device,
     Level,
     Limit,
     Measurement,
@@ -57,6 +58,7 @@ class Counts(Telemetry):
         self._pairs: set[tuple[str, str]] = set()
         self._levels: dict[str, Level] = {}
         self._held: dict[str, HeldWindow] = {}
+        self._observed: dict[str, tuple[Device, Measurement]] = {}
         self._energy = self._counter(
             "jouletune_energy_joules",
             "Energy measured in windows; nothing is measured between windows.",
@@ -122,15 +124,20 @@ class Counts(Telemetry):
         """Count an event by its kind."""
         self._events.labels(kind).inc()
 
-    def measured(self, study: Study, device: str, window: Measurement) -> None:
+    def measured(self, of: Study | Device, device: str, window: Measurement) -> None:
         """Add a window's energy and length to the totals; a window without measured energy adds nothing."""
-        shown = window_energy(window, study.quantities)
+        shown = window_energy(window, of.quantities)
         if shown is None:
             return
         joules, origin = shown
-        pair = self._pair(device, study.workload)
+        pair = self._pair(device, of.workload)
         self._energy.labels(*pair, str(origin)).inc(joules)
         self._seconds.labels(*pair).inc(window.seconds)
+
+    def observed(self, device: Device, window: Measurement) -> None:
+        """Store a window as the last one of a device that is only observed."""
+        with self._lock:
+            self._observed[device.id] = device, window
 
     def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:
         """Store a hold's window as the last one of its device, and count it if it broke a limit."""
@@ -177,11 +184,16 @@ class Counts(Telemetry):
         with self._lock:
             return dict(self._held)
 
+    def observed_windows(self) -> Mapping[str, tuple[Device, Measurement]]:
+        """Return each observed device with its last window, by its id."""
+        with self._lock:
+            return dict(self._observed)
+
     def keep(self, devices: Sequence[str]) -> None:
         """Forget the last window and level of every device but these; the counters stay."""
         current = set(devices)
         with self._lock:
-            for recorded in (self._held, self._levels):
+            for recorded in (self._held, self._observed, self._levels):
                 for outdated in recorded.keys() - current:
                     del recorded[outdated]
 

@@ -15,9 +15,11 @@ from prometheus_client.registry import Collector
 from tuner.core import (
     POWER,
     Delivery,
+    Device,
     Event,
     Kind,
     Level,
+    Measurement,
     Phase,
     StoreError,
     Study,
@@ -32,6 +34,8 @@ from tuner.wire import BudgetView, FleetRow, FleetView, Health
 
 Values = dict[tuple[str, ...], float]
 """The samples of a family, by the values of their labels."""
+Last = tuple[str, Study | Device, Measurement]
+"""A device's name, its study or itself, and its last window."""
 MOST_KNOBS = 32
 """The most knobs of a device with series."""
 RECENT = 200
@@ -73,6 +77,7 @@ class FleetCollector(Collector):
             "devices": _devices(view),
             "applied settings": _applied(shown),
             "held windows": _held(shown, self._counts.held_windows()),
+            "observed windows": _observed(shown, self._counts.observed_windows()),
             "studies": _studies(studies, summaries),
             "notifications": _notifications(deliveries, newest),
             "budgets": _budgets([view for view in budgets if not view.error]),
@@ -161,40 +166,55 @@ def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
 
 def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
     """Yield the metrics of the last window of each device that holds."""
-    latency: Values = {}
-    power: Values = {}
+    last = list[Last]()
     broken: Values = {}
     for row in rows:
         held, device = windows.get(row.device), row.device
         if held is None or row.level is not Level.HOLD or row.study != held.study.id:
             continue
-        study = held.study
-        for metric, estimate in held.window.estimates.items():
-            quantity = quantity_of(metric, study.quantities)
-            if quantity.kind is Kind.TIME and quantity.unit == "ms":
-                name = metric.removesuffix("_ms")
-                latency[device, study.workload, name] = estimate.mean / MS_PER_S
-        drawn = held.window.estimates.get(called(POWER, study.quantities))
-        if drawn is not None:
-            power[device, study.workload, str(drawn.origin)] = drawn.mean
-        broken[device, study.id] = float(bool(held.broken))
-    yield _gauge(
-        "jouletune_held_latency_seconds",
-        "Latencies and other times in the last held window.",
-        ("device", "workload", "metric"),
-        latency,
-    )
-    yield _gauge(
-        "jouletune_held_power_watts",
-        "Power in the last held window.",
-        ("device", "workload", "origin"),
-        power,
-    )
+        last.append((device, held.study, held.window))
+        broken[device, held.study.id] = float(bool(held.broken))
+    yield from _last("held", last)
     yield _gauge(
         "jouletune_held_limit_broken",
         "Whether the last held window broke a limit.",
         ("device", "study"),
         broken,
+    )
+
+
+def _observed(
+    rows: Sequence[FleetRow], windows: Mapping[str, tuple[Device, Measurement]]
+) -> Iterator[Metric]:
+    """Yield the metrics of the last window of each device that is only observed."""
+    names = [row.device for row in rows if row.health is Health.OBSERVED and row.device in windows]
+    yield from _last("observed", [(name, *windows[name]) for name in names])
+
+
+def _last(word: str, windows: Sequence[Last]) -> Iterator[Metric]:
+    """Yield the latencies and the power of devices' last windows."""
+    latency: Values = {}
+    power: Values = {}
+    for device, of, window in windows:
+        for metric, estimate in window.estimates.items():
+            quantity = quantity_of(metric, of.quantities)
+            if quantity.kind is Kind.TIME and quantity.unit == "ms":
+                name = metric.removesuffix("_ms")
+                latency[device, of.workload, name] = estimate.mean / MS_PER_S
+        drawn = window.estimates.get(called(POWER, of.quantities))
+        if drawn is not None:
+            power[device, of.workload, str(drawn.origin)] = drawn.mean
+    yield _gauge(
+        f"jouletune_{word}_latency_seconds",
+        f"Latencies and other times in the last {word} window.",
+        ("device", "workload", "metric"),
+        latency,
+    )
+    yield _gauge(
+        f"jouletune_{word}_power_watts",
+        f"Power in the last {word} window.",
+        ("device", "workload", "origin"),
+        power,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import applied, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Applied, Level, Limit, Measurement, Outcome, Study
+from tuner.core import Applied, Device, Level, Limit, Measurement, Outcome, Study
 from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldOrder, HoldReport, TrialReport
 
@@ -29,7 +29,7 @@ class Heard(Telemetry):
     def noted(self, kind: str) -> None:
         self.kinds.append(kind)
 
-    def measured(self, study: Study, device: str, window: Measurement) -> None:
+    def measured(self, of: Study | Device, device: str, window: Measurement) -> None:
         self.windows.append(window)
 
     def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:

@@ -1,0 +1,132 @@
+"""One observed device's loop: measure a window every few seconds, and poll; nothing is ever set.
+
+Its target has no actuator, so that no order of a tuner could be carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+
+from agents.agent.contact import Contact
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import LoopStatus, Surroundings
+from agents.target.observe import Ask, Observer
+from agents.target.window_counts import WindowCounts
+from tuner.core import Applied, Conflict, Device, Level, TuningError
+from tuner.wire import LONGEST_POLL_S, HoldReport, Poll
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 10.0
+"""The longest window in seconds: as long as one of `jouletune observe`."""
+PACE_S = 1.0
+"""The least time between two polls, in seconds, even if the tuner answers at once."""
+MEASURER_S = 5.0
+"""The wait at a stop for the window under way, in seconds."""
+ONLY_OBSERVED = "it is only observed: agent.toml has `observe = true` in its [[device]] table"
+
+
+class ObservingAgent:
+    """The loop of one device that is only observed; a second thread measures.
+
+    A window of `observer` begins every `observe_s` seconds. `close` releases the device.
+    """
+
+    files_waiting = 0
+    broken_windows = None
+
+    def __init__(
+        self,
+        device: Device,
+        observer: Observer,
+        observe_s: float,
+        around: Surroundings,
+        rng: random.Random,
+        close: Callable[[], None],
+    ) -> None:
+        self.device, self.close = device, close
+        self.waiting = threading.Event()
+        self.standing = LoopStatus()
+        self._observer, self._observe_s = observer, observe_s
+        self._around, self._rng = around, rng
+        self._contact = Contact(device.id, around, rng)
+        self._polled_at = -math.inf
+
+    @property
+    def counts(self) -> WindowCounts:
+        """Return the totals of the device's windows."""
+        return self._observer.counts
+
+    def begin(self) -> None:
+        """Do nothing: there is nothing to restore."""
+
+    def run(self) -> None:
+        """Measure and poll until stopped.
+
+        Raises:
+            Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never accepted this agent.
+        """
+        ended = threading.Event()
+        name = f"{self.device.id} observed"
+        measuring = threading.Thread(target=self._measure, args=(ended,), name=name, daemon=True)
+        measuring.start()
+        try:
+            while not self._around.stop.is_set():
+                self.step()
+        finally:
+            ended.set()
+            measuring.join(MEASURER_S)
+
+    def step(self) -> None:
+        """Deliver the windows, and poll: the tuner sees that the device is online."""
+        link, contact, now = self._around.link, self._contact, self._around.clock.monotonic
+        contact.wait(self._polled_at + PACE_S - now())
+        with contact.handled(lambda: False):
+            link.deliver()
+            contact.register(self.device)
+            at = self._around.now()
+            applied = Applied(device=self.device.id, setting={}, level=Level.ORIGINAL, at=at)
+            agent = f"{self.device.agent}/{self._around.start}"
+            wait_s = min(LONGEST_POLL_S, self._observe_s)
+            self._polled_at, self.standing.applied = now(), applied
+            poll = Poll(agent=agent, applied=applied, wait_s=wait_s, unable=ONLY_OBSERVED)
+            self.waiting.set()
+            try:
+                link.next(self.device.id, poll)
+            finally:
+                self.waiting.clear()
+            contact.worked(self.standing)
+
+    def _measure(self, ended: threading.Event) -> None:
+        """Measure windows until stopped; the polling thread delivers those that the tuner missed."""
+        clock, first = self._around.clock, True
+
+        def check() -> None:
+            if ended.is_set() or self._around.stop.is_set():
+                raise Conflict("the agent was stopped")
+
+        while not ended.is_set():
+            due = clock.monotonic() + self._observe_s
+            length = min(WINDOW_S, self._observe_s)
+            ask = Ask(metrics=(), window_s=length, max_window_s=length, idle=first)
+            try:
+                began = self._observer.clock.monotonic()
+                shown = self._observer.window({}, ask, check, self._rng, began).measurement
+                first = False
+                report = HoldReport(
+                    device=self.device.id, study="", revision=0, setting={}, measurement=shown
+                )
+                self._around.link.keep(report)
+                self._around.link.deliver()
+            except Conflict:
+                return
+            except TuningError as error:
+                log.warning("event=not_observed device=%s why=%r", self.device.id, str(error))
+            ended.wait(max(0.0, due - clock.monotonic()))
+
+
+DeviceLoop = DeviceAgent | ObservingAgent
