@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG = 1
 SLEPT = " slept "
 """Divides an epoch: the first part changes if all settings are lost, the second if they may be lost."""
 TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
-TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched", "resets")
+TRAITS += ("defaults", "without", "restarts", "files", "moves", "watched", "resets", "staged")
 """The description of a device; a trait that its driver lacks is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value survives a reboot. `ceilings`: knobs that
@@ -46,7 +46,7 @@ driver's own values, if it knows them. `without`: the knobs left out, and the re
 restarts the service there. `files`: its entries are files. `moves`: knobs that also change entries of
 others, and those others; such a knob is written and restored before them. `watched`: files that change
 when an entry comes or goes. `resets`: entries with the texts that a reset of the device leaves, where no
-epoch shows it.
+epoch shows it. `staged`: knobs that may show a value before it is in force.
 """
 
 Absent = Mapping[str, str]

@@ -116,6 +116,7 @@ class Restorer:
         self.terms = self.config.granted(self.uuid)
         self.record = Record(self.uuid, self.boot, driver=str(self.about.get("driver") or ""))
         self.ceilings = {*self.about.get("ceilings", ())}
+        self.hidden = self.ceilings | {*self.about.get("staged", ())}
         self.moves: Mapping[str, Sequence[str]] = dict(self.about.get("moves") or ())
         self.seen: list[str] = []
         self.verified: dict[str, Value | None] = {}  # our values that were last seen in force
@@ -204,14 +205,14 @@ class Restorer:
         return reading
 
     def _was_reset(self, reading: DeviceReading) -> bool:
-        """Return whether all that we changed and can read shows what a reset of the device leaves.
+        """Return whether all that we changed shows what a reset of the device leaves.
 
         Another program's return to the default looks the same: it counts as a reset once in CONTEST_S.
         """
         after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
-        ours = [n for n, e in entries if e.state == SET and n in after and e.wrote != after[n]]
-        shown = bool(ours) and all(reading.shows(name, after[name]) for name in ours)
-        if not shown or self.now() < self.reset_at + CONTEST_S:
+        ours = [(n, e.state) for n, e in entries if n in after and e.wrote != after[n]]
+        shown = all(state == SET and reading.shows(name, after[name]) for name, state in ours)
+        if not (ours and shown) or self.now() < self.reset_at + CONTEST_S:
             return False
         self.reset_at = self.now()
         return True
@@ -277,7 +278,7 @@ class Restorer:
         new, low = dict[str, JournalEntry](), dict[str, Any]()
         # A kill between the restores of boost and of the ceilings leaves those open.
         moved = self._moved(entry.knob for entry in self.record.entries.values())
-        opened = moved & self.ceilings if ending else ()
+        opened = moved & self.hidden if ending else ()
         for name, entry in self.record.entries.items():
             _, shown, _ = reading.entries.get(name, ("", None, None))
             set_here = entry.state == SET and not entry.restored
@@ -698,8 +699,8 @@ class Restorer:
             failures.append(str(error))
         entries = self.record.entries.items()
         due = {n: e for n, e in entries if e.state != THEIRS and self.waiting.get(n) != CAPPED}
-        # A cap may hide the requested value: a ceiling is always written.
-        always = {n for n, e in due.items() if e.knob in self.ceilings and not e.restored}
+        # A cap may hide the requested value, and a staged one be shown: these are always written.
+        always = {n for n, e in due.items() if e.knob in self.hidden and not e.restored}
         targets = {n: e.target for n, e in due.items() if n not in whole}
         failures += await self._write(targets, always, reading, strict=False)
         return failures or await self._verify(targets)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import Value
+from agents.actuator.kernel_text import REFUSED, Away, content, numbers, scaled, span, words
 from tuner.errors import ActuationError
 
 CPU_CLOCK = "cpu.max_mhz"
@@ -29,23 +30,12 @@ POLICIES = f"{CPUS}/cpufreq/policy[0-9]*"
 SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
 """Lists such as `16-23,30` of an Intel hybrid's small cores, by their PMUs: cpu_atom and cpu_lowpower."""
 TABLE = "scaling_available_frequencies"
-KHZ, STEP_KHZ = 1000, 100_000
-LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
-"""A number with more digits, or a range with more steps, is ignored."""
+KHZ, LIKE = 1000, 0.85
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
-AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
-"""The errors of a read while the CPU or the device behind a file is offline."""
 EXCLUDED = (
     "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
 )
-REFUSED = (
-    "check its minimum, a lock by the BIOS, and the drop-in of the actuator's unit for this device"
-)
-
-
-class Away(ActuationError, code="actuation"):
-    """A file's CPU or device is offline; it may come back with its former value."""
 
 
 @dataclass(slots=True)
@@ -254,37 +244,10 @@ def devices(
     return [device] if offered or without else []
 
 
-def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
-    """Return a file's content, without the NUL of a device tree. Raises ActuationError, Away."""
-    try:
-        return kind(file.read_text().strip("\0\n "))
-    except (OSError, ValueError) as error:
-        away = getattr(error, "errno", 0) in AWAY
-        raise (Away if away else ActuationError)(f"cannot read {file}: {error}") from error
-
-
 def most_of(file: Path) -> int | None:
     """Return the present maximum of a policy's ceiling, which boost changes; None for any other file."""
     tops = numbers(file.with_name(TOP)) if file.name in CEILINGS else []
     return tops[-1] if tops else None
-
-
-def words(*files: Path) -> set[str]:
-    """Return the words in files; empty if one of them cannot be read."""
-    with suppress(ActuationError):
-        return {word for file in files for word in content(file).split()}
-    return set()
-
-
-def numbers(*files: Path) -> list[int]:
-    """Return the whole numbers in files, ascending; empty if one of them cannot be read."""
-    numerals = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
-    return sorted({int(word) for word in numerals})
-
-
-def scaled(number: int, unit: int) -> int | float:
-    """Return a number in a greater unit: an integer if exact or too long to be measured, else a float."""
-    return number / unit if number % unit and number < 10**MOST_DIGITS else number // unit
 
 
 def ceiling(files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int) -> FileKnob:
@@ -294,12 +257,6 @@ def ceiling(files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int)
     """
     least = max(numbers(*(file.with_name(floor) for file in files)), default=0)
     return FileKnob(files, tuple(scaled(n, unit) for n in ladder if n >= least), unit)
-
-
-def span(ends: Sequence[int], step: int = STEP_KHZ) -> list[int]:
-    """Return the ladder between the first and the last of these numbers; empty if it has too many steps."""
-    short = ends and ends[-1] - ends[0] <= MOST_RUNGS * step
-    return [*range(ends[0], ends[-1], step), ends[-1]] if short else []
 
 
 def cpu_clocks(root: Path) -> dict[str, FileKnob]:

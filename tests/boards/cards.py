@@ -2,6 +2,7 @@
 
 Sources: drivers/gpu/drm/amd/pm/amdgpu_pm.c (a cap is cut to whole watts; EPERM during a reset or a
 suspend; reads wake a sleeping GPU; EINVAL on a virtual function) and Documentation/gpu/amdgpu/thermal.rst;
+navi10_ppt.c, smu_v13_0_6_ppt.c and yellow_carp_ppt.c (pp_od_clk_voltage);
 radeon-profile 129 and LACT 41 (caps and clocks are lost by a resume or a reset);
 drivers/gpu/drm/xe/xe_hwmon.c and the ABI of xe's and i915's hwmon (a register of 32 bits that is widened
 only when read; a clamped and rounded limit; 0 is off); xe_gt_freq.c (50/3 MHz). Never compared with real
@@ -26,7 +27,9 @@ class Gpu:
     """A card's settings. `cap` is in µW, `mask` the allowed rows of `table`, `top` a ceiling in MHz.
 
     `loads` counts the loads of its driver, which move hwmon's number; `busy` is the error that all its
-    files answer; `asleep` is ended by any read; `slept_ms` counts what it slept.
+    files answer; `asleep` is ended by any read; `slept_ms` counts what it slept. `limits` is how
+    pp_od_clk_voltage behaves: of a `card`, a `part` of a data centre or an `apu`; `staged` waits for its
+    commit, `determined` is the clock that the level perf_determinism has fixed.
     """
 
     kind: str
@@ -44,6 +47,9 @@ class Gpu:
     slept_ms: int = 0
     asleep: bool = False
     guest: bool = False
+    limits: str = ""
+    staged: tuple[int, int] = (0, 0)
+    determined: int = 0
 
     def __post_init__(self) -> None:
         self.cap, self.top = self.cap or self.default, self.top or self.table[-1]
@@ -52,6 +58,10 @@ class Gpu:
     def lose(self) -> None:
         """Have the driver's defaults, as after a resume or a reset of the GPU, without a trace."""
         self.cap, self.level, self.mask = self.default, "auto", frozenset(range(len(self.table)))
+        self._free()
+        self.staged, self.determined = (0, 0), 0
+
+    def _free(self) -> None:
         self.top, self.floor = self.table[-1], self.table[0]
 
     def load(self) -> None:
@@ -71,7 +81,7 @@ class Gpu:
     @property
     def mhz(self) -> float:
         """The ceiling in force."""
-        if self.kind != "amdgpu":
+        if self.kind != "amdgpu" or self.limits:
             return self.top
         rows = self.mask if self.level == "manual" else range(len(self.table))
         return self.table[max(rows)]
@@ -86,6 +96,9 @@ class Gpu:
             return
         if not self.least <= uw // UW * UW <= self.most:
             raise Refused
+        if self.limits == "card" and uw > self.cap:  # amdgpu-clocks 63, of an RX 7700 XT
+            self._free()
+            self.staged = (0, 0)
         self.cap = uw // UW * UW
 
     def told_cap(self) -> int:
@@ -97,7 +110,44 @@ class Gpu:
         """Take a level; `manual` begins with the mask of before, and the others do not end it."""
         if text not in LEVELS:
             raise Refused
+        if self.limits not in ("", "card") and (text == "auto" or self.determined):
+            self._free()
+            self.staged = self.staged if self.limits == "part" else (0, 0)
+            self.determined = 0
         self.level = text
+
+    def take_limits(self, text: str) -> None:
+        """Stage, commit or reset a limit of the clock, as navi10, smu_v13_0_6 and yellow_carp do."""
+        levels = ("manual", "perf_determinism") if self.limits == "part" else ("manual",)
+        if self.limits != "card" and self.level not in levels:
+            raise Refused
+        command, *numbers = text.split()
+        if command == "s":
+            row, mhz = numbers
+            if row not in ("0", "1") or not self.table[0] <= whole(mhz) <= self.table[-1]:
+                raise Refused
+            low, high = self.staged
+            self.staged = (whole(mhz), high) if row == "0" else (low, whole(mhz))
+        elif command == "c":
+            low, high = self.staged[0] or self.floor, self.staged[1] or self.top
+            if low >= high:
+                raise Refused
+            self.floor, self.top = low, high
+            self.determined = high if self.level == "perf_determinism" else 0
+        else:
+            self._free()
+            self.staged = self.staged if self.limits == "part" else (0, 0)
+
+    def shown_limits(self) -> str:
+        """Return pp_od_clk_voltage: only a data centre's part does not show what is staged."""
+        staged = (0, 0) if self.limits == "part" else self.staged
+        low, high = staged[0] or self.floor, staged[1] or self.top
+        ranges = "" if self.limits == "part" else f"\nOD_RANGE:\nSCLK: {low}Mhz {high + 250}Mhz"
+        return f"OD_SCLK:\n0: {low}Mhz\n1: {high}Mhz{ranges}"
+
+    def kept_limits(self) -> str:
+        low, high = self.staged[0] or self.floor, self.staged[1] or self.top
+        return f"{self.floor} {self.top} {low} {high} {self.determined}"
 
     def take_mask(self, text: str) -> None:
         rows = frozenset(map(whole, text.split()))
@@ -119,10 +169,10 @@ class Gpu:
 
 
 @dataclass
-class Mask(Node):
-    """The clock table: it does not show which rows are allowed, and the board knows."""
+class Veiled(Node):
+    """A file that does not show all that the board knows, which is `state`."""
 
-    gpu: Gpu | None = None
+    state: Callable[[], object] = str
 
     def read(self) -> bytes:
         self._answer()
@@ -130,7 +180,7 @@ class Mask(Node):
 
     @property
     def kept(self) -> bytes:
-        return f"{sorted(self.gpu.mask) if self.gpu else ''}\n".encode()
+        return f"{self.state()}\n".encode()
 
 
 @dataclass

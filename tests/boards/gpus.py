@@ -18,7 +18,7 @@ from functools import partial
 from agents.devices.simulated.physics import Chip, Curve, Thermal, Unit, Work
 from tests.boards import servers
 from tests.boards.board import Board
-from tests.boards.cards import FINE, UW, Gpu, Mask, Widened
+from tests.boards.cards import FINE, UW, Gpu, Veiled, Widened
 from tests.boards.cpufreq import Cpus, policies
 from tests.boards.kernel import Limits, Node, Words, fixed
 from tests.boards.machine import Machine
@@ -66,7 +66,7 @@ def host(
     number = 1 if name != "xe" else 0
     own = {
         "vendor": fixed("0x1002" if gpu.kind == "amdgpu" else "0x8086"),
-        "device": fixed("0x744c" if gpu.kind == "amdgpu" else "0xe20b"),
+        "device": fixed("0xe20b"),
         "class": fixed("0x030000"),
         "power/runtime_suspended_time": Node(lambda: gpu.slept_ms, None, 0o444),
         f"drm/card{number}/dev": fixed("226:1"),
@@ -126,22 +126,28 @@ def amd(
     guest: bool = False,
     metrics: tuple[int, int] = (1, 3),
     centre: bool = False,
+    limits: str = "",
+    product: str = "0x744c",
 ) -> Board:
     """Return a host with an AMD GPU; `metrics` has gpu_metrics' revisions, `centre` is a card's class."""
     most = 345 if overdrive else 300
     gpu = Gpu("amdgpu", 300 * UW, 90 * UW, most * UW, SCLK if not fine else FINE, guest=guest)
+    gpu.limits = limits
 
     def files(machine: Machine) -> dict[str, Node]:
         table = lambda: gpu.rows(machine.point().gpu_mhz, fine=fine)  # noqa: E731
         made: dict[str, Node] = {
             "power_dpm_force_performance_level": Node(lambda: gpu.level, gpu.take_level),
-            "pp_dpm_sclk": Mask(table, gpu.take_mask, gpu=gpu),
+            "pp_dpm_sclk": Veiled(table, gpu.take_mask, state=lambda: sorted(gpu.mask)),
             "gpu_busy_percent": fixed(97),
         }
-        if overdrive:
-            made["pp_od_clk_voltage"] = fixed("OD_SCLK:\n0: 500Mhz\n1: 2500Mhz")
+        if limits:
+            made["pp_od_clk_voltage"] = Veiled(
+                gpu.shown_limits, gpu.take_limits, state=gpu.kept_limits
+            )
         made["gpu_metrics"] = Node(lambda: blob(machine, *metrics), None, 0o444)
-        return made | ({"class": fixed("0x120000")} if centre else {})
+        made |= {"class": fixed("0x120000")} if centre else {}
+        return made | {"device": fixed(product)}
 
     def sensors(machine: Machine) -> dict[str, Node]:
         made = {
@@ -266,11 +272,29 @@ def _shared(machine: Machine, share: float) -> int:
 
 GPUS: Mapping[str, Callable[[], Board]] = {
     "amdgpu": partial(amd, "amdgpu"),
-    "amdgpu-fine": partial(amd, "amdgpu-fine", power="power1_input", fine=True, overdrive=True),
-    "amdgpu-mi300": partial(
-        amd, "amdgpu-mi300", power="power1_input", fine=True, metrics=(1, 4), centre=True
+    "amdgpu-fine": partial(
+        amd, "amdgpu-fine", power="power1_input", fine=True, overdrive=True, limits="card"
     ),
-    "amdgpu-apu": partial(amd, "amdgpu-apu", fine=True, capped=False, metrics=(2, 1)),
+    "amdgpu-mi300": partial(
+        amd,
+        "amdgpu-mi300",
+        power="power1_input",
+        fine=True,
+        metrics=(1, 4),
+        centre=True,
+        limits="part",
+    ),
+    "amdgpu-mi300a": partial(
+        amd,
+        "amdgpu-mi300a",
+        power="power1_input",
+        fine=True,
+        metrics=(1, 4),
+        centre=True,
+        limits="part",
+        product="0x74a0",
+    ),
+    "amdgpu-apu": partial(amd, "amdgpu-apu", fine=True, capped=False, metrics=(2, 1), limits="apu"),
     "amdgpu-guest": partial(amd, "amdgpu-guest", fine=True, guest=True),
     "xe": partial(intel, "xe"),
     "xe-package": partial(intel, "xe-package", channel=2, off=True),

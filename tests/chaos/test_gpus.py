@@ -34,6 +34,8 @@ Count = Callable[[str, int, int], None]
     [
         ("amdgpu", 1, {}),
         ("amdgpu", 3, {"cap": 200 * UW, "level": "high"}),
+        ("amdgpu-fine", 3, {"top": 2000}),
+        ("amdgpu-mi300", 3, {}),
         ("xe", 3, {}),
         ("xe", 3, {"cap": 150 * UW, "top": 1800}),
         ("i915", 3, {"cap": 150 * UW, "top": 1800}),
@@ -72,4 +74,4 @@ def test_a_gpu_that_loses_its_settings_at_any_point_is_left_as_it_was(
                     f"{what} {at} ({dry.labels[at - 1]}), {event}, {end} at {until}: {problem}"
                 )
     count(f"{name}, lost by itself", points, len(wrong))
-    assert points > 60 and wrong == []
+    assert points > 50 and wrong == []

@@ -107,7 +107,9 @@ LIMITED = (
     ("name", "driver", "spec", "grants"),
     [
         ("amdgpu", "drm", f"drm:{ADDRESS}", LIMITED.format(200, 300, 1200, 1500)),
+        ("amdgpu-mi300", "drm", f"drm:{ADDRESS}", LIMITED.format(200, 300, 1100, 1500)),
         ("xe", "drm", f"drm:{ADDRESS}", LIMITED.format(150, 190, 1100, 1500)),
+        ("i915", "drm", f"drm:{ADDRESS}", LIMITED.format(150, 190, 1100, 1500)),
         ("grace", "cpu", "cpu", '"cpu.max_mhz" = { min = 2700, max = 3100 }'),
     ],
 )

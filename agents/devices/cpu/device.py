@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 
-from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks, numbers
+from agents.actuator.kernel_text import numbers
+from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import Choose, kind_of, thinned
 from agents.devices.cpu.energy import find_energy

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents.actuator.sysfs import numbers
+from agents.actuator.kernel_text import numbers
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover

@@ -15,9 +15,10 @@ quarter of the package's rated power. `status` of intel_pstate is never written,
 import re
 from pathlib import Path
 
-from agents.actuator import sysfs
+from agents.actuator import kernel_text, sysfs
 from agents.actuator.driver import Value
-from agents.actuator.sysfs import FileKnob, content, numbers, words
+from agents.actuator.kernel_text import content, numbers, words
+from agents.actuator.sysfs import FileKnob
 
 BOOST, GOVERNOR, PREFERENCE = "cpu.boost", "cpu.governor", "cpu.epp"
 BOOST_FILES, TUNABLES = "cpu.boost_files", "cpu.governor_tunables"
@@ -85,7 +86,9 @@ def _choice(root: Path, file: str, plural: str) -> FileKnob:
     The preference `default` is left out, as its files show another word for it. Under the governor
     `performance` amd-pstate lists that preference alone, although it has the others.
     """
-    choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    choices = {
+        f: kernel_text.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")
+    }
     choices = {
         f: AMD if plural in ALONE and w == {"performance"} else w for f, w in choices.items()
     }
@@ -98,7 +101,7 @@ def _uncore(root: Path) -> FileKnob:
     """Return the ceiling of the uncore clock over all dies."""
     ends = numbers(*root.glob(f"{DIES}/initial_m[ai][nx]_freq_khz"))
     files = sorted(root.glob(f"{DIES}/max_freq_khz"))
-    return sysfs.ceiling(files, sysfs.span(ends), "min_freq_khz", sysfs.KHZ)
+    return sysfs.ceiling(files, kernel_text.span(ends), "min_freq_khz", sysfs.KHZ)
 
 
 def _power(root: Path) -> FileKnob | str:
@@ -120,7 +123,9 @@ def _power(root: Path) -> FileKnob | str:
     plausible = [w for w in rated if 0 < w < UNLIMITED_W]
     least = min(plausible or [w for w in watts if 0 < w < UNLIMITED_W], default=LEAST_W) // 4
     most = max([*plausible, *watts], default=0)
-    steps = sysfs.span([least, most], 1 + (most - least) // MOST_VALUES) if most > least else []
+    steps = (
+        kernel_text.span([least, most], 1 + (most - least) // MOST_VALUES) if most > least else []
+    )
     return FileKnob(limits, tuple(steps), UW)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import thinned
+from agents.devices.drm.card import CLOCK, LIMIT, Card
 from agents.devices.drm.energy import find_energy, metrics_format
-from agents.devices.drm.knobs import CLOCK, LIMIT, Card, discover
+from agents.devices.drm.knobs import discover
 from agents.host.host import HostClock
 from agents.host.processor import text_of
 from agents.target.host_meter import Ceiling, HostMeter
@@ -26,6 +27,8 @@ RUNS = {
 HEAT = ("tile*/gt*/freq0/throttle/reason_thermal", "drm/card*/gt/gt*/throttle_reason_thermal")
 STRAYS = 1.05
 """A clock may exceed its ceiling by this factor, because it varies by a step. Ours."""
+APUS = ("0x74a0",)
+"""Products of MI300A: an APU whose gpu_metrics have the format of a card."""
 MOST_RUNGS = 12
 SETTLE_S = 1.0
 """AMD's average covers up to a second."""
@@ -89,9 +92,12 @@ def integrated(card: Card) -> bool | None:
 
     Formats 2 and 3 of AMD's gpu_metrics are of APUs, format 1 of cards; those before Vega 12 have none.
     A power limit does not distinguish them: the APU Van Gogh has one, cards of Southern Islands do not.
+    MI300A has format 1.
     """
     if card.kind != "amdgpu":
         return False
+    if text_of(card.folder / "device").strip() in APUS:
+        return True
     return {1: False, 2: True, 3: True}.get(metrics_format(card.folder))
 
 

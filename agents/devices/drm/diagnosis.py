@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from agents.devices.drm.card import Card
 from agents.devices.drm.device import open_drm
-from agents.devices.drm.knobs import Card, discover
+from agents.devices.drm.knobs import discover
 from agents.host.symptoms import Symptom
 from tuner.core import TuningError
 

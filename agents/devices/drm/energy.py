@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from agents.actuator.sysfs import numbers
+from agents.actuator.kernel_text import numbers
 from agents.host.processor import required_text, text_of
 from agents.target.joules import CountedJoules, EnergySource, Every, IntegratedJoules
 from tuner.core import Clock, MeasurementError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agents.actuator.sysfs import numbers
+from agents.actuator.kernel_text import numbers
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import Choose, kind_of
 from agents.devices.jetson.board import read_board

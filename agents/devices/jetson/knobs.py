@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.actuator import sysfs
+from agents.actuator import kernel_text, sysfs
 from agents.actuator.driver import Value
-from agents.actuator.sysfs import FileKnob, content, numbers
+from agents.actuator.kernel_text import content, numbers
+from agents.actuator.sysfs import FileKnob
 from tuner.errors import ActuationError
 
 GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
@@ -85,7 +86,7 @@ def _find(root: Path, nodes: Sequence[Path]) -> dict[str, FileKnob | str]:
         knobs[GPU] = sysfs.ceiling([node / "max_freq"], ladder, "min_freq", HZ)
     most = max(numbers(root / BPMP / "clk/emc/max_rate"), default=0)
     rates = [khz * sysfs.KHZ for khz in numbers(root / BPMP / "emc/possible_rates")]
-    clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
+    clocks = tuple(kernel_text.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
         knobs[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
     return knobs

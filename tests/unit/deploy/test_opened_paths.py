@@ -13,7 +13,7 @@ import pytest
 from agents.actuator.grants import DRIVERS
 from agents.devices.cpu.knobs import BOOSTS
 from agents.devices.cpu.knobs import discover as cpu
-from agents.devices.drm.knobs import Card
+from agents.devices.drm.card import Card
 from agents.devices.drm.knobs import discover as drm
 from agents.devices.jetson.knobs import BPMP
 from agents.devices.jetson.knobs import discover as jetson

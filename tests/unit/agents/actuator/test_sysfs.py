@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuator.sysfs import FileKnob, content, cpu_clocks, numbers, scaled, span
+from agents.actuator.kernel_text import content, numbers, scaled, span
+from agents.actuator.sysfs import FileKnob, cpu_clocks
 from tuner.errors import ActuationError
 
 

@@ -133,7 +133,9 @@ def test_an_integrated_gpus_energy_is_the_processors_too(host: Host) -> None:
     """thermal.rst: on APUs the power is that of the SoC with its CPU."""
     apu = open_device(SPEC, seed=0, state_dir=None, root=host("amdgpu-apu").root)
     card = open_device(SPEC, seed=0, state_dir=None, root=host("amdgpu").root)
+    mi300a = open_device(SPEC, seed=0, state_dir=None, root=host("amdgpu-mi300a").root)
     assert {m.scope for m in apu.metrics} == {Scope.MODULE} and apu.energy_of > {SPEC}
+    assert mi300a.energy_of == apu.energy_of and "accumulator" in mi300a.source
     assert {m.scope for m in card.metrics} == {Scope.BOARD} and card.energy_of == {SPEC}
 
 

@@ -14,7 +14,9 @@ from agents.actuator.device import Peer
 from agents.actuator.driver import KnobDriver, _described
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
-from agents.devices.drm.knobs import CLOCK, LIMIT, MASK, MODE, Card, discover
+from agents.devices.drm.amd import MASK, MODE
+from agents.devices.drm.card import CLOCK, LIMIT, Card
+from agents.devices.drm.knobs import discover
 from tests.actuation import Direct, actuator_of
 from tests.boards.cards import UW
 from tests.boards.gpus import GPUS, PCI
@@ -26,7 +28,7 @@ from tests.contracts.members import MemberContract
 from tests.unit.agents.devices.drm.conftest import Host
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
-SETTABLE = [name for name in GPUS if name not in ("amdgpu-apu", "amdgpu-guest")]
+SETTABLE = [name for name in GPUS if name != "amdgpu-guest"]
 ME, UUID = Peer(1, 1, 7), "drm:0000:03:00.0"
 
 
@@ -57,12 +59,13 @@ class Stand:
     def __post_init__(self) -> None:
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, granted: Granted | None = None) -> None:
         """Start the actuator, as after a kill."""
         if not self.grant:
             spans = card_of(self.board).ranges().items()
             self.grant = {knob: (values[0], values[-1]) for knob, values in spans}
-        config = ActuatorConfig(devices=(Granted(match="drm:*", grant=self.grant),))
+        granted = granted or Granted(match="drm:*", grant=self.grant)
+        config = ActuatorConfig(devices=(granted,))
         made = actuator_of(
             config,
             lambda: InlineDriver(lambda: discover(str(self.board.root)), lambda _: None),
@@ -134,14 +137,74 @@ def test_a_level_that_an_operator_chose_comes_back(stand: Stands, level: str) ->
 
 
 def test_clocks_that_cannot_be_capped_or_restored_are_left_out_by_name(host: Host) -> None:
-    """Navi 10 and later and MI300 show a lowest, a present and a highest clock."""
-    for name in ("amdgpu-fine", "amdgpu-mi300", "amdgpu-apu"):
-        card = card_of(host(name))
-        assert CLOCK not in card.ranges() and "only the lowest" in card.without[CLOCK]
+    """Navi 10 and later without overdrive show a lowest, a present and a highest clock."""
+    card = card_of(host("amdgpu-guest"))
+    assert CLOCK not in card.ranges() and "only the lowest" in card.without[CLOCK]
     board = host("amdgpu")
     board.board.gpus[0].level = "manual"
     assert "cannot be read back" in card_of(board).without[CLOCK]
-    assert card_of(host("amdgpu-apu")).ranges() == {}
+    assert LIMIT not in card_of(host("amdgpu-apu")).ranges()
+
+
+@pytest.mark.parametrize("name", ["amdgpu-fine", "amdgpu-mi300", "amdgpu-apu"])
+def test_a_clock_without_levels_is_limited_by_a_committed_limit_which_goes_back_first(
+    stand: Stands, name: str
+) -> None:
+    """navi10_ppt.c, smu_v13_0_6_ppt.c, yellow_carp_ppt.c: in `manual`, staged, then committed."""
+    amd = stand(name)
+    amd.hold(mhz=900)
+    assert (amd.gpu.level, amd.gpu.mhz) == ("manual", 900) and amd.told()["values"][CLOCK] == 900
+    amd.hold(mhz=1500)
+    assert amd.gpu.mhz == 1500 and amd.is_back() and amd.gpu.level == "auto"
+
+
+@pytest.mark.parametrize("name", ["amdgpu-fine", "amdgpu-mi300", "amdgpu-apu"])
+def test_a_limit_that_is_shown_but_not_in_force_is_committed_after_a_crash(
+    stand: Stands, name: str
+) -> None:
+    """yellow_carp_ppt.c shows a staged limit: a kill between its two writes hides ours."""
+    amd = stand(name)
+    amd.hold(mhz=900)
+    amd.gpu.take_limits("s 1 2500")
+    amd.restart()
+    assert amd.gpu.mhz == 2500 and amd.board.altered == {} and amd.told()["trouble"] == ""
+
+
+def test_a_higher_power_limit_that_resets_the_clock_leaves_the_committed_one(stand: Stands) -> None:
+    """amdgpu-clocks 63, of an RX 7700 XT: a higher cap resets committed clocks."""
+    amd = stand("amdgpu-fine")
+    amd.gpu.top = 2000  # by an operator
+    amd.board.board.begin = amd.board.board.snapshot()
+    amd.hold(watts=200, mhz=900)
+    amd.hold(watts=250, mhz=900)
+    assert (amd.gpu.cap, amd.gpu.mhz) == (250 * UW, 900)
+    assert amd.is_back() and amd.gpu.top == 2000
+
+
+def test_a_deterministic_clock_of_an_operator_comes_back(stand: Stands) -> None:
+    """smu_v13_0_6_ppt.c: leaving perf_determinism for any other level ends it."""
+    amd = stand("amdgpu-mi300")
+    for text in ("s 1 2000", "c"):
+        amd.gpu.level = "perf_determinism"
+        amd.gpu.take_limits(text)
+    amd.board.board.begin = amd.board.board.snapshot()
+    amd.hold(mhz=900)
+    assert amd.gpu.determined == 900 and amd.is_back() and amd.gpu.determined == 2000
+
+
+@pytest.mark.parametrize("name", ["amdgpu", "amdgpu-fine", "amdgpu-mi300"])
+def test_the_floor_of_a_budget_stays_in_force(stand: Stands, name: str) -> None:
+    """A mask or a limit counts in `manual` only, so the level belongs to the floor, too."""
+    amd = stand(name)
+    floor = {CLOCK: 900}
+    granted = Granted(match="drm:*", grant=amd.grant, floor=floor)
+    amd.restart(granted)
+    amd.actuator.cap(ME, UUID, "rack", 1, [])
+    assert amd.gpu.mhz == 900
+    amd.restart(granted)
+    assert amd.gpu.mhz == 900 and amd.told()["budget"]["floor"] == floor
+    amd.actuator.leave_budget(ME, UUID)
+    assert amd.is_back()
 
 
 def test_a_limit_is_in_whole_watts_and_in_the_range_that_the_kernel_has_now(host: Host) -> None:
@@ -161,7 +224,7 @@ def test_only_with_overdrive_the_limit_goes_above_the_default(host: Host) -> Non
     """resources 270: `power1_cap_max` above `power1_cap_default`."""
     tops = {
         n: (c.ranges()[LIMIT][-1], c.defaults[LIMIT])
-        for n in SETTABLE[:3]
+        for n in ("amdgpu", "amdgpu-fine", "amdgpu-mi300")
         if (c := card_of(host(n)))
     }
     assert tops == {"amdgpu": (300, 300), "amdgpu-fine": (345, 300), "amdgpu-mi300": (300, 300)}
