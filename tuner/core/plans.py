@@ -63,7 +63,7 @@ def refuse_two_signals(plan_by: str) -> None:
     first, *others = plan_by.split(",")
     if others:
         raise InvalidInput(
-            f"a plan by two signals ({plan_by}) is not supported any more",
+            f"plan_by cannot be {plan_by!r}: a plan goes by one signal",
             hint=f"give --plan-by one signal: {first}",
         )
 

@@ -282,7 +282,7 @@ class Study(Requested):
         canary = self.terms.canary
         if canary and (canary not in self.devices or len(self.devices) < 2):
             raise InvalidInput(
-                f"{canary} cannot be the canary of a study of {', '.join(self.devices)}",
+                f"canary cannot be {canary!r} in a study of {', '.join(self.devices)}",
                 hint="name one of at least two devices of the study",
             )
         if self.phase in PLANNED and self.plan is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core import ConfigError, Improvement, Origin, PeriodSaving
+from tuner.core import ConfigError, Origin, PeriodSaving
 from tuner.core import summed as total_of
 from tuner.moments import when
 from tuner.presentation import reports
@@ -19,8 +19,8 @@ from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.plans import PLAN_COLUMNS, plan_table
 from tuner.presentation.standing import standing
 from tuner.presentation.studies import titled
-from tuner.presentation.texts import improved, requested_metrics, sized, worth
-from tuner.wire import SettingView, StudyView
+from tuner.presentation.texts import improvement_of, worth
+from tuner.wire import SettingView
 
 COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">saved", "setting")
 """The columns of the overview; a leading `>` marks a column of numbers."""
@@ -81,7 +81,7 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in reported:
         report = one.outcome.report
-        view, gain = report.study, improved(report)
+        view = report.study
         rows.append(
             (
                 view.id,
@@ -89,7 +89,7 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 view.workload,
                 standing(view),
                 str(sum(view.trials.values())),
-                _gained(gain, view) if gain is not None and applied_now(view) else "–",
+                (applied_now(view) and improvement_of(report)) or "–",
                 "–"
                 if one.saved is None or one.saved.saved_j is None
                 else figure("energy_j", one.saved.saved_j, one.saved.stderr_j or 0.0),
@@ -99,19 +99,13 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _gained(gain: Improvement, view: StudyView) -> str:
-    """Return an improvement, with a minus if the objective became worse."""
-    size = sized(gain, requested_metrics(view)[0], view.quantities)
-    return f"-{size}" if gain.amount.mean < 0.0 else size
-
-
 def summed(reported: Sequence[ReportedStudy]) -> str:
     """Return the saving and the cost of all studies together, in one line."""
     bills = [one.outcome.report.bill for one in reported]
     trials = sum(sum(one.outcome.report.study.trials.values()) for one in reported)
     seconds = math.fsum(bill.seconds for bill in bills)
     studies = how_many(len(reported), "study", "studies")
-    text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
+    text = f"{studies} with {how_many(trials, 'trial')} in {duration(seconds)} of windows so far"
     origins: dict[str, list[PeriodSaving]] = {}
     for one, bill in zip(reported, bills, strict=True):
         if one.saved is not None:

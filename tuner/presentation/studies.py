@@ -12,7 +12,7 @@ from tuner.moments import moment, when
 from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
 from tuner.presentation.figures import how_many, joined, shown
 from tuner.presentation.standing import standing
-from tuner.presentation.texts import gained, requested_metrics
+from tuner.presentation.texts import improvement_of, requested_metrics
 from tuner.wire import SettingView, StudyReport, StudyView
 
 OneStudy = TypeVar("OneStudy", bound=StudyView | Study | UnreadableStudy)
@@ -122,7 +122,8 @@ def _compared(report: StudyReport) -> dict[str, str]:
         "origin": _origin(report),
         "objective": view.objective,
         "constraints": joined(view.constraints, "none"),
-        "saving": gained(report) or "none",
+        "limits": joined((limit.in_short for limit in view.limits), "–"),
+        "saving": improvement_of(report) or "none",
         **{knob: str(value) for knob, value in best.setting.items()},
         **{m: shown(m, best.metrics, view.quantities) for m in metrics},
         **{f"baseline {m}": shown(m, view.baseline.metrics, view.quantities) for m in metrics},

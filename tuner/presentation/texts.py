@@ -136,6 +136,15 @@ def improved(report: StudyReport) -> Improvement | None:
     return None if report.difference is None else Improvement(report.difference, False)
 
 
+def improvement_of(report: StudyReport) -> str:
+    """Return the improvement of a study's best, with a minus if it is worse; empty if not measured."""
+    view, gain = report.study, improved(report)
+    if gain is None:
+        return ""
+    size = sized(gain, requested_metrics(view)[0], view.quantities)
+    return f"-{size}" if gain.amount.mean < 0.0 else size
+
+
 def sized(by: Improvement, metric: str, declared: Quantities) -> str:
     """Return the size of an improvement with its standard error, without its sign."""
     mean, stderr = abs(by.amount.mean), by.amount.stderr

@@ -286,12 +286,12 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     refuse_two_signals(by)
     if by not in offered:
         raise InvalidInput(
-            f"the target has no signal {by!r} for --plan-by",
+            f"plan_by cannot be {by!r}: the target has no such signal",
             hint=f"its signals: {', '.join(sorted(offered)) or 'none'}",
         )
     if not isinstance(policy, FollowsLoad):
         raise InvalidInput(
-            f"a study of the policy {study.policy} cannot follow a chosen signal",
+            f"plan_by cannot be {by!r}: the policy {study.policy} follows no chosen signal",
             hint="leave --plan-by out, or choose polythrottle",
         )
     if len(study.devices) > 1:

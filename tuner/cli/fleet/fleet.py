@@ -22,17 +22,24 @@ def fleet(api: Api) -> Answer:
         groups.setdefault((row.board, row.workload), []).append(row)
     lines: list[str | Rows] = [sums(view)]
     for (board, workload), rows in groups.items():
-        lines += [
-            "",
-            f"{', '.join(filter(None, (board, workload))) or 'unreadable'}: {_group(rows)}",
-        ]
+        title = ", ".join(filter(None, (board, workload))) or "unreadable"
+        lines += ["", f"{title}: {_group(rows, not view.pending)}"]
         lines.append(Rows(COLUMNS, map(device_row, rows), ""))
     return Answer(view, lines)
 
 
-def _group(rows: Sequence[FleetRow]) -> str:
-    """Return a group's number of devices, in total and by status, and its saved energy."""
+def _group(rows: Sequence[FleetRow], whole: bool) -> str:
+    """Return a group's number of devices, in total and by status, and its saved energy by origin.
+
+    `whole`: every study is evaluated; a partial sum looks like a small one.
+    """
     parts = [how_many(len(rows), "device")]
     parts += [f"{n} {status}" for status, n in Counter(str(row.health) for row in rows).items()]
-    savings = [row.saved_j for row in rows if row.saved_j is not None]
-    return ", ".join([*parts, f"saved {amount('J', sum(savings))}"] if savings else parts)
+    saved: dict[str, float] = {}
+    for row in rows:
+        if whole and row.saved_j is not None:
+            saved[row.energy_origin] = saved.get(row.energy_origin, 0.0) + row.saved_j
+    for origin, joules in saved.items():
+        label = "" if origin in ("", "measured") else f" ({origin})"
+        parts.append(f"saved {amount('J', joules)}{label}")
+    return ", ".join(parts)

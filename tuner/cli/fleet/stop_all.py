@@ -21,12 +21,10 @@ from tuner.wire import Change, StoppedDevice, StopView
 WAIT_S = 180.0
 """The longest wait for the devices: a lease, a hold's window and a restore together take less."""
 LOOK_S = 0.5
-Lift = Annotated[bool, typer.Option("--lift", help="End the stop; studies continue.")]
+Lift = Annotated[bool, typer.Option("--lift", help="End it; studies continue.")]
 Why = Annotated[
     str,
-    typer.Option(
-        "--why", metavar="TEXT", callback=whole, help="The reason, shown during the stop."
-    ),
+    typer.Option("--why", metavar="TEXT", callback=whole, help="The reason, shown meanwhile."),
 ]
 
 

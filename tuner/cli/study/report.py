@@ -22,7 +22,7 @@ from tuner.compat import StrEnum
 from tuner.core import StoreError
 from tuner.moments import moment, when
 from tuner.presentation import documents
-from tuner.presentation.documents import COLUMNS, ReportedStudy, overview, summed
+from tuner.presentation.documents import COLUMNS, MOST_DRAWN, ReportedStudy, overview, summed
 from tuner.presentation.figures import how_many
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.pictures import drawn, svg
@@ -168,6 +168,9 @@ def _as_text(reported: Sequence[ReportedStudy], faults: Sequence[str], heading: 
             page.print(line, soft_wrap=True)
         if made.hidden:
             page.print(f"{how_many(made.hidden, 'column')} hidden: --format html")
+    if len(reported) > MOST_DRAWN:
+        page.print("details of a study: `jouletune report STUDY`, or all: --format html")
+        return out.getvalue()
     for one in reported:
         print_outcome(page, one.outcome)
     return out.getvalue()

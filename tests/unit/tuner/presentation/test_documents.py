@@ -92,11 +92,14 @@ def test_savings_of_several_studies_are_summed_with_their_error(held: ReportedSt
 
     text = summed([having(3e3, 30.0), having(4e3, 40.0), having(None, 0.0)])
     assert text == (
-        "3 studies, 24 trials, 3 min of windows; saved by holding: "
+        "3 studies with 24 trials in 3 min of windows so far; saved by holding: "
         "7.000 ± 0.050 kJ (0.00194 kWh, 5.0 % of the baseline) (by 2 of them; unknown for the others)"
     )
     assert summed([having(None, 0.0)]).endswith("no saving by holding measured yet")
-    assert summed([]) == "0 studies, 0 trials, 0 s of windows; no saving by holding measured yet"
+    assert (
+        summed([])
+        == "0 studies with 0 trials in 0 s of windows so far; no saving by holding measured yet"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, steep, tune
 from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
-from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
+from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of, request_fields
 from tuner.web.assets import plotly_file
 from tuner.web.render import HEADERS
 from tuner.wire import Change, Enrolment, Poll, TokenDraft
@@ -331,8 +331,8 @@ def test_a_study_is_created_by_a_form_and_faults_are_shown(site: Site) -> None:
     assert wrong.status_code == 422 and "trials: 'many' is not a number" in text_of(wrong)
     assert 'id="trials-error"' in wrong.text and 'name="window_s" value="5"' in wrong.text
     assert "<option selected>off" in wrong.text and "1.2x baseline</textarea>" in wrong.text
-    odd = {"trials": "0", "window_s": "0", "safety": "brave"}
-    for name, value in odd.items():
+    texts = {"name": "x" * 5_000, "policy": "odd,odd"}  # each field has its own fault
+    for name, value in [(f.name, texts.get(f.name, "-7 odd,odd")) for f in request_fields()]:
         answer = send(browser, "/studies/new", "/studies/new", **{**form, name: value})
         assert answer.status_code == 422, name
         assert f'id="{name}-error"' in answer.text, name
