@@ -120,10 +120,6 @@ test-long: $(VENV)/.installed-dev
 fake-nvml:
 	mkdir -p $(or $(OUT),build/gpu) && python3 -m tests.nvml.fake $(or $(OUT),build/gpu)
 
-# Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
-test-hardware: $(VENV)/.installed-dev
-	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware
-
 # A folder for the first hour on a GPU host without checkout and package index: docs/hardware-report.md
 hardware-kit: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.hardware.first_hour.build build/hardware-kit

@@ -1,4 +1,4 @@
-"""Compares a report of the first hour on a real GPU with one on a stand-in: facts, not figures.
+"""Compares a report of the first hour on real hardware with one on a stand-in: facts, not figures.
 
 A stand-in may be another GPU with other watts and clocks. It must not be kinder: a call that a real driver
 refuses, a counter that goes back or steps more coarsely, and a hidden process exist there, too.
@@ -16,8 +16,37 @@ COARSER = 1.5
 
 
 def contradictions(report: Report, stand_in: Report) -> list[str]:
-    """Return a line for each fact of a real GPU that a stand-in does not show."""
+    """Return a line for each fact of a real GPU, board or server that a stand-in does not show."""
+    if "parts" not in report:
+        return [*_sensors(report, stand_in)]
     return [*_codes(report, stand_in), *_facts(report, stand_in)]
+
+
+def _sensors(report: Report, stand_in: Report) -> Iterator[str]:
+    """Yield the facts of a board's or server's files, by the files' names, that differ."""
+    real, fake = (_by_name(one) for one in (report, stand_in))
+    for name in sorted(real):
+        if name not in fake:
+            yield f"{name}: it is read; the stand-in has no such file"
+            continue
+        for fact, value in real[name].items():
+            scale = COARSER if fact == "interval_ms" else 1.0
+            if value > scale * fake[name].get(fact, 0):
+                yield f"{name}: {fact} {value:g}; stand-in: {fake[name].get(fact, 0):g}"
+
+
+def _by_name(report: Report) -> dict[str, dict[str, float]]:
+    """Return the greatest of each fact of a host's files, by their names."""
+    worst: dict[str, dict[str, float]] = {}
+    for file, read in report["read"].items():
+        moved = report["energy_steady"].get(file, {})
+        facts = {"refused": float("error" in read)}
+        facts |= {fact: moved[fact] for fact in ("quantum", "backwards") if fact in moved}
+        if "interval_ms" in moved and "quantum" in moved:
+            facts["interval_ms"] = moved["interval_ms"]["p50"]
+        own = worst.setdefault(file.rpartition("/")[2], {})
+        own.update({fact: max(value, own.get(fact, 0.0)) for fact, value in facts.items()})
+    return worst
 
 
 def _codes(report: Report, stand_in: Report) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""An nvidia-smi over the fake NVML."""
+"""An nvidia-smi and a modprobe over the fake NVML."""
 
 from __future__ import annotations
 
@@ -33,11 +33,21 @@ GPU 00000000:00:00.0
 """The layout of `-q` is that of NVIDIA's manual page of nvidia-smi; the locks are added for tests."""
 
 
+MODPROBE = """#!{python}
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+for name in ("lock_max", "mem_lock"):
+    nvml.fakenvml_set(0, name.encode(), ctypes.c_double(0.0))
+"""
+"""A driver that is loaded again has no locks."""
+
+
 def smi(folder: Path) -> Path:
-    """Write an nvidia-smi; return the folder for PATH."""
+    """Write both; return the folder for PATH."""
     programs = folder / "bin"
     programs.mkdir()
-    file = programs / "nvidia-smi"
-    file.write_text(SMI.format(python=sys.executable))
-    file.chmod(0o755)
+    for name, text in (("nvidia-smi", SMI), ("modprobe", MODPROBE)):
+        file = programs / name
+        file.write_text(text.format(python=sys.executable))
+        file.chmod(0o755)
     return programs

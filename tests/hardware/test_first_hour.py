@@ -6,6 +6,7 @@ its own. The GPU is the fake NVML; its CUDA driver and nvidia-smi are stand-ins 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -22,13 +23,15 @@ from typing import Any
 import pytest
 
 from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.mounted import MountedBoard
 from tests.hardware.agreement import contradictions
-from tests.hardware.first_hour import calls, settings
+from tests.hardware.first_hour import calls, settings, write
 from tests.hardware.first_hour.build import HOST_SCRIPT, MOST_MIB, PYTHONS, SCRIPT, build
 from tests.hardware.first_hour.kernels import PTX
+from tests.hardware.first_hour.questions import OPEN
 from tests.hardware.first_hour.series import described, ratio, steps
 from tests.hardware.stand_ins import smi
-from tests.nvml.fake import FakeNvml, build_cuda
+from tests.nvml.fake import A100, FakeNvml, build_cuda
 from tests.nvml.fixtures import library
 
 __all__ = ["boards", "library", "mount"]
@@ -73,8 +76,9 @@ def ran(kit: Path, folder: Path, library: Path) -> Ran:
     build_cuda(fake.library)
     environ = {"PATH": f"{smi(folder)}:/usr/bin:/bin", **fake.environment()}
     done = subprocess.run(
-        [sys.executable, str(kit / SCRIPT), "--quick", "--output", str(folder / "out")],
+        [sys.executable, str(kit / SCRIPT), "--quick", "--write", "--output", str(folder / "out")],
         env=environ, cwd="/", capture_output=True, text=True, timeout=QUICK_S, check=False,
+        input=f"{A100}\n",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads((folder / "out/first-hour.json").read_text())
@@ -85,7 +89,7 @@ def ran(kit: Path, folder: Path, library: Path) -> Ran:
 def test_every_part_runs_from_the_folder_alone(ran: Ran) -> None:
     assert ran.report["complete"] and ran.report["load"]["on"] == "stand-in"
     parts = ran.report["parts"]
-    wanted = {"calls_unprivileged", "doctor_idle", "doctor_loaded", "windows", "agent_killed"}
+    wanted = {"calls_unprivileged", "doctor_loaded", "windows", "agent_killed", "batch_study"}
     wanted |= {f"energy_{name}" for name in ("idle", "context", "steady", "memory", "on_off")}
     wanted |= {"who_works_here"}
     wanted |= {f"clocks_{share}" for share in (5, 30, 100)} | {"settings"}
@@ -158,6 +162,50 @@ def test_the_loads_process_is_found_and_each_row_has_its_true_load(ran: Ran) -> 
 
 
 @pytest.mark.slow
+def test_the_study_saves_joules_and_others_can_check_it(ran: Ran) -> None:
+    part = ran.report["parts"]["batch_study"]
+    assert part["settings"] == [{"batch_size": 1}, {"batch_size": 4}]
+    assert part["agrees"] and part["study_saves"][0] > 0.5 and part["in_turns_saves"][1] > 0.0
+    assert part["evidence"]["figures"] > 0
+    assert part["evidence"]["contradictions"] == part["evidence"]["refused"] == []
+    verifier = [sys.executable, "-I", str(ROOT / "tuner/verify.py")]
+    subprocess.run([*verifier, str(ran.folder / "out/evidence.zip")], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets clocks")
+def test_clocks_follow_under_load_and_return_from_each_failure(ran: Ran) -> None:
+    part = ran.report["parts"]["write"]
+    assert part["answer"] == "5 of 5 followed; all returned"
+    for after in ("release", "kill", "reload", "rgc"):
+        assert part[f"after_{after}"]["equal_but_for_readings"], after
+
+
+@pytest.mark.parametrize("typed", ["", "yes", A100[:-1], f" {A100} "])
+def test_only_the_typed_uuid_permits_writes(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{typed}\n"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert (write.refused(A100) == "") is (typed.strip() == A100)
+
+
+@pytest.mark.slow
+def test_each_question_has_an_answer_its_data_and_its_rule(ran: Ran) -> None:
+    for row in ran.report["questions"]:
+        assert row["answer"] != OPEN or os.geteuid() != 0, row
+        assert row["answer"].replace("|", "") in ran.page, row
+        path, _, name = row["rule"].partition(": ")
+        assert name in (ROOT / path).read_text(), row
+
+
+@pytest.mark.slow
+def test_few_small_files_travel_and_none_names_the_host(ran: Ran) -> None:
+    files = [*(ran.folder / "out").iterdir()]
+    assert len(files) <= 8 and all(file.stat().st_size < 16 * 2**20 for file in files)
+    name = rf"@{re.escape(platform.node())}\b"
+    assert not re.search(name, json.dumps(ran.report) + ran.page)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["no GPU", "no compiler"])
 def test_a_gpu_that_cannot_be_looked_at_or_loaded_is_named(
     kit: Path, ran: Ran, tmp_path: Path, case: str
@@ -170,7 +218,8 @@ def test_a_gpu_that_cannot_be_looked_at_or_loaded_is_named(
     )  # fmt: skip
     report = json.loads((tmp_path / "first-hour.json").read_text())
     if case == "no GPU":
-        assert done.returncode == 3 and "no GPU answers" in done.stderr.splitlines()[-1]
+        assert done.returncode == 3 and done.stdout == ""
+        assert re.fullmatch(r"no GPU answers: .*\n", done.stderr)
     else:
         assert done.returncode == 0, done.stderr
         assert "libnvidia-ptxjitcompiler" in report["parts"]["energy_steady"]["not_run"]
@@ -222,13 +271,21 @@ def test_the_kernels_assemble_for_every_gpu_of_today(tmp_path: Path) -> None:
 
 
 REPORTS = sorted((Path(__file__).parent / "reports").glob("*.json"))
+"""Reports of real hardware; that of a board or server is named after its stand-in: `orin-NAME.json`."""
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REPORTS, reason="no report of a real GPU was sent yet")
+@pytest.mark.skipif(not REPORTS, reason="no report of real hardware was sent yet")
 @pytest.mark.parametrize("file", REPORTS, ids=lambda file: file.stem)
-def test_a_report_of_a_real_gpu_agrees_with_the_stand_in(ran: Ran, file: Path) -> None:
-    assert contradictions(json.loads(file.read_text()), ran.report) == []
+def test_a_report_of_real_hardware_agrees_with_the_stand_in(
+    kit: Path, mount: Mount, tmp_path: Path, request: pytest.FixtureRequest, file: Path
+) -> None:
+    report = json.loads(file.read_text())
+    if "parts" in report:
+        stand_in = request.getfixturevalue("ran").report
+    else:
+        stand_in = read_host(kit, mount(file.stem.partition("-")[0]), tmp_path)
+    assert contradictions(report, stand_in) == []
 
 
 @pytest.mark.slow
@@ -260,6 +317,17 @@ def test_a_folder_without_its_wheels_is_refused(kit: Path, tmp_path: Path) -> No
     assert done.returncode == 2 and "copy the whole folder" in done.stderr
 
 
+def read_host(kit: Path, board: MountedBoard, folder: Path) -> dict[str, Any]:
+    """Run the kit's script for hosts on a stand-in; return its report."""
+    done = subprocess.run(
+        [sys.executable, kit / HOST_SCRIPT, "--quick", "--root", board.root, "--output", folder],
+        capture_output=True, text=True, timeout=QUICK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads((folder / "first-hour.json").read_text())
+    return report
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sensor"),
@@ -278,17 +346,17 @@ def test_a_boards_a_servers_and_a_gpus_first_hour_read_their_sensors(
     kit: Path, mount: Mount, tmp_path: Path, name: str, sensor: str
 ) -> None:
     board = mount(name)
-    done = subprocess.run(
-        [sys.executable, kit / HOST_SCRIPT, "--quick", "--root", board.root, "--output", tmp_path],
-        capture_output=True, text=True, timeout=QUICK_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "first-hour.json").read_text())
+    report = read_host(kit, board, tmp_path)
     (moved, *_) = [part for file, part in report["energy_steady"].items() if file.endswith(sensor)]
     assert moved["most"] > 0.0
     assert len(report["windows"]) == 10 and report["windows"][0]["items"] > 0
     assert report["settings"] > 0 and report["settings_changed"] == {}
     assert board.altered == {}
+    assert contradictions(report, report) == []
+    real = json.loads(json.dumps(report))
+    (file, *_) = [file for file in real["read"] if file.endswith(sensor)]
+    real["read"][file] = {"error": "Permission denied"}
+    assert contradictions(real, report) == [f"{sensor}: refused 1; stand-in: 0"]
 
 
 def test_the_kit_names_no_call_that_sets() -> None:

@@ -133,23 +133,36 @@ def _greatest_memory_mhz(handle: object) -> int:
     return int(max(pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)))
 
 
-def as_user(uid: int | None, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a job's result from a child process, as another user if one is given.
+class Apart:
+    """A job in a child process, as another user if one is given, which starts when it is asked for.
 
     The child is a fork, because the other user may not be allowed to read this Python. NVML does not
-    survive a fork, so the parent has not connected yet.
+    survive a fork, so make it before the first connection.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _answer(writer, uid, job)
-    os.close(writer)
-    try:
-        return _awaited(reader)
-    finally:
-        os.close(reader)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+
+    def __init__(self, uid: int | None, job: Callable[[], dict[str, Any]]) -> None:
+        self._reader, writer = os.pipe()
+        waiting, self._start = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            os.close(self._start)
+            if not os.read(waiting, 1):
+                os._exit(0)
+            _answer(writer, uid, job)
+        os.close(writer)
+        os.close(waiting)
+
+    def result(self) -> dict[str, Any]:
+        """Run it, and return its result."""
+        os.write(self._start, b"1")
+        return _awaited(self._reader)
+
+    def end(self) -> None:
+        """End the child."""
+        os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
+        for end in (self._reader, self._start):
+            os.close(end)
 
 
 def _answer(writer: int, uid: int | None, job: Callable[[], dict[str, Any]]) -> None:

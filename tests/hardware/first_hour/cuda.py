@@ -54,12 +54,12 @@ class Cuda:
         self._call("cuMemAlloc_v2", byref(self._buffer), ctypes.c_size_t(8 * WORDS))
         self._kernels = {name: self._kernel(module, name) for name in (COMPUTE, MEMORY)}
 
-    def run(self, kernel: str) -> None:
+    def run(self, kernel: str, blocks: int = BLOCKS) -> None:
         """Run a kernel to its end; call `enter` first in each thread. Raises NoCuda."""
         most = c_uint(ROUNDS if kernel == COMPUTE else WORDS)
         given = [ctypes.cast(byref(value), c_void_p) for value in (self._buffer, most)]
         arguments = (c_void_p * len(given))(*given)
-        shape = [c_uint(n) for n in (BLOCKS, 1, 1, THREADS, 1, 1, 0)]
+        shape = [c_uint(n) for n in (blocks, 1, 1, THREADS, 1, 1, 0)]
         self._call(
             "cuLaunchKernel", self._kernels[kernel], *shape, c_void_p(), arguments, c_void_p()
         )

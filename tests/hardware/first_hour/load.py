@@ -114,7 +114,10 @@ class Load:
         return int(answer["items"]) if answer else None
 
     def end(self) -> None:
-        """End it."""
+        """End it after its last kernel."""
+        if self._process.poll() is None:
+            self.work("idle")
+            time.sleep(PERIOD_S)
         self._process.kill()
         self._process.wait()
 

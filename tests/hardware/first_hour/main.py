@@ -1,7 +1,7 @@
-"""The first hour on a GPU host: reads everything, sets nothing, leaves one JSON and one page.
+"""The first hour on a GPU host: reads everything, sets nothing, leaves one JSON, one page, one archive.
 
-No clock, limit or mode is changed: no setter is called, and no actuator. It takes at most six minutes;
-a part that does not fit into the rest is named and left out.
+No clock, limit or mode is changed without `--write`: no setter is called, and no actuator. It takes at most
+six minutes, the most valuable part first; a part that does not fit into the rest is named and left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -20,26 +21,21 @@ from typing import Any
 
 import pynvml
 
-from tests.hardware.first_hour import calls, load, parts, sampling, settings
+from tests.hardware.first_hour import batches, calls, load, parts, sampling, settings, study, write
 from tests.hardware.first_hour.page import page
+from tests.hardware.first_hour.questions import questions
 
 FORMAT = "jouletune-first-hour-1"
 LIMIT_S = 360.0
-ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 24.0, 20.0, 5.0, 2.0
-CALLS_S, CHECK_S, DOCTOR_S, AGENT_S, LIST_S = 30.0, 10.0, 20.0, 15.0, 2.0
+ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 14.0, 12.0, 3.0, 2.0
+CALLS_S, CHECK_S, DOCTOR_S, AGENT_S, LIST_S = 20.0, 10.0, 10.0, 10.0, 2.0
+STUDY_S, TURN_S, FOREIGN = 90.0, 3.0, 0.15
 NO_GPU = 3
 """The exit status where no GPU answers."""
 LOADED = (
-    *(
-        "energy_context",
-        "who_works_here",
-        "windows",
-        "energy_steady",
-        "energy_memory",
-        "energy_on_off",
-    ),
+    *("energy_context", "energy_steady", "energy_memory", "energy_on_off", "who_works_here", "windows"),
     *("clocks_100", "clocks_30", "clocks_5", "doctor_loaded", "agent_killed"),
-)
+)  # fmt: skip
 """The parts that say nothing of a GPU without a load."""
 RESERVE_S = 12.0
 """The seconds reserved for the last read of the settings, the report and the end of the load."""
@@ -61,25 +57,33 @@ class FirstHour:
         if left < seconds:
             self.found[name] = {"not_run": f"it takes {seconds:.0f} s; {left:.0f} s are left"}
             return
-        sys.stderr.write(f"{name} ({seconds:.0f} s)\n")
+        if "uuid" in self.gpu:
+            sys.stderr.write(f"{name} ({seconds:.0f} s)\n")
         try:
             self.found[name] = job()
         except Exception as error:  # noqa: BLE001 - told in the report; the next part goes on
             self.found[name] = {"failed": f"{type(error).__name__}: {error}"}
         self.write(complete=False)
 
-    def run(self) -> None:
-        """Run every part."""
+    def run(self, *, writes: bool) -> None:
+        """Run every part; with `writes` also those that set clocks."""
         before = settings.shown()
-        self._calls()
-        self.gpu, handle = self._gpu()
-        self.part("doctor_idle", DOCTOR_S, parts.doctor)
-        if handle is not None:
-            self._energy("idle", handle)
-            with self._loaded(self.gpu["uuid"]) as working:
-                self.load = working.about
-                self._under_load(self.gpu["uuid"], handle, working)
+        with self._calls() as measured:
+            self.gpu, handle = self._gpu()
+            if handle is not None:
+                self._study()
+                with self._loaded() as working:
+                    self.load = working.about
+                    self._under_load(self.gpu["uuid"], handle, working)
+            if not self.load["on"]:
+                self.part("doctor_idle", DOCTOR_S, parts.Doctor().result)
+            for name, result in measured.items():
+                self.part(name, CALLS_S, result)
+            if handle is not None:
+                self._energy("idle", handle)
         self.found["settings"] = settings.compared(before, settings.shown())
+        if writes and handle is not None:
+            self.found["write"] = self._write(handle)
         self.write(complete=True)
 
     def write(self, *, complete: bool) -> None:
@@ -95,25 +99,31 @@ class FirstHour:
             "load": self.load,
             "parts": self.found,
         }
+        report["questions"] = questions(report)
         self.output.mkdir(parents=True, exist_ok=True)
         (self.output / "first-hour.json").write_text(json.dumps(report, indent=1) + "\n")
         (self.output / "first-hour.md").write_text(page(report))
 
-    def _calls(self) -> None:
+    @contextmanager
+    def _calls(self) -> Iterator[dict[str, Callable[[], dict[str, Any]]]]:
+        """Yield what measures all reading calls as root and as nobody, made before NVML is opened."""
         import agents.devices.nvidia as product
 
         reading, setting = calls.calls_of(Path(product.__path__[0]))
-
-        def measured(uid: int | None) -> dict[str, Any]:
-            return calls.as_user(uid, lambda: calls.measure(reading, self.index, self.scale))
-
-        if os.geteuid() == 0:
-            self.part("calls_root", CALLS_S, lambda: measured(None))
-            self.part("calls_unprivileged", CALLS_S, lambda: measured(calls.NOBODY))
-        else:
-            self.found["calls_root"] = {"not_run": "this is not root; run it once more as root"}
-            self.part("calls_unprivileged", CALLS_S, lambda: measured(None))
         self.found["never_called"] = {"calls": setting}
+        users: dict[str, int | None] = {"calls_root": None, "calls_unprivileged": calls.NOBODY}
+        if os.geteuid() != 0:
+            self.found["calls_root"] = {"not_run": "this is not root; run it once more as root"}
+            users = {"calls_unprivileged": None}
+        apart = {
+            name: calls.Apart(uid, lambda: calls.measure(reading, self.index, self.scale))
+            for name, uid in users.items()
+        }
+        try:
+            yield {name: one.result for name, one in apart.items()}
+        finally:
+            for one in apart.values():
+                one.end()
 
     def _gpu(self) -> tuple[dict[str, Any], object]:
         try:
@@ -122,6 +132,7 @@ class FirstHour:
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         except pynvml.NVMLError as error:
             return {"why": str(error)}, None
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
         query = sampling.told
         return {
             "index": self.index,
@@ -140,9 +151,23 @@ class FirstHour:
         seconds = ENERGY_S * self.scale
         self.part(f"energy_{name}", seconds, lambda: sampling.energy(handle, seconds))
 
+    def _study(self) -> None:
+        """Tune the batch size of a load of ours."""
+        device, quick = f"nvidia:{self.index}", self.scale < 1.0
+        command = [sys.executable, sys.argv[0], "batches", device]
+        window_s, trials = (1.0, 1) if quick else (TURN_S, len(batches.SIZES) - 1)
+
+        def tuned() -> dict[str, Any]:
+            with tempfile.TemporaryDirectory() as folder:
+                found = study.study(device, command, Path(folder), window_s, trials, FOREIGN)
+                shutil.copy(Path(folder) / study.ARCHIVE, self.output)
+            return found
+
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.part("batch_study", STUDY_S, tuned)
+
     @contextmanager
-    def _loaded(self, uuid: str) -> Iterator[load.Load]:
-        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    def _loaded(self) -> Iterator[load.Load]:
         working = load.Load([sys.executable, sys.argv[0], "load"])
         try:
             yield working
@@ -159,20 +184,23 @@ class FirstHour:
             why = f"no load: {working.about['why']}"
             self.found |= {name: {"not_run": why} for name in LOADED}
             return
-        self._energy("context", handle)
         working.work("steady")
         self.part("who_works_here", LIST_S, lambda: parts.listed(handle, working.pid))
-        self.part("windows", parts.WINDOWS * seconds + CHECK_S, windows)
         for name, work in (("steady", "steady"), ("memory", "memory"), ("on_off", "on-off 0.05")):
             working.work(work)
             self._energy(name, handle)
+        working.work("idle")
+        self._energy("context", handle)
+        working.work("steady")
+        doctor = parts.Doctor()  # beside the windows: it only reads
+        self.part("windows", parts.WINDOWS * seconds + CHECK_S, windows)
+        self.part("doctor_loaded", DOCTOR_S, doctor.result)
         for share in (100, 30, 5):
             working.work(f"share {share / 100:g}")
             time.sleep(SETTLE_S * self.scale)
             length = CLOCKS_S * self.scale
             self.part(f"clocks_{share}", length, lambda s=length: sampling.clocks(handle, s))  # type: ignore[misc]
         working.work("steady")
-        self.part("doctor_loaded", DOCTOR_S, parts.doctor)
         command = [sys.executable, sys.argv[0], "agent", uuid, str(self.state_dir)]
 
         def again() -> dict[str, Any]:
@@ -180,6 +208,17 @@ class FirstHour:
             return parts.window(side, handle, working, max(1.0, seconds))
 
         self.part("agent_killed", AGENT_S, lambda: parts.killed(command, again))
+
+    def _write(self, handle: object) -> dict[str, Any]:
+        """Set clocks under load, if the owner confirms it."""
+        if why := write.refused(self.gpu["uuid"]):
+            return {"not_run": why}
+        with self._loaded() as working, tempfile.TemporaryDirectory() as folder:
+            working.work("steady")
+            try:
+                return write.Writing(self.gpu, handle, working, Path(folder)).run()
+            except Exception as error:  # noqa: BLE001 - told in the report
+                return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def host() -> dict[str, Any]:
@@ -199,17 +238,21 @@ def main() -> int:
     if sys.argv[1:2] == ["load"]:
         load.main()
         return 0
+    if sys.argv[1:2] == ["batches"]:
+        batches.main(sys.argv[2])
+        return 0
     if sys.argv[1:2] == ["agent"]:
         parts.hold_open(sys.argv[2], Path(sys.argv[3]))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", type=int, default=0, help="NVML's index of the GPU")
     parser.add_argument("--quick", action="store_true", help="a tenth of all durations, to try it")
+    parser.add_argument("--write", action="store_true", help="also set clocks; asks before it does")
     parser.add_argument("--output", type=Path, default=Path(), help="the folder of the two files")
     given = parser.parse_args()
     scale = 0.1 if given.quick else 1.0
     with tempfile.TemporaryDirectory() as state_dir:
         hour = FirstHour(given.gpu, scale, Path(state_dir), given.output)
-        hour.run()
+        hour.run(writes=given.write)
     if why := hour.gpu.get("why"):
         sys.stderr.write(
             f"no GPU answers: {why}; the report in {given.output} has what else was found\n"

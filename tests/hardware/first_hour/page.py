@@ -40,6 +40,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         for name, why in missing.items()
     )
     yield from _settings(parts.get("settings", {}))
+    yield from ("", "## Questions", "| question | answer | data | decides |", "|---|---|---|---|")
+    yield from (_row(*one.values()) for one in report["questions"])
     yield from _calls(parts)
     yield from _energy(parts)
     yield from _clocks(parts)
@@ -105,7 +107,8 @@ def _clocks(parts: Mapping[str, Any]) -> Iterator[str]:
     for share in (100, 30, 5):
         part = parts.get(f"clocks_{share}", {})
         spans = [_span(part, name) for name in ("sm_mhz", "utilisation_pct")]
-        yield f"| {share} % | {spans[0]} | {spans[1]} | {part.get('reasons', '')} |"
+        reasons = [f"{why}: {one['n']}" for why, one in part.get("reasons", {}).items()]
+        yield _row(f"{share} %", *spans, ", ".join(reasons))
 
 
 def _windows(part: Mapping[str, Any]) -> Iterator[str]:

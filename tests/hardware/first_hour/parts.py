@@ -15,7 +15,7 @@ from typing import Any
 import pynvml
 
 from tests.hardware.first_hour.load import Load
-from tests.hardware.first_hour.sampling import told
+from tests.hardware.first_hour.sampling import power_mw, told
 
 DOCTOR = "import sys; from tuner.cli.app import main; sys.exit(main(['doctor', '--json']))"
 DOCTOR_S, AGENT_S = 60.0, 30.0
@@ -24,21 +24,29 @@ NO_SOCKET = Path("/nonexistent/actuator.sock")
 """A missing socket: without an actuator nothing can be set."""
 
 
-def doctor() -> dict[str, Any]:
-    """Return the doctor's findings, and its seconds."""
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", DOCTOR],
-        env={**os.environ, "JOULETUNE_ACTUATOR": str(NO_SOCKET)},
-        capture_output=True,
-        text=True,
-        timeout=DOCTOR_S,
-        check=False,
-    )
-    seconds = round(time.monotonic() - began, 2)
-    if done.returncode != 0:
-        return {"failed": done.stderr[-2000:], "seconds": seconds}
-    return {"seconds": seconds, **json.loads(done.stdout)}
+class Doctor:
+    """The product's doctor, in a process that has started."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", DOCTOR],
+            env={**os.environ, "JOULETUNE_ACTUATOR": str(NO_SOCKET)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Return its findings, and its seconds."""
+        try:
+            found, errors = self._process.communicate(timeout=DOCTOR_S)
+        finally:
+            self._process.kill()
+        seconds = round(time.monotonic() - self._began, 2)
+        if self._process.returncode != 0:
+            return {"failed": errors[-2000:], "seconds": seconds}
+        return {"seconds": seconds, **json.loads(found)}
 
 
 def attached(uuid: str, state_dir: Path) -> Any:  # noqa: ANN401 - the product's Side, imported late
@@ -101,6 +109,7 @@ def listed(handle: object, pid: int) -> dict[str, Any]:
         "load_listed": pid in pids,
         "others": len([one for one in pids if one != pid]),
         "mps": told(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) != [],
+        "power_mw": power_mw(handle),
     }
 
 

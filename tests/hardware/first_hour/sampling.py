@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -17,6 +16,8 @@ POLL_S = 0.002
 LOOK_S, GLANCE_S = 0.02, 0.5
 AVERAGE, INSTANT = 185, 186
 """NVML_FI_DEV_POWER_AVERAGE and NVML_FI_DEV_POWER_INSTANT, in milliwatts."""
+SCOPES = ("gpu", "module", "memory")
+"""NVML_POWER_SCOPE_GPU, _MODULE and _MEMORY are 0, 1 and 2."""
 
 
 def energy(handle: object, seconds: float) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def energy(handle: object, seconds: float) -> dict[str, Any]:
             result[name] = described(steps(rows, column))
             result[f"ratio_to_{name}"] = ratio(rows, counter_steps, column)
             known = [row[column] for row in rows if not math.isnan(row[column])]
-            result[name] |= {"least": min(known), "most": max(known)}
+            result[name] |= spread(known)
     result["steps"] = [[round(t * 1000, 1), value] for t, value in counter_steps]
     return result
 
@@ -65,27 +66,51 @@ def clocks(handle: object, seconds: float) -> dict[str, Any]:
     rows = series(seconds, LOOK_S, lambda: _look(handle))
     mhz = [row[1] for row in rows if row[1] >= 0]
     used = [row[3] for row in rows if row[3] >= 0]
+    by_reason: dict[str, list[float]] = {}
+    for row in rows:
+        if row[1] >= 0 and row[2] >= 0:
+            by_reason.setdefault(f"{int(row[2]):#x}", []).append(row[1])
     return {
         "samples": len(rows),
         "sm_mhz": spread(mhz),
         "utilisation_pct": spread(used),
-        "reasons": dict(Counter(f"{int(row[2]):#x}" for row in rows if row[2] >= 0)),
+        "reasons": {why: {"n": len(own), **spread(own)} for why, own in by_reason.items()},
         "columns": ["ms", "sm_mhz", "reasons", "utilisation_pct"],
         "series": [[round(row[0] * 1000), *map(int, row[1:])] for row in rows],
     }
 
 
-def _look(handle: object) -> Row:
-    """Return clock, reasons and utilisation; -1 for one that is not reported."""
-    mhz = told(
+def sm_mhz(handle: object) -> Any:  # noqa: ANN401 - a number, or NVML's error in words
+    """Return the present SM clock."""
+    return told(
         pynvml.nvmlDeviceGetClock, handle, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
+
+
+def _look(handle: object) -> Row:
+    """Return clock, reasons and utilisation; -1 for one that is not reported."""
+    mhz = sm_mhz(handle)
     reasons = told(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     used = told(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return tuple(
         -1.0 if isinstance(one, str) else float(getattr(one, "gpu", one))
         for one in (mhz, reasons, used)
     )
+
+
+def power_mw(handle: object) -> dict[str, Any]:
+    """Return the present power by field and scope, or the code of its refusal."""
+    names = {INSTANT: "instant", AVERAGE: "average"}
+    asked = [(field, scope) for field in names for scope in range(len(SCOPES))]
+    answers = told(pynvml.nvmlDeviceGetFieldValues, handle, asked)
+    if isinstance(answers, str):
+        return {"failed": answers}
+    return {
+        f"{names[field]} {SCOPES[scope]}": one.value.uiVal
+        if one.nvmlReturn == pynvml.NVML_SUCCESS
+        else f"code {one.nvmlReturn}"
+        for (field, scope), one in zip(asked, answers, strict=True)
+    }
 
 
 def graphics_mhz(handle: object) -> Any:  # noqa: ANN401 - a summary, or NVML's error in words

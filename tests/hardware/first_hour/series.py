@@ -43,6 +43,7 @@ def described(moved: Sequence[tuple[float, float]]) -> dict[str, Any]:
             "p5": round(gaps[len(gaps) // 20], 2),
             "p50": round(statistics.median(gaps), 2),
             "p95": round(gaps[len(gaps) * 19 // 20], 2),
+            "most": round(gaps[-1], 2),
         },
         "quantum": math.gcd(*sizes),
         "step_p50": statistics.median(sizes),
