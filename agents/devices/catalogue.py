@@ -120,7 +120,7 @@ def known_truth(spec: str) -> Truth | None:
 
 
 def true_score(objective: Objective, values: Mapping[str, float]) -> float:
-    """Return an objective's value at true values. Raises MetricUnavailable if they lack its metric."""
+    """Return an objective's value from true metrics. Raises MetricUnavailable if they lack its metric."""
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(

@@ -78,7 +78,7 @@ def readable(
     key: Any,  # noqa: ANN401  a mapped column
     read: Callable[[Any], Kept],
 ) -> StoredRows[Kept]:
-    """Return a query's values in its order, then by `key`, which names a row; each is read separately."""
+    """Return a query's values, with `key` as its last order and the name of an unreadable row."""
     query = query.order_by(key)  # the names are those of the same order
     values, wrong = list[Kept](), dict[int, str]()
     with database.look() as connection:

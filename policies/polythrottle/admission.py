@@ -117,8 +117,8 @@ def samples(
 ) -> list[MixWindow]:
     """Return the latencies beside fine-tuning in a study's windows, at the clocks of `held`.
 
-    Both trials and windows of a held setting are used. Fine-tuning should run in the latter, since
-    trials at one setting are pooled. The job beside the inference is in the window itself:
+    Both trials and windows of a held setting are used. Fine-tuning should run in held windows,
+    since trials at one setting are pooled. The job beside the inference is in the window itself:
     `finetuning_share`, `finetuning_gflop` and `finetuning_flop_per_byte`; without them it had no
     job beside it. Left out are windows at other settings than `held` (except for the batch), those
     that do not bound the metric, and those with fine-tuning for only a part of their time.

@@ -56,8 +56,8 @@ CPU_TRIALS = 3
 class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints.
 
-    `without` names the parts of the search to disable, so that the gain of each can be measured:
-    its rules, `flat`, the end of a search without a gain, or `breaks`, those of all knobs.
+    `without` names `rules` of the search to disable, so that the gain of each can be measured.
+    `flat` is the end of a search without a gain, `breaks` are the breaks of all knobs.
     """
 
     rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", BREAKS)

@@ -44,7 +44,7 @@ class Served:
     time: Time = field(default_factory=Time)
     hold: HoldOrder | None = None
     wanted: list[tuple[float, Setting]] = field(default_factory=list)
-    """The load and the setting of every look at what is held."""
+    """The load and the applied setting at each poll."""
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()

@@ -43,7 +43,7 @@ class LoadTable:
         return self.rows([(1, self.most, value)])
 
     def plan(self, plan: Plan, knob: str) -> Any:  # noqa: ANN401
-        """Return the table of a plan; a row holds below its boundary, for whole numbers."""
+        """Return a plan as a table of ranges in whole numbers; a row ends before its boundary."""
         ranges, first = [], 1
         for row in plan.rows:
             last = self.most if row.below > self.most else math.ceil(row.below) - 1

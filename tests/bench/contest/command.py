@@ -96,7 +96,7 @@ def made_up(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge tuners on made-up surfaces, by formulas that no tuner knows: nothing of it is measured.
+    """Judge tuners on made-up surfaces: formulas that no tuner knows, and no measured data.
 
     Queues that collapse, sockets, tiles, throttling, rooflines, fine ladders, serving, runtime knobs
     with an accuracy to keep, switches; knobs with no or wrong names; wrong standard errors. Each kind
