@@ -152,7 +152,7 @@ class FileKnobs:
 
     @property
     def watched(self) -> list[str]:
-        """Return the file that lists the online CPUs, and those of knobs that move others, as boost."""
+        """Return the files whose changes move knobs: the list of online CPUs, and knobs such as boost."""
         movers = [self.offered[knob] for knob in self.moves if knob in self.offered]
         return [str(self.root / CPUS / "online"), *(knob.names[0] for knob in movers)]
 

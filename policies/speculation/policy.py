@@ -284,7 +284,7 @@ class _GridSearch:
 
     @cached_property
     def bests(self) -> dict[int, Cell]:
-        """The best cell of each batch that has one left."""
+        """The best cell of each batch, if it has a cell that is not in `_unused`."""
         return {
             batch: surely_at(self.outlook, batch, self._unused)
             for batch in self.batches

@@ -1,7 +1,7 @@
-"""The files of 0.2.0 as a host with the fake GPU has them: the frozen ones, under that host's names.
+"""Make the frozen files of 0.2.0 fit a host with the fake GPU.
 
-Replaced are the names of device, driver, workload and its sides, the boot id, the time, and the clocks
-by those of this GPU. Reports that end the hold are omitted.
+The names of device, driver, workload and its sides, the boot id, the time and the clocks become those
+of this host. Reports that end the hold are omitted.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class Loop:
         return self._advance(study, situation, device, poll, running)
 
     def pause_unsupported(self) -> None:
-        """Pause every study that an earlier release followed and this one cannot; for the start."""
+        """Pause, at the start, every study whose plan an earlier release followed and this one cannot."""
         for study in self.store.studies.list():
             with self.changes.lock(study.id), suppress(StaleRevision):  # another tuner did so
                 self._pauses_unsupported(study)

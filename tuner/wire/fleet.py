@@ -163,7 +163,7 @@ class FleetRow(OperatorView):
 class FleetView(OperatorView):
     """All devices, the number of devices by status, and the savings of all studies.
 
-    `savings` are for each origin and period. While `pending` studies are not evaluated yet there are none.
+    `savings` are for each origin and period; there are none until the `pending` studies are evaluated.
     The sums lack `failed` studies, whose evaluation failed, and `uncounted` ones, which hold on several
     devices together and are not billed.
     """

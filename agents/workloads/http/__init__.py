@@ -31,8 +31,8 @@ or a unit. No shell reads a command.
     request.
 `[signal]`: `name` and `gauge`, a signal that plans can follow.
 `[[histogram]]`: `name`, `histogram`, `labels`, `unit`: the metrics NAME_p50_ms and NAME_p99_ms.
-`[[ratio]]`: `name`; (`counter` - all of `minus`) / `per`, with `labels`. If `by` names a label that counts
-    from 0: one metric for each position, whose number from 1 replaces `{position}` in `name`.
+`[[ratio]]`: `name`; `counter`, less those in `minus`, divided by `per`, with `labels`. `by` names a label
+    that counts from 0: one metric per position, whose number from 1 replaces `{position}` in `name`.
 `[load]`: our load generator sends `method` to `path` with `headers` and `body`, the file `body_file`, or
     each line of the file `bodies` in turn: `callers` in parallel, each after its last answer, or
     `rate_per_s` at random moments, or at the times of the CSV file `trace` (column `arrival_s`);

@@ -95,9 +95,9 @@ class JoinedWindow:
         return _merged([shown, *reversed(more)])
 
     def _cause(self, error: TuningError) -> TuningError:
-        """Close the further windows; return a contradiction among their facts, else the error.
+        """Close the further windows; return the cause of an error if their facts show it, else the error.
 
-        A counter that went back may be that of another process.
+        If a counter went back, another process may have answered.
         """
         facts = [fact for window in self._more for fact in _ended(window)]
         try:

@@ -115,8 +115,8 @@ class LengthControl:
         """Follow a plan from now on.
 
         Raises:
-            Conflict: the length cannot follow, or the plan uses another signal or changes the
-                draft or a flag.
+            Conflict: the length changes only by restart, or the plan uses another signal or
+                changes the draft or a flag.
             InvalidInput: its settings are not in the space.
         """
         if not self.per_request:

@@ -52,11 +52,11 @@ class Lent:
 
 
 @pytest.mark.parametrize("mode", ["last", "turns"])
-def test_a_pooler_by_the_transaction_is_refused_by_name(mode: str) -> None:
+def test_a_pooler_per_transaction_is_refused_by_name(mode: str) -> None:
     with pytest.raises(ConfigError, match="between transactions") as refused:
         refuse_pooled(cast(Any, Pooler(mode)))
     assert "session mode" in refused.value.hint
 
 
-def test_connections_of_ones_own_are_taken() -> None:
+def test_a_pooler_per_session_is_accepted() -> None:
     refuse_pooled(cast("Database", Pooler("session")))

@@ -91,7 +91,7 @@ def _group(studies: Sequence[tuple[Study, Mapping[str, Any]]], names: set[str]) 
 def _differing(
     study: Study, table: Mapping[str, Any], usual: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return a study's own keys that differ from those of its group, whole: they replace these."""
+    """Return each key of a study whose value differs from its group's, with its complete value."""
     whole = {"terms": {}, "choices": {}, **table, "exploration": asdict(study.exploration)}
     return {n: whole[n] for n in OF_A_STUDY if table.get(n) != usual.get(n)}
 
