@@ -52,7 +52,7 @@ def percent(share: float, error: float = 0.0) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the largest unit of which it has one."""
+    """Return a time in the largest unit that is not longer than it."""
     sizes = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
     unit, size = next((one for one in sizes if seconds >= one[1]), sizes[-1])
     return f"{seconds / size:.3g} {unit}"
@@ -123,7 +123,7 @@ def pooled(parts: list[Estimate], tail: bool) -> Estimate:
     total = math.fsum(w for w, _ in pairs)
     mean = math.fsum(w * m for w, m in pairs) / total
     scatter = math.fsum(w * (m - mean) ** 2 for w, m in pairs) / total
-    if tail:  # of k independent bounds, as many may fail as fail together in 5 % of cases
+    if tail:  # the number of independent bounds that fail together in at most 5 % of cases
         left = [1.0 - math.fsum(mass(free + 1, 0.05, j) for j in range(k)) for k in range(free + 1)]
         safe = sum(above > 0.05 for above in left)
         within = math.sqrt(math.fsum((e[2] * e[1]) ** 2 for e in parts)) / n

@@ -177,7 +177,7 @@ class FineTuningPacer:
             if expected > allowed or share > max(LEAST, RISE * self.share):
                 break
             largest = share
-        # The least share is tried again once the allowance is a whole window above the limit.
+        # The least share is tried again once a whole window may be above the limit.
         return max(largest, LEAST if left >= 1.0 else 0.0)
 
 

@@ -255,7 +255,7 @@ def not_restarted(one: CounterStep) -> RuleFinding:
     """Is it the same program at both ends of the window?
 
     Witnesses: each counter at two readings; the start time
-    Tolerance: none; a histogram's bucket that is absent below its first is 0
+    Tolerance: none; a missing low bucket of a histogram counts as 0
     Source: Prometheus: counters and resets; nginx-lua-prometheus issues 31 and 39
     Result: no measurement
     """

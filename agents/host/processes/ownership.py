@@ -117,7 +117,7 @@ class _Look:
         return bool(self._port_groups & self._table.group_ids(service))
 
     def started_with(self, pid: int) -> bool:
-        """Return whether a process started with the workload, or an ancestor or one of its service did."""
+        """Return whether a process, an ancestor or another of its service started with the workload."""
         if self._started_s is None:
             return False
         service = self._table.service(pid)

@@ -78,7 +78,7 @@ class HttpKnob:
         return (self._set.method, self._set.path) == (other._set.method, other._set.path)
 
     def unproven(self) -> str:
-        """Return why the value in force is unknown; empty, as the service reports it."""
+        """Return an empty text: the service reports the value in force, so it is known."""
         return ""
 
 

@@ -40,7 +40,7 @@ def print_outcome(
     beside: Iterable[str] = (),
     lacking: Iterable[str] = (),
 ) -> None:
-    """Print the saving and the cost of a study; `beside` follows the bill, `lacking` is last."""
+    """Print the saving and cost of a study, the lines `beside` after the bill, and `lacking` last."""
     view = main.report.study
     console.print()
     title = f"Study {view.id}: {view.workload} on {board or joined(view.devices)}"
