@@ -104,8 +104,8 @@ class FineTuningPacer:
     def look(self, tail: float | None, elapsed: float) -> bool:
         """Return whether the job may run for a turn; `tail` is the tail latency so far, if any.
 
-        `elapsed` is the part of the window so far. A tail above the limit needs later requests to fall
-        below it. So the job does not run if less of the window is left than the last such recovery
+        `elapsed` is the part of the window so far. A tail above the limit falls below it only by
+        later requests. So the job does not run if less of the window is left than the last such recovery
         took.
         """
         if self._stops or not self.share:

@@ -1,4 +1,4 @@
-"""Energy since a window began: checked for plausibility, or integrated from power without a counter.
+"""Energy since a window began: a counter's, checked for plausibility; without one, integrated power.
 
 Counters go back when a host resumes or a driver is reloaded (mlco2/codecarbon 1321,
 joular/powerjoular 87), which no wrap explains. More energy than a device can draw in a time is
@@ -19,7 +19,7 @@ SAMPLE_S = 0.05
 LONGEST_GAP_S = 1.0
 """The draw between samples further apart is unknown."""
 SLACK_S = 1.0
-"""A counter may step this late: its growth was drawn in the time since its last reading, and this."""
+"""A counter may step this late: its growth covers the time since the last reading and this time."""
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
 """Calls a function every `seconds` until the returned function is called."""

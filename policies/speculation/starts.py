@@ -1,8 +1,8 @@
-"""Choose the table that one start of an engine profiles: a cell of each batch, instead of one in all.
+"""Choose the table that one start of an engine profiles: one cell for each batch, not one cell alone.
 
 vLLM (0.33.0: vllm/v1/spec_decode/dynamic/utils.py) and SGLang (0.5.23:
 sglang/srt/speculative/adaptive_spec_params.py) read a table of lengths by batch at their start alone.
-None takes one by batch and context length. A start takes minutes, a window seconds.
+Neither reads a table by batch and context length. A start takes minutes, a window seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cells_beside(
     noise: float,
     out: Collection[Cell],
 ) -> list[Cell]:
-    """Return the best cells to measure beside the first, best first: one of each other batch, of its draft.
+    """Return the cells to measure beside the first, best first: one for each other batch, with its draft.
 
     Each is the best next cell once those before it are measured, for any result of them.
     """

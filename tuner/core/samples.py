@@ -69,7 +69,7 @@ class WindowSamples:
     latencies: Latencies | None = None
 
     def bounded(self) -> WindowSamples:
-        """Return at most `MOST_VALUES` numbers: else the last reading, if need be without latencies.
+        """Return the samples; of more than `MOST_VALUES` the last reading, if need be without latencies.
 
         The metrics of a single reading count as finished by their meter.
         """

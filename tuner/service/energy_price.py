@@ -89,7 +89,7 @@ class SeriesFeed:
             reading.set_exception(error)
 
     def _fetched(self) -> TimeSeries:
-        """Return the series that the URL answers. Raises ConfigError."""
+        """Return the series from the URL. Raises ConfigError."""
         headers = {}
         if self._table.token_file is not None:
             try:

@@ -116,7 +116,7 @@ class Service:
         if self._http is not None:
             self._exposition = Exposition(self._http, config)
         actuator = self._actuator()
-        with suppress(UnlistedValue):  # an error shows on reading; restoring must be possible
+        with suppress(UnlistedValue):  # a service at an unlisted value can still be restored
             actuator.read()
         effects = {one.knob.name for one in config.knobs if one.effect is not None}
         has_cpu_time = self._has_cpu_time()
