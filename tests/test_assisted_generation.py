@@ -105,7 +105,7 @@ class TestKnobs(SettableContract):
     pass
 
 
-def test_it_speaks_the_http_contract(side: Side) -> None:
+def test_the_program_implements_the_http_contract(side: Side) -> None:
     assert side.space.knobs[0].role is Role.SPECULATION_LENGTH
     assert isinstance(side.actuator, Restartable) and side.actuator.incarnation()
     window = side.meter.start()

@@ -92,7 +92,7 @@ def test_each_device_is_a_row_with_problems_first(shown: Shown) -> None:
 
 
 @SIZES
-def test_filters_and_groups(shown: Shown) -> None:
+def test_the_pages_filter_and_group_devices(shown: Shown) -> None:
     shown.page.locator("#chips").get_by_text("holding").click()
     shown.page.wait_for_url("**/?health=holding**")  # until it is loaded
     assert shown.page.locator("#devices tbody tr").count() == 4

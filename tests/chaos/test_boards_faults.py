@@ -140,7 +140,7 @@ def scene(stage: Scene, *, restarted: bool) -> str:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("kind", ["read-only", "without effect", "unreadable"])
 @pytest.mark.parametrize("name", [name for name in DRIVERS if name != "tx2"])
-def test_a_file_that_fails_leaves_nothing_altered_once_that_is_over(
+def test_after_a_file_has_failed_nothing_is_left_altered(
     name: str, kind: str, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
     board = InlineBoard(name, tmp_path / "root", tmp_path / "t/board")

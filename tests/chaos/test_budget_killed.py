@@ -144,7 +144,7 @@ def test_a_power_cut_ends_no_membership(torn: bool, tmp_path: Path, count: Count
 
 @pytest.mark.parametrize("lasting", [False, True], ids=told)
 @pytest.mark.parametrize("fault", [None, refused, lost, done_but_unheard, nonsense], ids=told)
-def test_a_fault_anywhere_leaves_a_member_at_its_floor_once_it_is_over(
+def test_after_a_fault_anywhere_a_member_is_at_its_floor(
     fault: Wrong | None, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
     theatre = Theatre(tmp_path / "t", floor=FLOOR)

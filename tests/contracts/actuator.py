@@ -50,7 +50,7 @@ class SettableContract(ActuatorContract):
             side.actuator.apply(setting)
             assert side.actuator.read() == setting
 
-    def test_knobs_that_are_not_named_stay(self, side: Side) -> None:
+    def test_knobs_that_are_not_named_keep_their_value(self, side: Side) -> None:
         wanted = neighbour(side)
         (name,) = changed_knobs(side.space.default, wanted)
         side.actuator.apply({name: wanted[name]})

@@ -65,7 +65,7 @@ class DevicesContract:
         with pytest.raises(NotFound):
             store.devices.agent("nobody")
 
-    def test_many_may_register_at_once(self, store: Store) -> None:
+    def test_many_agents_may_register_at_once(self, store: Store) -> None:
         together(lambda index: store.devices.put(device(f"d{index % 2}", driver=str(index))))
         assert [d.id for d in store.devices.list()] == ["d0", "d1"]
 

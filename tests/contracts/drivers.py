@@ -47,7 +47,7 @@ class DriverContract:
     def test_a_driver_offers_only_the_knobs_of_its_kind(self, driver: KnobDriver) -> None:
         assert driver.ranges().keys() <= set(driver.knobs)
 
-    def test_it_reads_every_knob_it_offers(self, driver: KnobDriver) -> None:
+    def test_a_driver_reads_every_knob_that_it_offers(self, driver: KnobDriver) -> None:
         assert driver.ranges().keys() <= driver.read().keys()
 
     def test_written_values_are_read_back_if_possible(self, driver: KnobDriver) -> None:

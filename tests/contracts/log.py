@@ -172,7 +172,9 @@ class ObservationsContract:
         store.devices.forget("alone")
         assert store.observations.observed("alone", START, 9) == []
 
-    def test_old_trials_are_not_among_the_last_windows(self, store: Store) -> None:
+    def test_trials_before_the_given_time_are_not_among_the_last_windows(
+        self, store: Store
+    ) -> None:
         for at in (START, START + timedelta(minutes=1)):
             trial = store.trials.begin("s1", setting(), Phase.TUNING, "", at)
             store.trials.end("s1", trial.number, completed(7.0, at.minute + 70.0), at)
@@ -282,7 +284,7 @@ class EventsContract:
         assert store.events.oldest() == last.at
         assert store.events.add(event(2)).id > last.id
 
-    def test_events_after_another_come_by_their_ids(self, store: Store) -> None:
+    def test_events_after_an_event_are_listed_by_id(self, store: Store) -> None:
         assert store.events.newest() == 0
         kept = [event(3, "s1", "a"), event(1, "s2", "a"), event(2, "s1", "b")]
         first, *others = [store.events.add(one).id for one in kept]
@@ -369,7 +371,9 @@ class SharedBusContract:
         until(lambda: all(any((n.topic, n.study) == (t, "s1") for n in heard) for t in topics))
         assert [n for n in heard if n.study == "own"] == [Notice(Topic.EVENTS, "own")]
 
-    def test_many_devices_are_heard_of_as_their_study(self, store: Store, listening: Store) -> None:
+    def test_a_notice_of_many_devices_arrives_as_one_of_their_study(
+        self, store: Store, listening: Store
+    ) -> None:
         heard, new = [], threading.Event()
 
         def hear(notice: Notice) -> None:
@@ -401,7 +405,7 @@ class DeliveriesContract:
 
 
 class AuditContract:
-    def test_entries_come_back_as_they_were_kept(self, store: Store) -> None:
+    def test_audit_entries_are_read_as_they_were_stored(self, store: Store) -> None:
         kept = [entry(n, "ann" if n % 2 else "bob") for n in range(4)]
         for one in kept:
             store.audit.add(one)

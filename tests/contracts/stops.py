@@ -62,7 +62,7 @@ class StopsContract:
         store.stops.report("b", back=True)
         assert store.stops.order(STOP).back == frozenset()
 
-    def test_many_may_report_at_once(self, store: Store) -> None:
+    def test_many_agents_may_report_at_once(self, store: Store) -> None:
         store.stops.order(STOP)
         together(lambda index: store.stops.report(f"d{index % 2}", back=True))
         assert store.stops.current() == replace(STOP, back=frozenset({"d0", "d1"}))

@@ -82,7 +82,7 @@ class KeepableContract:
             store.devices.put(device("sim", **changes))
         assert store.devices.list() == ()
 
-    def test_a_number_beyond_its_integers_is_bad_input(self, store: Store) -> None:
+    def test_a_number_too_large_for_the_database_is_bad_input(self, store: Store) -> None:
         with raised(InvalidInput, "stored"):
             store.devices.apply(replace(applied(), revision=2**63))
         assert applied_to(store, "sim") == ()

@@ -315,7 +315,7 @@ class DeviceOwnershipContract:
         with raised(DeviceBusy, "first"):
             store.studies.add(study(id="second"), "bob", "")
 
-    def test_devices_may_be_exchanged(self, store: Store) -> None:
+    def test_a_study_may_exchange_its_devices(self, store: Store) -> None:
         store.studies.add(study(id="first", devices=("a", "b")), "ann", "")
         changed = replace(store.studies.get("first"), devices=("c", "a"))
         store.studies.revise(changed, "ann", "", LATER)

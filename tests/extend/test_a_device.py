@@ -110,7 +110,7 @@ def test_it_may_be_one_device_of_several_in_a_target(board: Board) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_tuned_to_the_least_energy_held_there_and_put_back(board: Board) -> None:
+def test_a_board_is_tuned_to_the_least_energy_held_there_and_restored(board: Board) -> None:
     with running(board), stage(board.folder.parent) as played:
         (played.folder / "root").mkdir()
         (played.folder / "root/board").symlink_to(board.folder)

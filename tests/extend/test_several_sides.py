@@ -158,7 +158,7 @@ def tuned(tmp_path: Path) -> Iterator[tuple[World, Lab, Setting]]:
         yield world, opened, view.plan.rows[0].setting
 
 
-def test_it_is_tuned_as_one_and_saves_on_both(tuned: tuple[World, Lab, Setting]) -> None:
+def test_two_sides_are_tuned_as_one_and_both_save(tuned: tuple[World, Lab, Setting]) -> None:
     world, opened, held = tuned
     assert world.now == held
     space = opened.target.space
@@ -169,9 +169,7 @@ def test_it_is_tuned_as_one_and_saves_on_both(tuned: tuple[World, Lab, Setting])
     assert before - true_energy_j(world, held) >= 0.9 * (before - best)
 
 
-def test_the_batch_size_changes_before_the_clocks(
-    tuned: tuple[World, Lab, Setting],
-) -> None:
+def test_the_batch_size_changes_before_the_clocks(tuned: tuple[World, Lab, Setting]) -> None:
     world, opened, held = tuned
     opened.target.apply(opened.target.space.default)
     world.changes.clear()

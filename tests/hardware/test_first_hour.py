@@ -86,7 +86,7 @@ def ran(kit: Path, folder: Path, library: Path) -> Ran:
 
 
 @pytest.mark.slow
-def test_every_part_runs_from_the_folder_alone(ran: Ran) -> None:
+def test_every_part_of_the_first_hour_runs_from_its_folder_alone(ran: Ran) -> None:
     assert ran.report["complete"] and ran.report["load"]["on"] == "stand-in"
     parts = ran.report["parts"]
     wanted = {"calls_unprivileged", "doctor_loaded", "windows", "agent_killed", "batch_study"}
@@ -235,7 +235,9 @@ def _pythons() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("python", _pythons())
-def test_it_starts_with_each_python_of_this_machine(kit: Path, tmp_path: Path, python: str) -> None:
+def test_the_kit_starts_with_each_python_of_this_machine(
+    kit: Path, tmp_path: Path, python: str
+) -> None:
     done = subprocess.run(
         [python, str(kit / SCRIPT), "--quick", "--output", str(tmp_path)],
         env={"PATH": "/usr/bin:/bin"}, cwd="/", capture_output=True, text=True,

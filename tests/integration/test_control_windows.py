@@ -49,7 +49,7 @@ def await_hold(played: Stage, toy: int, held: int) -> None:
 
 
 @pytest.mark.promise("the baseline drifts while another setting is held")
-def test_a_hold_goes_on_over_control_windows_and_kills_in_them(played: Stage) -> None:
+def test_a_hold_continues_after_control_windows_and_kills_within_them(played: Stage) -> None:
     played.start_tuner()
     toy = played.start_toy()
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")

@@ -49,7 +49,7 @@ def gets_on(run: LoadRun) -> None:
     until(lambda: len(run.read().latencies_s) > answered + 5, "no more answers")
 
 
-def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
+def test_the_server_starts_with_one_instance_on_all_cores(server: Running) -> None:
     knobs = server.get("/knobs")
     assert knobs["setting"] == DEFAULT
     assert {k["name"] for k in knobs["knobs"]} == set(DEFAULT)

@@ -124,7 +124,7 @@ def test_every_long_running_container_is_probed(example: str) -> None:
 
 
 @EXAMPLE
-def test_mounts_and_volumes_match(example: str) -> None:
+def test_every_mount_of_a_pod_has_its_volume(example: str) -> None:
     generated = kinds(example, "ConfigMap")
     made_by_hand = {"jouletune-ca"}
     for pod in pods(example).values():

@@ -30,7 +30,7 @@ def test_everything_in_its_file_works(example: tuple[str, Running]) -> None:
     assert findings and all(one["there"] for one in findings)
 
 
-def test_its_study_holds_nothing_above_a_limit(example: tuple[str, Running]) -> None:
+def test_a_study_of_an_example_holds_nothing_above_a_limit(example: tuple[str, Running]) -> None:
     name, running = example
     before = {path: path.read_text() for path in running.file.parent.rglob("*.conf")}
     result = studied(running, running.file.parent, *TERMS[name], "--foreign-share", "1")

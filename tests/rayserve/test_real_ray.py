@@ -112,7 +112,7 @@ def test_a_refused_deployment_fails_with_its_message_and_is_restored(
     side.close()
 
 
-def test_cpus_that_are_taken_fail_in_time_and_go_back(
+def test_with_all_cpus_taken_a_change_fails_in_time_and_is_restored(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.deploy(model(), BYSTANDER)

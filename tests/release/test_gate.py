@@ -20,7 +20,7 @@ CPU = "| AMD EPYC 9654 | 2026-12-01 | 0.9.0 |\n"
 ORIN = "| Jetson AGX Orin 64 GB | 2026-12-01 | 0.9.0 |\n"
 
 
-def test_each_kind_is_missing_until_a_whole_row_names_it() -> None:
+def test_each_kind_is_missing_until_a_complete_row_names_it() -> None:
     assert missing(HEAD) == [*KINDS]
     assert missing(HEAD + GPU + "| Xeon | – | |\n") == ["an EPYC or a Xeon", "a Jetson Orin"]
     assert missing(HEAD + GPU + CPU + ORIN) == []

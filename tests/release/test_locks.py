@@ -76,7 +76,7 @@ def test_a_lock_has_the_projects_dependencies(name: str, python: str, machine: s
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_every_release_has_its_digests_and_no_place(name: str) -> None:
+def test_every_package_of_a_lock_has_digests_and_no_url(name: str) -> None:
     for requirement, digests in entries(name):
         assert digests and all(map(HASH.match, digests)), requirement
         assert requirement.url is None

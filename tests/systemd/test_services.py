@@ -225,7 +225,7 @@ def site() -> Iterator[Site]:
         yield site
 
 
-def test_it_installs_twice_and_starts_nothing(site: Site) -> None:
+def test_the_script_installs_twice_and_starts_nothing(site: Site) -> None:
     told = site.install()
     assert "enable --now" in told
     assert not any(site.up(service) for service in SERVICES)
@@ -378,7 +378,7 @@ def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
     assert site.phase() == "holding"
 
 
-def test_cpu_clocks_are_written_through_the_drop_in_and_put_back(site: Site) -> None:
+def test_cpu_clocks_are_written_through_the_drop_in_and_restored(site: Site) -> None:
     """The unit alone shows /sys read-only; with the drop-in those files are written, and no others."""
     site.machine.run("bash", "-ec", POLICY)
     site.machine.run(*INSTALL, "--cpu")

@@ -112,7 +112,7 @@ def test_nothing_listens_while_the_model_loads(vllm: RunningVllm) -> None:
     assert last == 200
 
 
-def test_it_is_recognised_with_its_histograms_before_the_first_request(vllm: RunningVllm) -> None:
+def test_vllm_is_recognised_with_its_histograms_before_the_first_request(vllm: RunningVllm) -> None:
     server = find_server(vllm.url)
     assert (server.engine, server.version) == (VLLM, VERSION)
     for metric in ("latency", "ttft", "tpot"):

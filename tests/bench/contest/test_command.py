@@ -266,7 +266,7 @@ def test_a_file_that_cannot_be_written_at_the_end_loses_no_figures(
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_its_processes_end_with_it_at_once(folder: Path, killed: bool) -> None:
+def test_the_benchs_processes_end_with_it(folder: Path, killed: bool) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from tests.bench.commands import commands; from tuner.cli.app import main;"

@@ -199,7 +199,7 @@ def test_a_real_saving_is_confirmed_and_claimed_by_the_production_steps(
 
 
 @pytest.mark.parametrize("tuner", list(TUNERS))
-def test_every_tuner_runs_and_does_so_again(problem: SurfaceProblem, tuner: str) -> None:
+def test_every_tuner_runs_and_repeats_itself_exactly(problem: SurfaceProblem, tuner: str) -> None:
     def once() -> list[object]:
         replayed = replay(task(problem, tuner=tuner, noise=0.02, budgets=(2, 3)))
         return [replace(c, seconds=0.0) for c in replayed.checkpoints]

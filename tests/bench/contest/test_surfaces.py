@@ -59,7 +59,7 @@ def test_captured_is_the_share_of_the_best_saving_and_nothing_above_the_limit(
     assert steep(tmp_path).captured(at(clock, batch), slack) == pytest.approx(captured)
 
 
-def test_excess_is_the_share_above_the_limit(tmp_path: Path) -> None:
+def test_the_excess_is_the_share_above_the_limit(tmp_path: Path) -> None:
     problem = steep(tmp_path)
     assert problem.excess(at(1000, 4), 1.25) == pytest.approx(0.2)
     assert problem.excess(at(500, 4), 1.25) == 0.0

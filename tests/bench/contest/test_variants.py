@@ -60,7 +60,7 @@ def test_a_file_names_variants_and_their_differences(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("dialled")
-def test_each_rule_is_left_out_by_itself() -> None:
+def test_each_rule_is_left_out_separately() -> None:
     variants = without_each(["leap", "look"])
     assert list(variants) == ["ours-without-leap", "ours-without-look"]
     assert made(variants["ours-without-look"]).without == {"look"}
@@ -75,7 +75,7 @@ def test_options_that_a_policy_does_not_take_are_refused() -> None:
         policy_of(Tuner("polythrottle", options={"colour": "red"}))
 
 
-def test_a_policy_without_rules_is_refused() -> None:
+def test_an_unknown_rule_of_a_policy_is_refused() -> None:
     with raised(InvalidInput, "sobol", "leap"):
         policy_of(Tuner("sobol", without=frozenset({"leap"})))
 

@@ -36,7 +36,7 @@ def test_a_policy_trains_to_its_goal_and_the_same_by_seed() -> None:
     assert len(play(SMALL, "fedgpo", 3, 0.05).metrics) == 3, "the goal ends it"
 
 
-def test_a_fixed_setting_is_every_classs() -> None:
+def test_a_fixed_setting_is_the_setting_of_every_class() -> None:
     run = play_fixed(SMALL, {"participants": 10, "batch_size": 8, "local_epochs": 5}, 0)
     assert run.settings[0]["local_epochs.low"] == 5 and run.settings[0] == run.settings[-1]
 

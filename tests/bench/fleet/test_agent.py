@@ -118,7 +118,7 @@ def test_a_report_that_did_not_arrive_is_sent_again_before_the_next_poll() -> No
     assert script.asked[-2][1] == script.asked[-3][1], "the same report, word for word"
 
 
-def test_a_hold_is_observed_and_only_every_so_often_reported() -> None:
+def test_a_hold_is_observed_continually_and_reported_rarely() -> None:
     script = Script([order(report_s=3600.0), Idle(), Idle(), Release()])
     made = steps(script, 4)
     assert script.paths.count("/v1/holds/report") == 1

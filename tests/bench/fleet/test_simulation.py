@@ -56,6 +56,6 @@ def test_a_tuner_with_real_devices_is_left_alone(
         assert "no simulation, gpu0@host1 among them" in capsys.readouterr().err
 
 
-def test_more_devices_than_there_are_cannot_be_busy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_busy_devices_than_agents_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", "--agents", "5", "--busy", "6"]) == 2
     assert "more than 5 agents" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_wrong_standard_errors_are_given_to_every_tuner() -> None:
     assert {p.told for p in of("queue")} == {1.0}
 
 
-def test_a_few_are_drawn_from_each_source() -> None:
+def test_a_few_problems_are_drawn_from_each_source() -> None:
     terms = ContestTerms(
         tuners=("sobol",), budgets=(3,), slacks=(1.1,), noise=0.02, seeds=1, own_baseline=False
     )

@@ -150,7 +150,7 @@ def test_settings_without_an_effect_are_not_left_to_try() -> None:
     space.check(near)
 
 
-def test_of_a_sample_of_nearly_all_something_is_left() -> None:
+def test_a_sample_of_nearly_all_settings_leaves_some() -> None:
     every = list(LADDERS.grid())
     left = some_tried(LADDERS, every[:-1]).some_untried(5, seed=0)
     assert left == [every[-1]]

@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         loaded(tmp_path / "none.csv")
 
 
-def test_of_a_measured_tree_sweep_a_quarter_is_measured_and_something_is_gained() -> None:
+def test_a_quarter_of_a_measured_tree_sweep_yields_a_gain() -> None:
     beside = Path(__file__).parents[3].parent / "shared" / "data" / "speculation"
     folder = Path(os.environ.get("JOULETUNE_SPECULATION", beside))
     path = folder / "dynatree_tree_sweep.csv"

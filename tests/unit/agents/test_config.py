@@ -81,7 +81,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("replay:a=b.csv#x=reference", "", Attachment("replay:a=b.csv#x", "reference")),
     ],
 )
-def test_devices_on_the_command_line(text: str, workload: str, expected: Attachment) -> None:
+def test_devices_on_the_command_line_are_parsed(
+    text: str, workload: str, expected: Attachment
+) -> None:
     assert Attachment.parse(text, workload) == expected
 
 

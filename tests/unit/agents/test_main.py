@@ -135,7 +135,7 @@ def test_a_stop_ends_the_agent_though_no_tuner_is_there(tmp_path: Path) -> None:
     assert not thread.is_alive() and failed == []
 
 
-def test_a_loop_that_breaks_does_not_stop_the_others(
+def test_a_device_loop_that_fails_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = tmp_path / "token"

@@ -235,7 +235,7 @@ def test_a_number_that_is_not_finite_is_not_json() -> None:
         through_json(STUDIES.encode(held(Plan.single({"x": math.nan}))))
 
 
-def test_a_knob_from_before_there_were_conditions_is_read() -> None:
+def test_a_knob_stored_before_conditions_existed_is_read() -> None:
     clock = Knob("clock", (1, 2), 2)
     bound = Knob("fan", (1, 2), 1, condition=Condition("clock", ">", "1"))
     made = replace(study(), space=Space((clock, bound)))

@@ -72,7 +72,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
     assert time.monotonic() - began < 20
 
 
-def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+def test_missing_folders_of_a_database_are_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "tuner.db"
     store = open_store(f"sqlite:///{path}")
     store.ping()

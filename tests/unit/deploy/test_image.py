@@ -79,7 +79,7 @@ def test_the_actuators_script_is_plain_shell() -> None:
     assert script.stat().st_mode & 0o111
 
 
-def test_debians_packages_are_parts(tmp_path: Path) -> None:
+def test_debian_packages_are_listed_as_parts(tmp_path: Path) -> None:
     status = (
         b"Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n\n"
         b"Package: perl\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 5\n\n"

@@ -108,7 +108,7 @@ def test_the_actuator_restores_after_any_end_and_has_no_network() -> None:
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
 
 
-def test_of_run_the_actuator_writes_only_its_own_folder_and_drop_ins_with_ours() -> None:
+def test_below_run_the_actuator_writes_only_its_own_folder_and_drop_ins() -> None:
     """In systemd 252 ProtectSystem=strict alone leaves /run writable if ProtectProc= is set."""
     assert values("actuator", "ReadOnlyPaths") == ["/run"]
     assert values("actuator", "ReadWritePaths") == ["/run/jouletune"]

@@ -69,7 +69,7 @@ def test_speculation_refuses_a_server_without_speculation_before_it_measures() -
         load_policy("speculation").suggest(past(at, baseline(at)))
 
 
-def test_packrat_answers_among_a_million_packings() -> None:
+def test_packrat_answers_in_a_space_of_a_million_packings() -> None:
     """It enumerates only the values of its own knobs, in seconds instead of minutes."""
     at = asked(2, space=PACKINGS)
     seen = surface({"gpu.clock_mhz": 1000, "batch_size": 1})

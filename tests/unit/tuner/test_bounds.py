@@ -277,7 +277,7 @@ class Counts(Message):
     by_row: dict[int, float]
 
 
-def test_numbers_are_strict_but_for_the_keys_of_json() -> None:
+def test_numbers_are_strict_except_as_keys_of_json() -> None:
     counts = Counts(by_row={0: 1.0, 3: 2.5})
     assert Counts.model_validate_json(counts.model_dump_json()) == counts
     for value in ("true", '"1e9"'):
@@ -331,6 +331,6 @@ def test_no_parameter_of_a_path_a_query_or_a_header_is_without_a_bound(site: Sit
         f"/history?device={'x' * 2_000}",
     ],
 )
-def test_a_parameter_out_of_bounds_is_refused(site: Site, path: str) -> None:
+def test_a_parameter_outside_its_bounds_is_refused(site: Site, path: str) -> None:
     with site.signed_in() as browser:
         assert browser.get(path).status_code == 422

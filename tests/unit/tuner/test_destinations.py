@@ -74,7 +74,7 @@ def test_meaningless_values_are_named(tmp_path: Path, text: str, message: str) -
         read(tmp_path, text)
 
 
-def test_a_name_is_given_once(tmp_path: Path) -> None:
+def test_a_destinations_name_must_be_unique(tmp_path: Path) -> None:
     one = '[[webhook]]\nname = "a"\nurl = "https://x"\n'
     with raised(ConfigError, "webhook 2", "a"):
         read(tmp_path, one + one)

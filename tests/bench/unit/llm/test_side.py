@@ -103,6 +103,6 @@ def test_no_setting_of_a_server_has_a_true_value() -> None:
     assert known_truth("simulated:h100-llm@3") is None
 
 
-def test_its_setting_outlives_the_process(tmp_path: Path) -> None:
+def test_a_setting_outlives_the_simulated_server(tmp_path: Path) -> None:
     opened("h100-llm@1", tmp_path).actuator.apply({"gpu.clock_mhz": 1200})
     assert opened("h100-llm@2", tmp_path).actuator.read() == {"gpu.clock_mhz": 1200}

@@ -80,7 +80,7 @@ class TestReplayActuator(SettableContract):
 
 
 class TestReplayMeter(MeterContract):
-    def test_it_shows_the_row_with_repeats_averaged_and_latency_in_ms(
+    def test_a_replay_shows_the_row_with_repeats_averaged_and_latency_in_ms(
         self, side: Side, later: Callable[[], None]
     ) -> None:
         side.actuator.apply(AVERAGED)

@@ -66,7 +66,7 @@ def test_a_disconnecting_reader_ends_its_request() -> None:
     assert engine.sequence is not None and engine.sequence.cancelled
 
 
-def test_a_failure_is_reported_in_streams_and_whole_answers() -> None:
+def test_a_failure_is_reported_in_streams_and_in_complete_answers() -> None:
     pieces: list[tuple[list[int], bool]] = [([104], False), ([], True)]
     assert asyncio.run(_events(Scripted(pieces, fails=True)))[-1]["error"]["code"] == "device_lost"
 

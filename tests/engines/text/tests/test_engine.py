@@ -131,7 +131,7 @@ def test_a_prompt_that_leaves_no_room_is_refused(engine: TextEngine, prompt: str
     assert engine.totals.arrived == 0
 
 
-def test_a_failure_ends_the_requests_at_hand_and_no_more(engine: TextEngine) -> None:
+def test_a_failure_ends_only_the_present_requests(engine: TextEngine) -> None:
     failed = Asked()
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(Decoder, "step", lambda *_: 1 / 0)

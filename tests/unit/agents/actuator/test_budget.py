@@ -151,7 +151,7 @@ def test_a_trial_that_ends_falls_back_to_its_hold_within_the_cap(member: Bench) 
 @pytest.mark.parametrize(
     "end", ["release", "lease", "grace", "valid_for", "restore", "stop", "full"]
 )
-def test_every_end_leaves_the_floor(member: Bench, end: str) -> None:
+def test_every_end_of_a_setting_leaves_the_floor(member: Bench, end: str) -> None:
     if end == "lease":
         member.trial({LIMIT: 300})
     else:

@@ -275,7 +275,7 @@ def test_a_foreign_lower_ceiling_survives_a_trial_of_boost(boosted: Capped, trie
     assert f"another program set {CEILING} to {LOWER}" in str(boosted.told()["paused"])
 
 
-def test_on_a_full_disk_a_cap_does_not_hinder_the_way_back(capped: Capped) -> None:
+def test_a_full_disk_does_not_prevent_the_restore_under_a_cap(capped: Capped) -> None:
     hold(capped)
     capped.cap(CAP)
     capped.disk.full = True

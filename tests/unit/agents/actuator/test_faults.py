@@ -38,7 +38,7 @@ def test_a_knob_that_refuses_undoes_the_others(bench: Bench) -> None:
     assert not bench.record.exists()
 
 
-def test_a_knob_that_reads_back_otherwise_is_not_in_force(bench: Bench) -> None:
+def test_a_knob_that_reads_back_another_value_is_an_error(bench: Bench) -> None:
     bench.change(faults={LIMIT: {"clamp": 333}})
     with pytest.raises(ActuationError, match="333, not 250"):
         bench.trial()
@@ -112,7 +112,7 @@ def test_a_foreign_value_is_kept_and_the_device_paused(bench: Bench) -> None:
     assert bench.values == {**FACTORY, LIMIT: 222}
 
 
-def test_a_foreign_change_is_seen_when_the_trial_lapses(bench: Bench) -> None:
+def test_a_foreign_change_is_noticed_when_the_trial_lapses(bench: Bench) -> None:
     bench.trial()
     bench.change(values={LIMIT: 222})
     bench.passes(11.0)

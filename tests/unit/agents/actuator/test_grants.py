@@ -47,7 +47,7 @@ def read(tmp_path: Path, text: str) -> ActuatorConfig:
     return load_config(path)
 
 
-def test_a_file_is_read_whole(tmp_path: Path) -> None:
+def test_a_complete_file_is_read(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     assert (config.lease_s, config.agent_grace_s, config.deadline_s) == (2.0, 5.5, 1.0)
     assert config.hold_s == 3600

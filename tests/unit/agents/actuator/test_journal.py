@@ -132,7 +132,7 @@ def test_of_a_damaged_journal_the_intact_copy_counts(bench: Bench, how: str, cop
     assert not any(path.exists() for path in bench.copies)
 
 
-def test_of_two_whole_copies_the_newer_counts(bench: Bench) -> None:
+def test_the_newer_of_two_intact_copies_counts(bench: Bench) -> None:
     bench.trial({CLOCK: 810})
     older = bench.copies[1].read_bytes()
     bench.actuator.apply(ME, GPU, TRIED)

@@ -70,7 +70,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
 
 @pytest.mark.promise("an operator stops everything")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
-def test_detached_devices_are_put_back_and_no_process_has_their_driver(
+def test_detached_devices_are_restored_and_no_process_has_their_driver_open(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A GPU reset, a change of MIG mode and a driver upgrade are refused while any process has a handle."""

@@ -425,9 +425,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("driver", sorted({*DRIVERS} - {"fake"}))
-def test_it_loads_no_library_but_nvml_and_no_file_that_the_ledger_does_not_count(
-    driver: str,
-) -> None:
+def test_the_root_process_loads_only_nvml_and_files_that_the_ledger_counts(driver: str) -> None:
     module = f"agents.devices.{driver}.knobs"
     script = (
         f"import agents.actuator.main, {module}, sys\n"

@@ -168,6 +168,6 @@ def test_a_missing_program_has_its_own_status() -> None:
     assert job.close() == 127
 
 
-def test_no_command_is_refused() -> None:
+def test_a_job_without_a_command_is_refused() -> None:
     with raised(InvalidInput, "after --"):
         FineTuningJob([], HostClock())

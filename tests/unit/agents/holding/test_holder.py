@@ -263,7 +263,7 @@ def test_broken_windows_count_also_where_they_cannot_be_written(
     assert "in 3 windows in a row" in reasons[-1]
 
 
-def test_a_hold_that_cannot_be_written_is_not_taken_up(
+def test_a_hold_that_cannot_be_stored_is_not_applied(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper, before = holder(rig), rig.setting

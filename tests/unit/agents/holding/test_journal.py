@@ -84,7 +84,7 @@ def test_restoring_goes_on_after_a_failure_and_can_be_repeated(rig: Rig) -> None
     assert rig.setting == FOUND
 
 
-def test_a_journal_that_vanished_meanwhile_still_restores(
+def test_a_journal_deleted_meanwhile_still_restores(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = record(rig)
@@ -150,7 +150,7 @@ def test_going_back_keeps_the_safe_order(rig: Rig) -> None:
     assert [side for side, _ in rig.log] == ["device", "workload"]
 
 
-def test_a_device_that_cannot_be_read_is_still_restored(rig: Rig) -> None:
+def test_a_device_that_cannot_be_read_is_nevertheless_restored(rig: Rig) -> None:
     record(rig)
     rig.target.apply(TRIED)
     rig.device.unreadable = refused("no answer")

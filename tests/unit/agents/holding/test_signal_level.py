@@ -65,7 +65,7 @@ def test_a_steady_load_is_found_after_any_earlier_load(depth: float, before: lis
         max_size=40,
     )
 )
-def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -> None:
+def test_any_sequence_of_readings_leaves_a_valid_row(looks: list[tuple[float, float, str]]) -> None:
     level, now, total = SignalLevel(PLAN), 0.0, 0.0
     for seconds, grown, incarnation in looks:
         now, total = now + seconds, max(0.0, total + grown)

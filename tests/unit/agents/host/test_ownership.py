@@ -178,9 +178,7 @@ def test_siblings_of_one_job_are_one_user_unless_the_agent_is_in_it(kernel: Kern
     assert kernel.whose({101, 200}, port=PORT).unknown
 
 
-def test_only_children_of_the_agent_are_ours_not_its_whole_group(
-    kernel: Kernel,
-) -> None:
+def test_only_children_of_the_agent_are_ours_not_its_whole_control_group(kernel: Kernel) -> None:
     own = "/system.slice/jouletune-agent.service"
     kernel.process(100, own, parent=AGENT)
     kernel.process(200, own)

@@ -63,7 +63,7 @@ def comm(process: subprocess.Popen[bytes]) -> str:
     return proc(process.pid, "comm").strip()
 
 
-def test_ended_and_running_trials_count(start: Started, tmp_path: Path) -> None:
+def test_the_cpu_time_of_ended_and_running_children_counts(start: Started, tmp_path: Path) -> None:
     tree = ProcessTree(tmp_path / "pid", comm(start()))
     used = tree.cpu_s()
     assert used is not None and 0.4 < used < 5.0

@@ -217,7 +217,7 @@ def test_another_command_is_refused_and_drains_no_node(
     assert "is no command; begin or end" in caplog.text
 
 
-def test_gpus_of_another_form_concern_only_wishes_for_them(node: Node) -> None:
+def test_an_unusual_form_of_gpus_matters_only_to_jobs_with_a_wish(node: Node) -> None:
     mig = {"SLURM_JOB_GPUS": "0:1", "JOULETUNE_JOB_GPUS": ""}
     node.begin(1, SLURM_JOB_COMMENT="", **mig)
     assert node.record("1-0") == {}

@@ -96,7 +96,7 @@ def test_a_profile_is_the_tuned_part_of_a_hold_on_the_agents_disk(tmp_path: Path
             wish_of("jouletune:profile=fast-1", tmp_path)
 
 
-def test_a_job_has_no_more_than_jobs_are_granted() -> None:
+def test_a_job_gets_no_more_than_the_grant_for_jobs() -> None:
     require_granted({CAP: 150}, GRANTS)
     with raised(OutOfRange, CAP, "150 to 300"):
         require_granted({CAP: 301}, GRANTS)

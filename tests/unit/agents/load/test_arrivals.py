@@ -80,7 +80,7 @@ def test_arrivals_come_at_their_moments_and_begin_again() -> None:
         assert done >= due and late >= 0.0
 
 
-def test_due_but_unsent_requests_count_as_failed() -> None:
+def test_requests_that_are_due_but_not_sent_count_as_failed() -> None:
     class Slow(Answering):
         def send(self) -> str:
             Wall().sleep(0.3)

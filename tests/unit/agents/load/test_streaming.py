@@ -84,7 +84,7 @@ def test_an_error_event_in_an_answer_of_status_200_is_the_answers_error(event: s
     assert answered([(1.0, piece)])[0] == "an error in the stream: out of memory"
 
 
-def test_events_without_a_space_are_counted_as_those_with_one() -> None:
+def test_events_without_a_space_after_data_are_counted() -> None:
     tight = [(0.01, piece.replace(b"data: ", b"data:")) for piece in (TOKEN, TOKEN, TOKEN, USAGE)]
     wrong, times = answered(tight)
     assert not wrong and times.tokens == 3

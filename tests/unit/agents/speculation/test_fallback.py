@@ -68,7 +68,7 @@ ENGINES = st.builds(
 
 @settings(max_examples=examples(0.4))
 @given(ENGINES, st.floats(1.05, 4.0), st.floats(0.0, 1.0), st.integers(0, 99))
-def test_it_never_loses_more_than_a_twentieth_to_plain_decoding(
+def test_the_fallback_never_loses_more_than_a_twentieth_to_plain_decoding(
     engine: Engine, slower: float, accepts: float, seed: int
 ) -> None:
     slow = Engine(engine.requests, engine.planned, engine.plain_s, slower * engine.plain_s)
@@ -158,9 +158,7 @@ def test_a_finished_request_counts_for_all_its_steps() -> None:
         (1, 4, 4, 2, math.inf),
     ],
 )
-def test_counts_that_no_step_can_have_are_refused(
-    counts: tuple[int, int, int, int, float],
-) -> None:
+def test_impossible_counts_of_a_step_are_refused(counts: tuple[int, int, int, int, float]) -> None:
     with pytest.raises(InvalidInput, match="no step of"):
         StepCounts(*counts)
 

@@ -121,7 +121,7 @@ def test_of_the_fake_gpu_with_its_counters_steps(
         judged.judge(Target((side,)), nvml, steps(rng, between))
 
 
-def test_of_rapl_zones_over_wraps(tmp_path: Path, judged: Judged) -> None:
+def test_windows_over_wraps_of_rapl_zones_are_honest(tmp_path: Path, judged: Judged) -> None:
     """Two packages of two dies with DRAM, each with a counter of its own that wraps within minutes."""
     rng, clock, most_uj = random.Random(7), Time(), 2**32 // 10
     zones = dict(zones_below(tmp_path, most_uj, rng))

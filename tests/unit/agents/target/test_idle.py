@@ -80,7 +80,7 @@ def test_an_unload_is_waited_for_and_believed_by_the_state_of_the_process(rig: R
     assert rig.time.monotonic() - began < 60.0
 
 
-def test_a_delay_that_is_off_or_long_is_not_waited_for(rig: Rig) -> None:
+def test_an_unload_delay_that_is_off_or_long_is_not_awaited(rig: Rig) -> None:
     for delay in (-1, 3600, "30"):
         began = rig.time.monotonic()
         assert measured(ContextCard(rig, delay_s=30.0), {DELAY: delay}).keys() == {"idle_w"}

@@ -176,7 +176,7 @@ def test_an_unrequested_tail_extends_no_window(rig: Rig) -> None:
     assert outcome.measurement.seconds < 11.0
 
 
-def test_a_mean_known_badly_extends_the_window(rig: Rig) -> None:
+def test_a_mean_with_a_large_error_extends_the_window(rig: Rig) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         seconds = now - began
         own = Estimate.of_mean(3.0, 3.0 / (1.0 + seconds), 5)
@@ -336,7 +336,7 @@ def test_throttling_is_noted_and_no_contamination(rig: Rig) -> None:
         (steady(watts=0.0), "did not advance"),
     ],
 )
-def test_no_number_is_invented(
+def test_a_window_with_a_wrong_number_fails(
     rig: Rig, shows: Callable[[float, float], Mapping[str, float | Estimate]], why: str
 ) -> None:
     rig.shows = shows

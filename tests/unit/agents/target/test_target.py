@@ -270,7 +270,7 @@ class TestSeveralDevices:
         assert window.estimates()["energy_j"].mean == pytest.approx(2 * 100.0 / 50.0)
         assert target.source("energy_j") == "the meter of gpu + the meter of cpu"
 
-    def test_a_knob_that_two_sides_have_is_refused(self) -> None:
+    def test_a_knob_of_two_sides_is_refused(self) -> None:
         first, _, work = self.actuators([])
         with raised(ConfigError, "gpu.clock_mhz"):
             self.target(first, first, work)

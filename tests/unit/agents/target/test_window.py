@@ -300,7 +300,7 @@ def test_a_window_reports_the_signal_that_it_follows(tmp_path: Path) -> None:
     assert "price" not in context
 
 
-def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
+def test_a_nan_never_becomes_an_estimate(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": Estimate(math.nan)})
     with pytest.raises(MeasurementError):
         run(rig)

@@ -159,7 +159,7 @@ def test_waiting_reports_are_counted_with_their_bytes(
     assert spool.size() == (2, sum(sizes))
 
 
-def test_many_threads_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_many_threads_lose_and_repeat_no_report(tmp_path: Path) -> None:
     spool, far, lock = Spool(tmp_path), Far(), threading.Lock()
 
     def send(message: Report) -> None:

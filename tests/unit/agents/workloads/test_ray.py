@@ -169,7 +169,7 @@ class TestSpace:
 
 
 class TestChanging:
-    def test_only_the_knobs_of_one_deployment_change(self, ray: RayStandIn, side: Side) -> None:
+    def test_only_the_knobs_of_the_deployment_change(self, ray: RayStandIn, side: Side) -> None:
         side.actuator.apply({"replicas": 2, "batch_size": 8})
         (sent,) = ray.puts
         assert sent["applications"][0] == OTHER
@@ -218,7 +218,7 @@ class TestChanging:
         side.actuator.apply({"replicas": 3})
         assert clock.now == pytest.approx(19 * actuator.LOOK_S)
 
-    def test_cpus_that_are_not_free_fail_and_everything_goes_back(
+    def test_without_free_cpus_a_change_fails_and_everything_is_restored(
         self, ray: RayStandIn, side: Side
     ) -> None:
         ray.busy = 2.0
@@ -290,7 +290,7 @@ class TestCrashes:
         assert ray.declared["demo"] == DEMO
         assert opened(ray, tmp_path).space.default == AS_FOUND
 
-    def test_a_crash_between_keeping_and_asking_changes_nothing(
+    def test_a_crash_before_the_request_changes_nothing(
         self, ray: RayStandIn, tmp_path: Path
     ) -> None:
         ray.answers["PUT /api/serve/applications/"] = (500, b"killed here")

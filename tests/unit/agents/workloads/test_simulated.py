@@ -43,7 +43,7 @@ class TestContracts(SettableContract, MeterContract):
     pass
 
 
-def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Side) -> None:
+def test_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Side) -> None:
     setting = {"gpu.clock_mhz": 1005, "gpu.power_limit_w": 400, "batch_size": 8}
     discover()[0].write("gpu.clock_mhz", 1005)
     side.actuator.apply({"batch_size": 8})

@@ -48,7 +48,7 @@ def test_a_limit_that_is_not_supported_is_refused_in_a_study_too(name: str, metr
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_baseline_is_measured_but_where_a_limit_is_relative_to_it(name: str) -> None:
+def test_a_baseline_is_measured_only_for_a_relative_limit(name: str) -> None:
     policy = load_tuner(name)
     cold, constraints = federated(phase=Phase.BASELINE), ("round_s <= 2x baseline",)
     relative = federated(phase=Phase.BASELINE, constraints=constraints)

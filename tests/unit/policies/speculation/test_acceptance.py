@@ -89,7 +89,7 @@ def test_shares_that_cannot_be_are_refused_with_the_likely_cause(shares: list[fl
 
 
 @pytest.mark.parametrize("mean", [-0.5, 4.5])
-def test_more_accepted_than_drafted_is_refused(mean: float) -> None:
+def test_more_accepted_than_drafted_tokens_are_refused(mean: float) -> None:
     with raised(InvalidInput, "reset"):
         observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 99)}, 4)
 

@@ -26,7 +26,7 @@ def test_settings_of_other_knobs_are_not_choices() -> None:
     assert chosen(by_choice, {"gpu.clock_mhz": 500, "num_draft_tokens": 4}) is None
 
 
-def test_only_listed_settings_are_a_choice() -> None:
+def test_only_listed_settings_are_choices() -> None:
     listed: tuple[Setting, ...] = (
         {"num_draft_tokens": 2, "proposer": "ngram"},
         {"num_draft_tokens": 0, "proposer": "deep"},

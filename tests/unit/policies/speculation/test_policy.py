@@ -179,7 +179,7 @@ def test_rows_cover_the_batches_above_the_one_before() -> None:
         assert 0.0 < row.gain <= 1.0
 
 
-def test_fewer_trials_profile_fewer_batches() -> None:
+def test_a_study_with_fewer_trials_profiles_fewer_batches() -> None:
     trials, done = play(memory_bound(), decoding_study(space(), trials=7))
     batches = {t.context[DECODING.name] for t in trials if t.context}
     assert {1.0, 32.0} <= batches

@@ -172,13 +172,13 @@ def test_before_the_end_the_best_setting_is_made_firm() -> None:
 
 
 @pytest.mark.parametrize(("energy", "looked_at"), [(0.02, True), (0.5, False)])
-def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: bool) -> None:
+def test_a_setting_that_surely_costs_more_is_not_explored(energy: float, looked_at: bool) -> None:
     dear = energy, 0.05, 0.0, 0.01
     search = after({800: dear}, trials=(measured(3, 600, 11.0),), late=False)
     assert (chosen(search) == 800) == looked_at
 
 
-def test_of_several_new_knobs_one_is_moved_first() -> None:
+def test_only_one_of_several_new_knobs_is_moved_first() -> None:
     """To move both is likelier to keep the limit, but would not show which knob had the effect."""
     knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
@@ -328,7 +328,7 @@ def test_a_search_whose_first_windows_find_nothing_ends(shown: Belief4, ends: bo
 
 
 @pytest.mark.parametrize(("space", "ends"), [(LADDER, True), (TWO, False)])
-def test_no_search_ends_early_while_a_knob_was_never_changed(space: Space, ends: bool) -> None:
+def test_no_search_ends_early_if_a_knob_was_never_changed(space: Space, ends: bool) -> None:
     dear: Belief4 = (0.1, 0.01, 0.0, 0.01)
     trials = tuple(measured(3 + n, 800, 10.5, 100.0) for n in range(FIRST))
     search = after({800: dear}, rest=(0.05, 0.01, 0.0, 0.01), trials=trials, space=space)

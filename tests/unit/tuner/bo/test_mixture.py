@@ -76,7 +76,7 @@ def test_weights_are_positive_and_add_up_to_one() -> None:
     assert posterior.weights.shape == shape[:1]
 
 
-def test_many_ways_that_are_equally_likely_all_count() -> None:
+def test_many_equally_likely_hypotheses_all_count() -> None:
     """Each weight is far below the share at which a component beside a likelier one is left out."""
     rows = len(TINY.settings)
     flat = Hypothesis(torch.zeros(1, rows).double(), torch.zeros(0, rows).double())
@@ -284,7 +284,7 @@ def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-def test_each_way_counts_as_much_as_it_makes_the_readings_likely() -> None:
+def test_each_hypothesis_weighs_by_the_likelihood_of_the_readings() -> None:
     spreads = 1.0, 0.1
     ways = dense(TINY_PRIORS, READINGS, spreads)
     expected = np.array([way.weight for way in ways])
@@ -391,7 +391,7 @@ def test_widened_predictions_keep_their_correlations() -> None:
     assert torch.allclose(correlation(calm(readings)), correlation(flat(readings)))
 
 
-def test_no_row_is_less_sure_than_its_own_windows() -> None:
+def test_no_row_is_less_certain_than_its_own_windows() -> None:
     posterior = flat(at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1))
     assert float(posterior.variance[:, [0, 1, 2, 4], 1].max()) <= NOISE**2 * (1.0 + 1e-9)
 
@@ -422,7 +422,7 @@ readings_of = st.lists(
 
 @settings(max_examples=examples(0.6))
 @given(readings_of, st.sampled_from([(1.0,), (1.0, 0.001)]))
-def test_no_readings_make_nonsense_of_a_mixture(
+def test_any_readings_leave_a_mixture_finite(
     readings: list[RowReading], spreads: tuple[float, ...]
 ) -> None:
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, spreads)

@@ -57,7 +57,7 @@ def test_a_near_best_setting_of_a_million_is_found_in_few_trials() -> None:
         HUGE.check(one)
 
 
-def test_no_setting_is_looked_at_twice() -> None:
+def test_no_setting_is_listed_twice() -> None:
     at = free(HUGE)
     keys = [setting_key(s) for s in found(at, at_baseline(at)).grid.settings]
     assert len(set(keys)) == len(keys)
@@ -74,7 +74,7 @@ def test_the_baseline_measured_settings_and_their_neighbours_are_examined() -> N
                 assert grid.row({**center, at_hand.name: value}) is not None
 
 
-def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:
+def test_the_nearest_and_spread_values_of_a_long_ladder_are_searched() -> None:
     at = free(Space((knob("k0", tuple(range(1, 200_001)), 150_000),)))
     grid = found(at, at_baseline(at)).grid
     assert len(grid.settings) < MOST_ROWS

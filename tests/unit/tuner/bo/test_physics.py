@@ -120,7 +120,7 @@ def test_the_effect_of_an_unknown_knob_is_uncertain() -> None:
         assert 0.3 < float((part > 0.0).double().mean()) < 0.7
 
 
-def test_of_an_odd_knob_a_little_may_be_better_than_much() -> None:
+def test_a_little_of_an_unknown_knob_may_be_better_than_much() -> None:
     work = alone("block_size_x", torch.tensor([2.0, 32.0], dtype=torch.float64)).work
     liked = work[:, 0] < 0.0
     assert float((work[liked, 1] > work[liked, 0]).double().mean()) > 0.2
@@ -269,7 +269,7 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
     assert bool((full.step <= 1e-9).all())
 
 
-def test_of_several_cpu_clocks_each_does_its_part_of_the_work() -> None:
+def test_each_cpu_clock_speeds_up_its_own_part_of_the_work() -> None:
     """Two clusters at half their clocks are twice as slow, not four times; one alone is less."""
     slower = torch.tensor([[1.0, 1.0], [0.5, 1.0], [1.0, 0.5], [0.5, 0.5]], dtype=torch.float64)
     both = laws_of(["big_mhz", "little_mhz"], slower).work

@@ -42,7 +42,7 @@ def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
             assert bool(torch.isfinite(prior.features).all())
 
 
-def test_nothing_is_believed_to_differ_from_the_baseline_at_the_baseline() -> None:
+def test_at_the_baseline_no_prior_differs_from_it() -> None:
     for priors, metrics in ((believed(), len(KINDS)), (free_hypothesis(GRID), 1)):
         for prior in priors:
             at = [place * ROWS + BASELINE for place in range(metrics)]
@@ -133,7 +133,7 @@ def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
     assert torch.equal(shared[ROWS:, ROWS:], one)
 
 
-def test_of_a_space_of_one_setting_there_is_nothing_to_know() -> None:
+def test_a_space_of_one_setting_has_no_uncertainty() -> None:
     alone = enumerate_grid(Space((knob("gpu.clock_mhz", (1000,), 1000),)))
     assert power_laws(alone, 2).shape == (0, 2)
     for prior in (*physical_hypotheses(alone, KINDS), *free_hypothesis(alone)):
@@ -162,7 +162,7 @@ def named(mhz: int, mode: str) -> int:
 
 
 @pytest.mark.parametrize("metric", range(2))
-def test_one_words_effect_does_not_inform_about_another(metric: int) -> None:
+def test_the_effect_of_one_word_does_not_inform_about_another(metric: int) -> None:
     """In any order: no name lies between two others."""
     away = [metric * len(NAMED.settings) + named(1000, m) for m in ("eager", "fused", "lazy")]
     for prior in physical_hypotheses(NAMED, KINDS):
@@ -172,7 +172,7 @@ def test_one_words_effect_does_not_inform_about_another(metric: int) -> None:
         assert torch.allclose(among.diagonal(), among[0, 0])
 
 
-def test_no_law_follows_from_an_unknown_name() -> None:
+def test_an_unknown_word_has_no_law() -> None:
     for prior in physical_hypotheses(NAMED, KINDS):
         for half in prior.centres.reshape(-1, 2, len(NAMED.settings)).unbind(dim=1):
             for mode in ("eager", "fused", "lazy"):

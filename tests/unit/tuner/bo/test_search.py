@@ -174,7 +174,7 @@ def test_a_setting_with_only_censored_windows_is_not_deployed() -> None:
     assert deployable(cut, believed={500: BETTER}, safety=Safety.OFF) == [1000]
 
 
-def test_a_bold_study_deploys_all_that_a_shy_one_deploys() -> None:
+def test_a_bold_study_deploys_every_setting_that_a_shy_one_deploys() -> None:
     trials = [measured(3 + i, mhz) for i, mhz in enumerate(CLOCKS[:-1])]
     believed = {
         mhz: (-0.2, 0.01, 0.18 - slack, 0.02)
@@ -200,7 +200,7 @@ def test_a_knob_that_takes_long_to_change_makes_trials_dearer() -> None:
     assert effort[500, 2] > 1.3 * effort[500, 1]
 
 
-def test_expectations_are_given_in_words_and_figures() -> None:
+def test_the_outlook_of_a_setting_is_given_in_words_and_figures() -> None:
     search = believing(
         STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=UNPROMISING
     )

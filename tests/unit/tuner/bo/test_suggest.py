@@ -91,7 +91,7 @@ def test_a_shy_study_mends_a_baseline_that_breaks_its_limit() -> None:
 
 
 @pytest.mark.parametrize("safety", list(Safety))
-def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
+def test_no_setting_is_tried_against_its_own_prediction(safety: Safety) -> None:
     """No tried setting is less likely to keep the limits than the study's caution requires."""
     at = fine()
     at = replace(at, terms=replace(at.terms, safety=safety))

@@ -195,7 +195,7 @@ def test_our_own_missing_module_is_a_bug_and_not_hidden(monkeypatch: pytest.Monk
         app.main(["study", "list"])
 
 
-def test_output_that_a_full_disk_does_not_take_is_one_line() -> None:
+def test_a_full_disk_gives_a_one_line_error() -> None:
     code = "import sys; from tuner.cli.app import main; sys.exit(main(['study', 'list', '--help']))"
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

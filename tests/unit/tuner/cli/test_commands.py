@@ -279,7 +279,7 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     assert len(rows) == 8
 
 
-def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) -> None:
+def test_only_the_latest_rows_are_shown_oldest_first(ask: Ask, study: str) -> None:
     for command in (["history"], ["trial", "list", study]):
         everything = parsed(ask(*command, "--json"))
         assert parsed(ask(*command, "--limit", "3", "--json")) == everything[-3:]

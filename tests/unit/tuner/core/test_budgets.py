@@ -25,7 +25,7 @@ def test_a_member_without_caps_counts_as_its_floor_and_any_other_as_its_default_
     assert MEMBER.heard(1.0, 0, member=False).watts(1.0) == DEFAULT_W
 
 
-def test_a_cap_counts_once_it_is_sent_and_the_earlier_one_until_it_is_acknowledged() -> None:
+def test_a_cap_counts_as_sent_but_the_earlier_one_counts_until_it_is_acknowledged() -> None:
     high = MEMBER.sending(schedule(1, (0.0, 300.0)))
     assert high.watts(1.0) == 300.0
     low = high.heard(2.0, 1).sending(schedule(2, (3.0, 200.0)))

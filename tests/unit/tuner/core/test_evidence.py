@@ -121,7 +121,7 @@ def test_a_window_cut_short_is_judged_anew_when_the_limit_is_loosened() -> None:
     assert [c.setting for c in ranked(loose, evidence)] == [setting()]
 
 
-def test_one_lucky_window_does_not_silence_those_cut_short() -> None:
+def test_one_lucky_window_does_not_outweigh_windows_cut_short() -> None:
     cuts = [replace(CUT, number=n) for n in (2, 3, 4)]
     lucky = trial(5, setting(400), window(4.0, 90.0))
     candidate = weigh(study(), [BASE, *cuts, lucky]).of(setting(400))
@@ -167,7 +167,7 @@ def test_the_bill_adds_up() -> None:
     assert bill.whole is None
 
 
-def test_of_a_shared_device_the_bill_has_the_part_that_is_ascribed() -> None:
+def test_the_bill_of_a_shared_device_has_only_the_ascribed_part() -> None:
     trials = [BASE, trial(2, setting(600), window(6.0, 110.0))]
     evidence = weigh(study(), trials)
     best = evidence.of(setting(600))
@@ -388,7 +388,7 @@ HELD_WINDOWS = st.builds(
 
 @given(st.lists(HELD_WINDOWS, max_size=40))
 @settings(max_examples=60)
-def test_no_agent_can_claim_more_than_the_baseline_draws_in_the_time_that_passed(
+def test_no_agent_can_claim_more_than_the_baseline_would_have_used(
     held: list[MetricSample],
 ) -> None:
     """The baseline of 10 J at 50 items per second draws 500 W; a window may show three times the rate."""

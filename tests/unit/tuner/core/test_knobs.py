@@ -29,7 +29,7 @@ SPACE = Space((CLOCK, BATCH))
     ("values", "default"),
     [((), 1), ((1, 1), 1), ((1, 2), 3), ((1.0, math.inf), 1.0), ((math.nan,), math.nan)],
 )
-def test_a_knob_that_makes_no_sense_is_refused(values: tuple[float, ...], default: float) -> None:
+def test_an_invalid_knob_is_refused(values: tuple[float, ...], default: float) -> None:
     with pytest.raises(InvalidInput):
         Knob("k", values, default)
 

@@ -46,7 +46,7 @@ def model() -> ExplanationView:
     )  # fmt: skip
 
 
-def test_importance_is_each_knobs_share_of_the_predicted_effect_largest_first() -> None:
+def test_importance_is_the_share_of_the_predicted_effect_largest_first() -> None:
     shares = importance(model().explanation, "energy_j")
     assert shares == {"gpu.clock_mhz": 0.8, "batch_size": 0.2}
     assert list(shares) == ["gpu.clock_mhz", "batch_size"]

@@ -354,7 +354,7 @@ def test_tokens_are_listed_without_themselves_and_stored_as_digests(tuner: Tuner
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 101])
-def test_a_name_that_does_not_fit_is_refused(tuner: Tuner, name: str) -> None:
+def test_an_invalid_token_name_is_refused(tuner: Tuner, name: str) -> None:
     draft = Draft(name=name, role="operator")
     assert tuner.code(ADMIN, "POST", "/v1/tokens", draft) == "invalid_input"
     assert tuner.enrol(ADMIN, name).json()["code"] == "invalid_input"
@@ -379,7 +379,7 @@ def test_a_persons_token_expires_as_requested_or_never(tuner: Tuner) -> None:
     assert tuner.code(bob["token"], "GET", "/v1/tokens") == ""
 
 
-def test_a_persons_token_is_stored_as_argon2_and_no_part_of_another_opens_anything(
+def test_a_persons_token_is_stored_as_argon2_and_parts_of_another_open_nothing(
     tuner: Tuner,
 ) -> None:
     ann, bob = tuner.create("operator", "ann@example.org"), tuner.create("operator", "bob")
@@ -563,7 +563,7 @@ def test_while_the_database_is_away_tokens_are_not_reported_as_wrong(
     assert tuner.code(ADMIN, "GET", "/v1/studies") == ""
 
 
-def test_one_agents_token_does_not_register_devices_without_end(
+def test_one_agents_token_registers_a_limited_number_of_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(access, "MOST_DEVICES", 2)

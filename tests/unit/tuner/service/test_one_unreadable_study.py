@@ -66,7 +66,7 @@ def verbs(store: Store) -> Operations:
     return worlds.operations(store)
 
 
-def test_lists_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
+def test_lists_show_an_unreadable_studys_error_in_its_row(verbs: Operations, good: str) -> None:
     rows = {view.id: view for view in verbs.studies()}
     assert set(rows) == {good, HURT} and not rows[good].error
     assert "cannot be read" in rows[HURT].error and rows[HURT].devices == ("bad-device",)

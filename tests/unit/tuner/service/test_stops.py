@@ -78,7 +78,7 @@ def test_a_trial_that_began_despite_the_stop_ends_at_its_next_renewal_or_poll(wo
     assert not world.store.trials.running("s1")
 
 
-def test_nothing_runs_in_a_study_that_is_created_meanwhile(world: World) -> None:
+def test_no_trial_runs_in_a_study_created_under_a_stop(world: World) -> None:
     Operations(world.loop).stop_all(STOP)
     world.start()
     assert isinstance(world.ask(), Release)

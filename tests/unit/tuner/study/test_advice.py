@@ -64,7 +64,7 @@ def test_the_baseline_is_proposed_with_its_own_reason() -> None:
         Move(Phase.PAUSED, "the policy failed"),
     ],
 )
-def test_every_other_step_is_taken_as_it_is(step: Step) -> None:
+def test_every_other_step_stays_unchanged(step: Step) -> None:
     assert advised(known(advising()), step) == step
 
 
@@ -128,9 +128,7 @@ def test_it_tunes_and_confirms_as_any_study_and_then_waits_with_its_device_relea
     assert "40.0 ± 0.6 % better" in event.text and "latency_p99_ms <= 120" in event.text
 
 
-def test_it_waits_for_every_device_of_its_and_for_a_yes_as_long_as_that_takes(
-    world: World,
-) -> None:
+def test_a_proposal_waits_for_every_device_and_for_approval_without_a_limit(world: World) -> None:
     trials = proposed(world, "a", "b")
     world.wait(86400.0)
     world.loop = world.restarted()

@@ -160,7 +160,7 @@ def test_a_policy_that_was_not_made_for_it_has_each_trial_shared(world: Worlds) 
     assert places(world.assigned("a"), world.assigned("b")) == [0, 0]
 
 
-def test_one_device_tries_as_ever(world: Worlds) -> None:
+def test_a_single_device_runs_every_trial(world: Worlds) -> None:
     world.tune("sim")
     assert places(world.assigned()) == [0]
     assert [t.device for t in world.store.trials.list("s1")] == ["", "", ""]
@@ -189,7 +189,7 @@ def test_an_answer_that_got_lost_is_given_again_beside_others(world: Worlds) -> 
     assert (world.assigned("a"), world.assigned("b")) == (first, other)
 
 
-def test_of_two_tuners_that_decide_at_once_one_begins_a_trial(
+def test_only_one_of_two_tuners_that_decide_at_once_begins_a_trial(
     world: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one decides again, with the first one's trial in its past."""
@@ -304,7 +304,7 @@ def test_a_step_but_a_further_trial_waits_for_those_that_run(world: Worlds) -> N
     assert world.store.studies.get("s1").phase is Phase.TUNING
 
 
-def test_one_devices_results_are_scaled_to_all(world: Worlds) -> None:
+def test_results_of_one_device_are_scaled_to_all(world: Worlds) -> None:
     """One device used a tenth more than the other at the baseline."""
     world.started("a", "b")
     for _ in range(2):
@@ -398,7 +398,7 @@ def test_no_sum_is_given_before_every_device_has_a_baseline() -> None:
     assert not apart.is_scalable(both, share_of)
 
 
-def test_every_trial_of_one_device_has_no_device(world: Worlds) -> None:
+def test_the_trials_of_a_single_device_name_no_device(world: Worlds) -> None:
     """A study of one device has the same trials as without this feature, and each as it was reported."""
     world.tune("sim")
     surface: Callable[[Setting], Outcome] = truth

@@ -181,7 +181,7 @@ def test_the_canary_is_compared_with_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize(("power_w", "phase"), [(310.0, Phase.HOLDING), (600.0, Phase.BASELINE)])
-def test_of_a_limit_on_a_sum_the_canary_has_its_share(
+def test_the_canary_has_its_share_of_a_limit_on_a_sum(
     world: World, power_w: float, phase: Phase
 ) -> None:
     order = begun(world, constraints=("power_w <= 900",))  # 500 W each at the baseline

@@ -239,7 +239,7 @@ def test_too_few_undisturbed_windows_are_not_a_missing_gain() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_a_contender_after_a_table_is_not_cut_off(rows: int) -> None:
+def test_a_contender_after_a_table_has_all_its_windows(rows: int) -> None:
     """All rows and the first contender use all their windows, as their limits are not proven."""
     of_rows = [setting(400), setting(600), setting(800), setting(400, 2), setting(600, 2)][:rows]
     unsure, last = setting(800, 4), setting(600, 4)
@@ -308,7 +308,7 @@ def test_a_setting_that_is_worse_is_hardly_ever_confirmed() -> None:
     assert share_won([-0.01] * 4_000) <= 0.005
 
 
-def test_few_real_gains_are_given_up() -> None:
+def test_few_real_gains_are_missed() -> None:
     """Gains from 3 % to 20 %, as of a study at 2 % noise."""
     gains = [0.03 + 0.17 * step / 2_000 for step in range(2_000)]
     assert share_won(gains) >= 0.95

@@ -33,7 +33,7 @@ def test_a_steady_device_raises_no_alarm_for_days_with_any_reference() -> None:
 
 
 @pytest.mark.parametrize("shifted", [6.6, 5.4])
-def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
+def test_a_lasting_shift_in_either_direction_is_drift(shifted: float) -> None:
     sentence = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
     assert sentence is not None
     assert "energy_j has drifted from 6" in sentence

@@ -97,7 +97,7 @@ def test_the_requested_number_of_windows_of_both_is_measured() -> None:
     assert isinstance(confirmed(*[30.0] * (2 * LOAD_WINDOWS - 1)), Assign)
 
 
-def test_each_contender_has_its_windows() -> None:
+def test_each_contender_has_all_its_windows() -> None:
     """Two that do not prove the limits take 13 windows each; the third is not cut off by their number."""
     clocks = (900, 1000, 1100)
     tuned = [
@@ -197,7 +197,7 @@ def holding(
     ("frozen", "spent", "stays"),
     [("", "", False), ("release day", "", True), ("", "10 % of the time", True)],
 )
-def test_nothing_is_confirmed_while_nothing_may_be_tried(
+def test_no_plan_is_confirmed_while_no_trial_may_run(
     frozen: str, spent: str, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would leave its hold, and then only wait."""

@@ -138,7 +138,7 @@ def test_a_setting_with_fewer_changed_knobs_gives_no_gain_away() -> None:
     )
 
 
-def test_done_with_the_baseline_needs_no_confirming() -> None:
+def test_a_search_that_ends_at_the_baseline_needs_no_confirming() -> None:
     done = step(study(), [base(1), base(2)], Done(Plan.single(study().baseline), "nothing better"))
     assert isinstance(done, Move)
     assert done.phase is Phase.HOLDING
@@ -268,7 +268,7 @@ def test_if_the_baseline_breaks_a_limit_the_last_contender_is_furthest_from_it()
     assert setting(600, 2) not in asked
 
 
-def test_a_confirming_window_that_fails_is_made_once_more() -> None:
+def test_a_confirming_window_that_fails_is_repeated_once() -> None:
     failed = [
         trial(6, setting(600), state=TrialState.FAILED, phase=Phase.CONFIRMING),
         trial(7, setting(600), state=TrialState.FAILED, phase=Phase.CONFIRMING),

@@ -100,7 +100,7 @@ def test_the_first_of_two_agents_at_one_device_is_refused(world: World) -> None:
     assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
 
 
-def test_another_agent_does_not_get_a_trial_that_is_at_work(world: World) -> None:
+def test_another_agent_does_not_get_a_running_trial(world: World) -> None:
     world.start()
     world.assigned()
     assert isinstance(world.ask(agent="other/1"), Idle)
@@ -479,7 +479,7 @@ STAYS = "every device of host was put back; lift it with `jouletune agent revert
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_a_device_without_orders_is_left_alone_and_its_reason_shown(
+def test_a_device_that_takes_no_orders_gets_none_and_its_reason_is_shown(
     world: World, holding: bool
 ) -> None:
     world.start()
@@ -620,7 +620,7 @@ def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World
 
 @pytest.mark.parametrize("starts", [True, False], ids=["at the start", "at a poll"])
 @pytest.mark.parametrize("began", [Phase.TUNING, Phase.HOLDING])
-def test_a_study_by_two_signals_of_an_earlier_checkout_is_paused_with_the_way_on(
+def test_a_study_that_follows_two_signals_is_paused_with_the_next_step(
     world: World, began: Phase, starts: bool
 ) -> None:
     world.loop.register(device())

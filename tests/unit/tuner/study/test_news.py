@@ -33,7 +33,7 @@ def test_only_requests_waiting_for_a_device_are_woken_and_once() -> None:
     assert (a.woken, b.woken) == (1, 0)
 
 
-def test_no_notice_wakes_no_caller() -> None:
+def test_an_empty_notice_wakes_no_caller() -> None:
     news = News()
     a = Waiting(news, "a")
     news.tell([])

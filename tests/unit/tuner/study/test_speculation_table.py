@@ -145,7 +145,7 @@ def test_a_single_length_that_is_better_than_its_table_is_held_instead() -> None
     assert move.plan == Plan.single({LENGTH: 2})
 
 
-def test_a_length_without_effect_is_rarely_held_over_all_looks() -> None:
+def test_a_length_without_effect_is_rarely_held_after_four_comparisons() -> None:
     """At 95 % a look it was one in five: the best of two lengths, looked at up to four times."""
     rng, held, studies = Random(4), 0, 100
 

@@ -36,5 +36,5 @@ def test_noise_of_a_percent_stays_flat_and_a_step_does_not() -> None:
     assert step[0] - step[1] > 0.8 * HEIGHT
 
 
-def test_nothing_measured_gives_nothing() -> None:
+def test_a_chart_without_points_is_empty() -> None:
     assert sparkline("latency_p99_ms", []) == ""

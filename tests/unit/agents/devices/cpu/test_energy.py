@@ -170,7 +170,7 @@ def test_a_stopped_package_counter_gives_no_measurement(
         demand(*joules.facts())
 
 
-def test_a_memory_that_counts_nothing_spoils_no_window(counters: Counters) -> None:
+def test_a_memory_counter_that_stands_still_spoils_no_window(counters: Counters) -> None:
     first = counters.zone("intel-rapl:0", "package-0")
     counters.zone("intel-rapl:0:0", "dram")
     joules = counters.open()
@@ -273,7 +273,7 @@ def test_energy_is_the_integral_of_two_sockets_power_over_wraps_and_late_reading
     assert shown == pytest.approx(0.9 * drawn, rel=0.005)  # package and dram; `core` is a part
 
 
-def test_of_graces_four_meters_one_is_taken_for_each_socket(tmp_path: Path) -> None:
+def test_for_each_socket_of_grace_one_meter_is_used(tmp_path: Path) -> None:
     """Documentation/hwmon/acpi_power_meter.rst; NVIDIA's Grace guide: module ⊃ Grace ⊃ CPU + SysIO."""
     board = InlineBoard("grace", tmp_path)
     with board.at():
@@ -289,7 +289,7 @@ def test_of_graces_four_meters_one_is_taken_for_each_socket(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("missing", ["Grace Power Socket 1", "Grace Power Socket 0"])
-def test_one_socket_of_grace_is_not_taken_for_both(tmp_path: Path, missing: str) -> None:
+def test_a_meter_of_one_grace_socket_is_not_taken_for_both(tmp_path: Path, missing: str) -> None:
     board = InlineBoard("grace", tmp_path)
     texts = [n for path, n in board.board.nodes.items() if path.endswith("power1_oem_info")]
     with board.at():

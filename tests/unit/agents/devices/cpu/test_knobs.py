@@ -244,7 +244,7 @@ class TestBoost:
         assert board.altered == {}
 
     @pytest.mark.parametrize("name", ["zen", "ryzen", "hybrid"])
-    def test_a_ceiling_stays_as_it_was_set_when_boost_is_set(
+    def test_a_ceiling_is_unchanged_after_boost_is_set(
         self, mount: Mount, name: str, tmp_path: Path
     ) -> None:
         """Some kernels raise every ceiling to its maximum when boost is set (cpufreq_boost_set_sw)."""

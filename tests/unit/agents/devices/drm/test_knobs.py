@@ -340,7 +340,7 @@ def test_no_unreadable_file_hides_a_card(
                 assert all("Input/output error" in about["without"][knob] for knob in lost)
 
 
-def test_a_limit_without_a_default_is_not_offered_and_not_called_restored(stand: Stands) -> None:
+def test_a_limit_without_a_default_is_not_offered_or_reported_as_restored(stand: Stands) -> None:
     """xe_hwmon.c shows power1_rated_max only where the firmware has it: the present limit may be ours."""
     xe = stand("xe")
     xe.hold(watts=100)

@@ -52,7 +52,7 @@ def test_an_unknown_chip_is_still_a_board(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("major", "jetpack"), [(36, "6"), (38, "7"), (39, "7.2")])
-def test_a_jetpack_that_is_supported_is_named(tmp_path: Path, major: int, jetpack: str) -> None:
+def test_a_supported_jetpack_is_named(tmp_path: Path, major: int, jetpack: str) -> None:
     """JetPack 7.2 is Jetson Linux 39: NVIDIA's archive."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nv_tegra_release").write_text(f"# R{major} (release), REVISION: 2.0, GCID: 1")

@@ -55,7 +55,7 @@ def test_a_memory_clock_that_does_not_come_is_an_error(mount: Mount) -> None:
         driver.write(MEMORY, None)
 
 
-def test_every_cluster_gets_the_same_ceiling(mount: Mount) -> None:
+def test_every_cluster_gets_the_ceiling(mount: Mount) -> None:
     board = mount("orin")
     (driver,) = discover(str(board.root))
     driver.write(CPU, 1267.2)

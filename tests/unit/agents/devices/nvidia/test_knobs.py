@@ -54,7 +54,9 @@ class TestTheFakeItself:
             {CLOCK: 1410, LIMIT: 150, "batch_size": 16},
         ],
     )
-    def test_its_physics_is_the_simulated_devices(self, nvml: FakeNvml, setting: Setting) -> None:
+    def test_the_fakes_physics_is_the_simulated_devices(
+        self, nvml: FakeNvml, setting: Setting
+    ) -> None:
         nvml.set("noise", 0.0)
         knobs = discover()[0]
         knobs.write(CLOCK, setting[CLOCK])
@@ -70,7 +72,7 @@ class TestTheFakeItself:
         assert energy_j / items == pytest.approx(true["energy_j"], rel=1e-3)
         assert items / 100.0 == pytest.approx(true["throughput_per_s"], rel=1e-3)
 
-    def test_its_state_outlives_a_killed_client(self, nvml: FakeNvml) -> None:
+    def test_the_fakes_state_outlives_a_killed_client(self, nvml: FakeNvml) -> None:
         script = (
             "import os, signal\n"
             "from agents.devices.nvidia.knobs import discover\n"
@@ -116,7 +118,7 @@ class TestDiscovery:
         assert not knobs.ranges()
         assert "vGPU" in refusals(Gpu(A100))[LIMIT]
 
-    def test_a_limit_the_board_does_not_offer_is_absent(self, nvml: FakeNvml) -> None:
+    def test_a_limit_that_the_board_does_not_offer_is_absent(self, nvml: FakeNvml) -> None:
         nvml.set("refuse_limit", 1.0)
         knobs = discover()[0]
         assert list(knobs.ranges()) == [CLOCK]

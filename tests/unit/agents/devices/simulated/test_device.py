@@ -87,7 +87,7 @@ class TestTime:
         clock.sleep(-3.0)
         assert clock.monotonic() == pytest.approx(1.25)
 
-    def test_cut_up_or_in_one_piece_comes_to_the_same(self) -> None:
+    def test_many_short_sleeps_measure_the_same_as_a_long_one(self) -> None:
         whole, parts = simulated(), simulated()
         for one in (whole, parts):
             one.actuator.apply({"gpu.clock_mhz": 810})

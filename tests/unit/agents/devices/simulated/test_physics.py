@@ -78,7 +78,7 @@ class TestThermal:
         end, _ = self.NODE.warm(start, load, 1e5, leaking=True)
         assert end == pytest.approx(self.NODE.settled_c(load, leaking=True))
 
-    def test_hotter_leaks_more(self) -> None:
+    def test_a_hotter_chip_leaks_more(self) -> None:
         node = Thermal(ambient_c=30.0, leak_w=10.0, leak_per_k=0.01, k_per_w=0.1, j_per_k=100.0)
         assert node.leakage_w(80.0) == pytest.approx(1.5 * node.leakage_w(30.0))
 

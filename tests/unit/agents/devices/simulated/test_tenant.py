@@ -89,7 +89,7 @@ def test_fine_tuning_ends_with_its_last_step_and_leaves_nothing_behind() -> None
     assert not any(name.startswith("finetuning") for name in after.estimates)
 
 
-def test_how_often_somebody_looks_changes_nothing() -> None:
+def test_the_number_of_readings_changes_nothing() -> None:
     figures = []
     for looks in (1, 40):
         device, side = board(seed=3)

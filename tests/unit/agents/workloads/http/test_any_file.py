@@ -81,7 +81,7 @@ def test_a_documented_file_is_read(tmp_path: Path, name: str) -> None:
 
 @settings(max_examples=examples(4))
 @given(data=st.data())
-def test_one_wrong_value_is_refused_as_one_or_read(
+def test_a_file_with_one_wrong_value_is_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.getbasetemp()

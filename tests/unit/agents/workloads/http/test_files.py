@@ -148,7 +148,7 @@ def test_a_value_may_have_different_content(side: Side, pool: Pool) -> None:
     assert side.actuator.read() == {"workers": 0, "codec": "fast"}
 
 
-def test_json_of_another_layout_is_equal(side: Side, pool: Pool) -> None:
+def test_json_in_another_layout_counts_as_equal(side: Side, pool: Pool) -> None:
     side.actuator.apply({"workers": 4, "codec": "fast"})
     assert pool.starts == 0
 

@@ -250,7 +250,7 @@ def test_a_change_that_takes_a_while_is_waited_for(service: Service, tmp_path: P
     side.close()
 
 
-def test_a_change_that_is_not_in_force_in_its_time_is_an_error(
+def test_a_change_that_does_not_take_effect_in_time_is_an_error(
     side: Side, service: Service
 ) -> None:
     service.deaf = True

@@ -35,7 +35,7 @@ def test_seconds_add_up_over_requests_and_over_time() -> None:
     assert (load.arrived, load.failed, load.inside, load.decoding) == (2, 1, 0, 0)
 
 
-def test_no_more_decode_than_the_server_has_slots() -> None:
+def test_no_more_requests_decode_than_the_server_has_slots() -> None:
     clock = HandClock()
     load = DecodingLoad(clock)
     load.slots = 2

@@ -23,7 +23,7 @@ def test_a_build_without_speculation_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("dialect", [SPEC, DRAFT])
-def test_off_loads_no_draft(dialect: Dialect) -> None:
+def test_without_drafting_no_draft_is_loaded(dialect: Dialect) -> None:
     draft = Draft(file=Path("d.gguf"))
     assert "d.gguf" not in dialect.options(0, draft)
     options = dialect.options(5, draft)

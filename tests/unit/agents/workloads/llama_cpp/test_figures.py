@@ -83,12 +83,12 @@ def test_a_build_without_these_counters_reports_zeros() -> None:
         METRICS.replace("_drafts_total 28", "_drafts_total nonsense"),
     ],
 )
-def test_counters_that_cannot_be_are_refused(text: str) -> None:
+def test_impossible_counters_are_refused(text: str) -> None:
     with pytest.raises(MeasurementError):
         counters_in(text, "x")
 
 
-def test_counters_that_were_reset_are_known_by_any_of_them() -> None:
+def test_one_counter_that_decreased_shows_a_reset() -> None:
     last = SpeculationCounters(28, 16, (14, 2))
     assert SpeculationCounters(28, 16, (13, 2)).before(last)
     assert SpeculationCounters(28, 16).before(last)

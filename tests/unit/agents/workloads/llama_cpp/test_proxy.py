@@ -185,7 +185,7 @@ def test_a_setting_that_does_not_fit_is_refused(
     assert by_restart.get("/knobs")["setting"] == before
 
 
-def test_a_page_in_a_browser_does_not_reach_the_knobs(by_restart: RunningProxy) -> None:
+def test_a_page_of_another_host_does_not_reach_the_knobs(by_restart: RunningProxy) -> None:
     response = by_restart.client.get("/knobs", headers={"Host": "evil.example"})
     assert response.status_code == 400
     assert by_restart.client.get("/health", headers={"Host": "llm.example"}).is_success

@@ -19,7 +19,7 @@ def installed(root: Path, *files: str) -> None:
         path.touch()
 
 
-def test_glibc_comes_in_two_ways_and_keeps_memory_by_default(tmp_path: Path) -> None:
+def test_glibc_is_offered_twice_and_keeps_memory_by_default(tmp_path: Path) -> None:
     assert list(allocators(tmp_path, {})) == ["glibc-keep", "glibc"]
     assert not any(allocators(tmp_path, {}).values()), "neither needs a variable"
 

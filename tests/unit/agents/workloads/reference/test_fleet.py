@@ -149,7 +149,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(monkeypatch)
 
 
-def test_a_full_batch_goes_at_once_and_a_lonely_request_after_a_moment(stage: Stage) -> None:
+def test_a_full_batch_starts_at_once_and_a_single_request_after_a_moment(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"batch_size": 2})
         (worker,) = stage.puppets
@@ -167,7 +167,7 @@ def test_a_full_batch_goes_at_once_and_a_lonely_request_after_a_moment(stage: St
     stage.play(scene)
 
 
-def test_instances_share_the_queue(stage: Stage) -> None:
+def test_instances_share_one_queue(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
         requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(5)]
@@ -256,7 +256,7 @@ def test_a_new_set_that_is_killed_leaves_the_old_one_serving(stage: Stage) -> No
     stage.play(scene)
 
 
-def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stage) -> None:
+def test_a_new_instance_killed_once_it_is_warm_ends_the_other_new_ones(stage: Stage) -> None:
     async def scene() -> None:
         (old,) = stage.puppets
         stage.held = True

@@ -28,7 +28,7 @@ def test_two_cores_have_two_ways_to_use_both() -> None:
     assert both == [(1, 2), (2, 1)]
 
 
-def test_of_several_allocators_the_first_is_the_default_and_any_goes_with_all() -> None:
+def test_the_first_allocator_is_the_default_and_each_is_combined_with_all() -> None:
     space = knob_space(2, ("glibc-keep", "glibc", "tcmalloc"))
     assert space.default["allocator"] == "glibc-keep"
     assert space.size == 3 * knob_space(2).size

@@ -16,7 +16,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def test_every_line_is_a_question_however_it_arrives(
+def test_every_line_is_a_question_however_its_bytes_arrive(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends

@@ -81,7 +81,7 @@ class TestKnobs:
         assert workload.space.knob("instances").cost.seconds == 3.0
         assert (workload.name, workload.version) == ("stand-in", "7")
 
-    def test_a_change_is_in_force_and_leaves_the_other_knobs(self, workload: Side) -> None:
+    def test_a_change_takes_effect_and_leaves_the_other_knobs(self, workload: Side) -> None:
         workload.actuator.apply({"instances": 2})
         workload.actuator.apply({"batch_size": 2})
         assert workload.actuator.read() == {"instances": 2, "batch_size": 2}

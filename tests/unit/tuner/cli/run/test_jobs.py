@@ -15,7 +15,7 @@ CPU_METRICS = tuple(Metric(m) for m in ("cpu_time_ms", "latency_p99_ms", "throug
 TABLE_METRICS = tuple(Metric(m) for m in ("energy_j", "latency_ms"))
 
 
-def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None:
+def test_without_flags_a_run_has_the_simulated_board_and_this_machine() -> None:
     simulated, real = requested_jobs(Wishes())
     assert (simulated.spec, simulated.policy) == ("simulated:orin", "polythrottle")
     assert (real.spec, real.seed) == ("cpu=reference", 0)
@@ -26,7 +26,7 @@ def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None
     assert real.constraints is None
 
 
-def test_a_board_that_is_named_has_no_limit_of_the_demonstration() -> None:
+def test_a_board_that_the_operator_names_has_no_default_limit() -> None:
     assert requested_jobs(Wishes(device="simulated:orin"))[0].constraints is None
     first, second = requested_jobs(Wishes(constraints=("latency_p99_ms <= 50",)))
     assert first.constraints == second.constraints == ("latency_p99_ms <= 50",)

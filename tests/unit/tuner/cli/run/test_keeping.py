@@ -55,7 +55,7 @@ def found(surface: worlds.Surface = worlds.slope) -> Result:
     return Result(job=JOB, board="A100", cannot={}, main=main)
 
 
-def test_only_values_that_the_run_chose_and_the_defaults_are_tried(keeper: Keeper) -> None:
+def test_a_kept_study_tries_only_the_runs_values_and_the_defaults(keeper: Keeper) -> None:
     keeper.check(JOB)
     draft = keeper.draft(found())
     assert draft.choices == {"gpu.clock_mhz": (600, 1000), "batch_size": (1,)}

@@ -298,6 +298,6 @@ def test_an_export_names_only_chosen_values_and_conditions_survive() -> None:
     )
 
 
-def test_more_lines_than_are_read_within_a_second_are_refused() -> None:
+def test_a_fleet_file_of_more_than_5000_lines_is_refused() -> None:
     with pytest.raises(ValidationError, match="at most 5000"):
         FleetDraft(lines=("",) * 5001)

@@ -77,7 +77,7 @@ def test_simultaneous_reports_are_stored_together(
     assert len(world.store.observations.list(order.study)) == 5
 
 
-def test_each_is_refused_for_itself(world: World) -> None:
+def test_each_report_is_refused_separately(world: World) -> None:
     order = world.run(truth)
     answers = tell(
         world,

@@ -78,7 +78,7 @@ class Asked:
         return sorted(status for status, _ in self.answers)
 
 
-def test_few_are_worked_on_at_once_and_the_others_in_their_turn() -> None:
+def test_few_requests_run_at_once_and_the_others_in_turn() -> None:
     async def played() -> list[int]:
         crowd = Asked()
         for _ in range(FULL):
@@ -92,7 +92,7 @@ def test_few_are_worked_on_at_once_and_the_others_in_their_turn() -> None:
     assert asyncio.run(played()) == [200] * FULL
 
 
-def test_excess_requests_are_refused_at_once_each_with_another_retry_time() -> None:
+def test_excess_requests_are_refused_at_once_with_different_retry_times() -> None:
     async def played() -> list[tuple[int, int]]:
         crowd = Asked()
         for _ in range(FULL + 50_000):

@@ -35,7 +35,7 @@ def test_a_window_without_measured_energy_adds_nothing() -> None:
     assert not any("energy" in s.name for m in counters.registry.collect() for s in m.samples)
 
 
-def test_energies_of_different_origin_are_never_added_up() -> None:
+def test_energies_of_different_origin_are_never_added() -> None:
     counters = Counts()
     guessed = Estimate.of_mean(100.0, 1.0, origin=Origin.ESTIMATED)
     counters.measured(study(), "gpu", window())

@@ -233,7 +233,7 @@ def test_a_proposal_is_a_separate_subject(kind: str) -> None:
     assert meaning is not None and meaning.subject is Subject.PROPOSED
 
 
-def test_one_pause_of_a_hold_is_one_message_that_names_its_devices() -> None:
+def test_a_paused_hold_is_one_message_that_names_its_devices() -> None:
     verbs, study = worlds.held()
     hold = verbs.loop.order("sim", Poll(agent="host", applied=applied("sim")))
     assert isinstance(hold, HoldOrder)

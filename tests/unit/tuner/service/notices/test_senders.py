@@ -184,7 +184,7 @@ def test_mail_without_an_accepted_recipient_fails_and_partly_accepted_mail_is_no
     assert len(mails) == 1
 
 
-def test_a_mail_server_that_is_away_or_has_no_tls_is_a_failure() -> None:
+def test_a_mail_server_that_does_not_answer_or_has_no_tls_is_an_error() -> None:
     with mail_server() as (port, mails):
         secure = Email(host="127.0.0.1", port=port, sender="a@b.c", to=("d@e.f",), tls="starttls")
         with raised(LinkError, "STARTTLS"):

@@ -28,7 +28,7 @@ def names(engine: LlmEngine) -> set[str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.name)
-def test_each_name_has_its_file_beside_it(engine: LlmEngine) -> None:
+def test_each_metric_name_has_its_file_on_the_page(engine: LlmEngine) -> None:
     listed = rows()
     assert names(engine) <= listed.keys()
     assert all("`" in listed[name] or "the same" in listed[name] for name in names(engine))

@@ -172,7 +172,7 @@ def test_an_unload_delay_is_proven_by_the_share_of_a_window_without_the_model(
 
 
 @pytest.mark.parametrize("name", WATCHED)
-def test_its_own_traffic_is_measured_per_output_token(
+def test_the_servers_own_traffic_is_measured_per_output_token(
     name: str, start: Start, tmp_path: Path
 ) -> None:
     running, stop = start(SHOWN[name], answered=3), threading.Event()
@@ -318,9 +318,7 @@ def test_a_proxy_that_passes_only_the_api_and_the_metrics_hides_no_engine(start:
     assert find_server(start(passed, silent=True).url).engine.name == "openai"
 
 
-def test_of_several_models_one_is_named_for_a_load_and_all_are_watched(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_load_names_one_model_and_all_models_are_watched(start: Start, tmp_path: Path) -> None:
     running = start(SHOWN["vllm"], models=("adapter",), answered=2)
     server = find_server(running.url)
     opened(server, tmp_path).close()
