@@ -49,6 +49,9 @@ when an entry comes or goes. `resets`: entries with the texts that a reset of th
 epoch shows it. `staged`: knobs that may show a value before it is in force.
 """
 
+CONTEST_S = 600.0
+"""A value that is lost twice within this time, in seconds, is another program's."""
+
 Absent = Mapping[str, str]
 """An expected device that is missing: its `uuid`, and the reason as `absent`."""
 
@@ -306,6 +309,11 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         why = str(error) if isinstance(error, TuningError) else f"its driver failed: {error!r}"
         return {"uuid": driver.uuid, "absent": why}
+
+
+def contested(lost_s: float, now_s: float) -> bool:
+    """Return whether another program sets a value that is lost now, and was at `lost_s`."""
+    return now_s < lost_s + CONTEST_S
 
 
 def refusal(error: TuningError) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents.actuator.budget import Membership
-from agents.actuator.driver import SLEPT, DriverProcess, Value
+from agents.actuator.driver import SLEPT, DriverProcess, Value, contested
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import (
     CAPPED,
@@ -41,8 +41,6 @@ RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before a failed restore is tried again, in seconds; it doubles up to the longest."""
 LOOK_S = 3.0
 """The period of checks of waiting entries and a member's floor, in seconds: the driver may be reloaded."""
-CONTEST_S = 600.0
-"""A second return to the defaults within this time, in seconds, means that another program sets them."""
 LEAST_SLEEP_S = 0.1
 """A difference between two clocks below this, in seconds, is only the time between their reads."""
 RESTORE = "run `jouletune actuator restore"
@@ -212,7 +210,7 @@ class Restorer:
         after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
         ours = [(n, e.state) for n, e in entries if n in after and e.wrote != after[n]]
         shown = all(state == SET and reading.shows(name, after[name]) for name, state in ours)
-        if not (ours and shown) or self.now() < self.reset_at + CONTEST_S:
+        if not (ours and shown) or contested(self.reset_at, self.now()):
             return False
         self.reset_at = self.now()
         return True

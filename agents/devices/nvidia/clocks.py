@@ -15,10 +15,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 import pynvml
 
+from agents.actuator.driver import contested
 from agents.actuator_client.caps import DeviceCaps
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
@@ -52,8 +54,6 @@ LEAST_LOOKS = 5
 """Samples that a window needs to show the highest clock."""
 LONGEST_CLOCK = 1_000_000
 """Above any clock, in MHz."""
-CONTEST_S = 600.0
-"""A second window above the lock within this time in seconds means that another program sets the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class FollowedKnobs:
         self._lock = lock
         self._memory = memory
         self._clock = clock
-        self._above_at: float | None = None
+        self._above_at = -inf
         self._cap_w: float | None = None
         lock.contradicted, lock.seen_free = self._contradicted, self._seen_free
 
@@ -247,7 +247,7 @@ class FollowedKnobs:
             return MeasurementError(f"{self._gpu.uuid} is leased to job {self.job}")
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now
-        if before is None or now - before > CONTEST_S:
+        if not contested(before, now):
             log.warning("event=lock_lost device=%s why=%r next='re-applied'", self._gpu.uuid, why)
             with suppress(TuningError):
                 self._knobs.again()

@@ -93,6 +93,16 @@ def test_a_register_that_wraps_between_two_reads_is_counted(host: Host) -> None:
     assert xe.joules.read() == pytest.approx(xe.truly, rel=0.01)
 
 
+def test_wraps_of_the_register_between_two_windows_change_neither(host: Host) -> None:
+    """xe_hwmon.c adds what its register has moved since the last read, of any reader."""
+    xe = Metered(host("xe"))
+    xe.passes(4 * 3600.0, 3600.0)
+    assert xe.source.open is not None
+    joules, before = xe.source.open(), xe.board.board.machine.energy_j
+    xe.passes(30.0)
+    assert joules.read() == pytest.approx(xe.board.board.machine.energy_j - before, rel=0.01)
+
+
 def test_a_counter_that_begins_anew_gives_no_figure(host: Host) -> None:
     board = host("amdgpu-mi300")
     mi300 = Metered(board)

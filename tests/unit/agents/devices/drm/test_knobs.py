@@ -264,7 +264,7 @@ def test_a_limit_that_a_reset_reload_or_sleep_has_lost_is_held_again(
         host_.gpu.loads -= 1
         host_.board.reload()
     host_.actuator.renew(ME, UUID, 5.0)
-    assert (host_.gpu.cap, host_.gpu.mhz) == (120 * UW, 900)
+    assert (host_.gpu.cap, host_.gpu.mhz, host_.gpu.asleep) == (120 * UW, 900, False)
     assert host_.told()["level"] == "hold" and host_.is_back()
 
 
