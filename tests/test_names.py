@@ -44,7 +44,7 @@ EXCEPTIONS = {
     ("agents/devices/nvidia/nvml.py", "LIBRARY_NOT_FOUND"): "NVML's name",
     ("agents/holding/hold.py", "told"): "a key of the hold on the disk",
     ("agents/speculation/messages.py", "untold"): "a field of the proxy's statistics",
-    ("agents/workloads/llama_cpp/figures.py", "untold"): "a field of the proxy's statistics",
+    ("agents/workloads/engine/figures.py", "untold"): "a field of the proxy's statistics",
     ("tuner/exports/studies.py", "known"): "a key of an export's counts",
     ("tuner/wire/fleet.py", "told_s"): "a field on the wire",
 }

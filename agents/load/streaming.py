@@ -65,6 +65,8 @@ FIRST = "first_request_ms"
 LIMITS = ("ttft_ms", "tpot_ms")
 """The metrics whose limits decide whether a request counts as good."""
 
+SHARES = (50, 95, 99)
+"""The quantiles of TTFT and TPOT in percent."""
 TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
 FIRST_MS = Quantity("ms", Better.LESS, Kind.TIME)
 GOODPUT = Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST)
@@ -263,8 +265,8 @@ class StreamWindow:
         )  # it is per request; the agent derives the rate of tokens
         for name, values in (("ttft", first), ("tpot", per_token)):
             if values:
-                estimates[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
-                estimates[f"{name}_p99_ms"] = quantile_estimate(values, 0.99)
+                for share in SHARES:
+                    estimates[f"{name}_p{share}_ms"] = quantile_estimate(values, share / 100.0)
         if len(after_pause) > 1:
             spread = stdev(after_pause) / math.sqrt(len(after_pause))
             estimates[FIRST] = Estimate.of_mean(
@@ -306,7 +308,7 @@ def stream_metrics(goodput: bool, closed: bool) -> tuple[Metric, ...]:
 
     A closed loop has no pauses, so it has no time of a first request after a pause.
     """
-    tails = [f"{name}_{quantile}_ms" for name in ("ttft", "tpot") for quantile in ("p50", "p99")]
+    tails = [f"{name}_p{share}_ms" for name in ("ttft", "tpot") for share in SHARES]
     return (
         *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
         *(() if closed else [Metric(FIRST, scope=Scope.SERVICE, quantity=FIRST_MS)]),

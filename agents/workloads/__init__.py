@@ -14,7 +14,7 @@ WORKLOADS = MappingProxyType(
     {
         "command": "agents.workloads.command:attach",
         "http": "agents.workloads.served:attach",
-        "llama_cpp": "agents.workloads.llama_cpp:attach",
+        "llama_cpp": "agents.workloads.engine:attach",
         "ray": "agents.workloads.ray:attach",
         "reference": "agents.workloads.served:start_reference",
         "service": "agents.workloads.http:attach",

@@ -111,7 +111,7 @@ def series_bombs(_site: Site, told: Scenario) -> None:
 def megabytes_before_llama(_site: Site, told: Scenario) -> None:
     """Send 99 MB to the proxy in front of llama-server while another caller streams a hundred tokens."""
     from tests.llama.running import proxy_for
-    from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
+    from tests.unit.agents.workloads.engine.conftest import models, stand_in
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -19,7 +19,7 @@ from tests.processes import until
 
 pytestmark = pytest.mark.slow
 
-ENGINE = Path(tests.__file__).parent / "unit/agents/workloads/llama_cpp/stand_in.py"
+ENGINE = Path(tests.__file__).parent / "unit/agents/workloads/engine/stand_in.py"
 CROWD = ["--step-ms", "16", "--crowd-ms", "12", "--crowd-from", "2", "--rate", "0.95"]
 CROWD += ["--parallel", "8"]
 """Up to two requests, drafting more than doubles its rate; with all slots busy it takes most of it.

@@ -50,7 +50,7 @@ class RunningProxy:
 
 def command_of(arguments: Sequence[str]) -> list[str]:
     program = "import sys; from tuner.cli.app import main; sys.exit(main())"
-    return [sys.executable, "-c", program, "speculation", "proxy", *arguments]
+    return [sys.executable, "-c", program, "workload", "proxy", *arguments]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from agents.host.host import HostClock
 from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload
-from agents.workloads.llama_cpp.child import free_port
+from agents.workloads.engine.child import free_port
 from tests.llama.build import cache
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights

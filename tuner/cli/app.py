@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import typer
 
 from tuner.cli.lazy import LazyGroup
-from tuner.cli.reach import reaching, typed_options
+from tuner.cli.reach import reaching, typed_options, with_own_engine
 from tuner.errors import (
     ConfigError,
     InvalidInput,
@@ -99,6 +99,8 @@ def main(
     if broken := next((at for at, word in enumerate(given, 1) if not is_text(word)), 0):
         why = f"argument {broken} is not valid UTF-8", "write it in UTF-8"
         return _refuse("usage", *why, as_json=as_json, code=2)
+    if given[0] == "run":
+        given = with_own_engine(given)
     try:
         if given[0] == "run" or given[1:2] == ["serve"]:
             check_names()

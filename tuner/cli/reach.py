@@ -45,3 +45,16 @@ def reaching(text: str, options: str) -> str:
         return command[0] if name not in ASKING or has else f"`jouletune {name}{rest} {options}`"
 
     return COMMAND.sub(completed, text)
+
+
+OWN = "-"
+"""The value of --llm without an address: the command after -- is the engine's."""
+
+
+def with_own_engine(given: Sequence[str]) -> list[str]:
+    """Return the arguments of `run` with a value for an --llm without one: options have none in Typer."""
+    end = given.index("--") if "--" in given else 0
+    return [
+        f"{word}={OWN}" if word == "--llm" and at < end and given[at + 1].startswith("-") else word
+        for at, word in enumerate(given)
+    ]

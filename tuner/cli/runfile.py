@@ -47,7 +47,7 @@ class RunJob(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A whole run: its database and its jobs."""
+    """A whole run: its database, its jobs, and the words of `workload proxy` if it starts an engine."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,6 +55,7 @@ class RunRecord(BaseModel):
     db: str
     seed: int = 0
     foreign_share: float | None = None
+    engine: tuple[str, ...] = ()
     jobs: list[RunJob]
 
     @property

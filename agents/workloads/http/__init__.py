@@ -30,16 +30,16 @@ or a unit. No shell reads a command.
 `[failures]`, `[items]`: `counter`, and `labels`, of the text; `[items]` if the unit of work is not a
     request.
 `[signal]`: `name` and `gauge`, a signal that plans can follow.
-`[[histogram]]`: `name`, `histogram`, `labels`, `unit`: the metrics NAME_p50_ms and NAME_p99_ms.
+`[[histogram]]`: `name`, `histogram`, `labels`, `unit`: the metrics NAME_p50_ms, _p95_ms and _p99_ms.
 `[[ratio]]`: `name`; `counter`, less those in `minus`, divided by `per`, with `labels`. `by` names a label
     that counts from 0: one metric per position, whose number from 1 replaces `{position}` in `name`.
 `[load]`: our load generator sends `method` to `path` with `headers` and `body`, the file `body_file`, or
     each line of the file `bodies` in turn: `callers` in parallel, each after its last answer, or
     `rate_per_s` at random moments, or at the times of the CSV file `trace` (column `arrival_s`);
     `timeout_s` for an answer, `warm_up_s` before a window counts. The generator measures the latency.
-    With `stream = true` the answers are streams of an OpenAI API: the metrics ttft_p50_ms, ttft_p99_ms,
-    tpot_p50_ms and tpot_p99_ms, and items are output tokens; `good = { ttft_ms, tpot_ms }` are the limits
-    of a request that counts into goodput_per_s.
+    With `stream = true` the answers are streams of an OpenAI API: the metrics ttft_p50_ms, ttft_p95_ms,
+    ttft_p99_ms and the same of tpot, and items are output tokens; `good = { ttft_ms, tpot_ms }` are the
+    limits of a request that counts into goodput_per_s.
     Or `run`, a list of words: a program that sends the load, with `runs` complete runs per window, and
     `folder`, `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
 `[idle]`: with our load, each trial also measures the devices' power between requests: idle_w with the model

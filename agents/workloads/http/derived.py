@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from agents.load.generator import REQUESTS, sent
 from agents.load.meter import LoadMeter
-from agents.load.prometheus import QUANTILES
+from agents.load.streaming import SHARES
 from agents.workloads.http.exposition import Snapshot
 from agents.workloads.http.knob_config import KnobEffect
 from agents.workloads.http.metric_config import POSITION, ExportedMetrics
@@ -172,8 +172,8 @@ class DerivedWindow:
         for name, now in self._looks[-1].histograms.items():
             grown = now.since(self._looks[0].histograms[name])
             if grown.n:
-                for quantile, share in QUANTILES.items():
-                    shown[quantile.replace("latency", name)] = grown.quantile(share)
+                for share in SHARES:
+                    shown[f"{name}_p{share}_ms"] = grown.quantile(share / 100.0)
         return shown
 
     def _ratios(self) -> dict[str, Estimate]:
@@ -215,7 +215,7 @@ def derived_metrics(exported: ExportedMetrics, positions: int) -> tuple[Metric, 
         for ratio in exported.ratios
         for i in range(1, (positions if ratio.by else 1) + 1)
     ]
-    tails = [q.replace("latency", name) for name in exported.histograms for q in QUANTILES]
+    tails = [f"{name}_p{share}_ms" for name in exported.histograms for share in SHARES]
     return (
         *(share_metric(name) for name in [*names, *([exported.signal] if exported.signal else [])]),
         *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),

@@ -59,8 +59,8 @@ class ExportedRatio:
 class ExportedMetrics:
     """The metrics read from a service's Prometheus text, besides latencies and failures.
 
-    `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` counts the items of work,
-    if they are not requests. `signal` is the name of the signal that the gauge `load` reports.
+    `histograms` become the quantiles NAME_p50_ms, NAME_p95_ms and NAME_p99_ms. `items` counts the items of
+    work, if they are not requests. `signal` is the name of the signal that the gauge `load` reports.
     """
 
     items: Series = Series()

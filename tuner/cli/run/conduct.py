@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agents.holding.journal import Journal
 from tuner.cli.run.display import Display
+from tuner.cli.run.engine import StartedEngine
 from tuner.cli.run.jobs import CONTROL, draft, terms
 from tuner.cli.run.processes import AGENT, Stand, stand
 from tuner.cli.run.results import Result, StudyResult, outcome
@@ -61,18 +62,19 @@ def conduct(
     who: str,
     display: Display,
     done: Callable[[Result], None],
+    engine: StartedEngine | None = None,
 ) -> list[Result]:
     """Start tuner and agent, carry out every job, and restore the devices.
 
     `done` is called with each result. The record is written after every step, and removed if the run is
-    refused before it has a study.
+    refused before it has a study. It ends if an `engine` that it started ends.
 
     Raises:
         InvalidInput and its kin: a study was refused.
         TuningError: a process ended.
     """
     try:
-        return _conducted(record, state_dir, who, display, done)
+        return _conducted(record, state_dir, who, display, done, engine)
     except LinkError:
         raise
     except TuningError:
@@ -88,11 +90,13 @@ def _conducted(
     who: str,
     display: Display,
     done: Callable[[Result], None],
+    engine: StartedEngine | None,
 ) -> list[Result]:
     """Return the results of all jobs, with tuner and agent running."""
     results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
-    with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
+    beside = None if engine is None else engine.proxy
+    with stand(state_dir, record.db, specs, record.seed, record.foreign_share, beside) as at_work:
         for job in record.jobs:
             demand_knob(job, at_work.devices[job.spec].device)
         for number, job in enumerate(record.jobs, 1):

@@ -25,9 +25,10 @@ from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 TRAFFIC_S = 10.0
 """The longest wait for a request of the server's own traffic."""
 STEP_S = 0.5
-GOOD = {"ttft_p99_ms": "ttft_ms", "tpot_p99_ms": "tpot_ms"}
+GOOD = {f"{name}_p{share}_ms": f"{name}_ms" for name in ("ttft", "tpot") for share in (95, 99)}
 """Constraints whose limits also define the requests that count as goodput."""
 UNIT = ".service"
+COMMAND = "`jouletune run --llm --knob NAME=V,V -- COMMAND`"
 DOCTOR = "`jouletune doctor` gives the reason and the next step"
 
 
@@ -179,8 +180,7 @@ def _settable(
         hint = "" if may else "a change of it restarts the server: add --allow-restart"
         yield may, f"would set {knob.name}", _range(knob), hint
     if not knobs:
-        flags = f"; for flags of {engine.title} start it by `jouletune speculation proxy`"
-        hint = "grant the device's knobs in actuator.toml" + (flags if engine.proxied else "")
+        hint = f"grant the device's knobs in actuator.toml; for flags of {engine.title}: {COMMAND}"
         yield False, "would set", "nothing, so a run would tune nothing", hint
 
 

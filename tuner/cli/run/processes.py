@@ -71,9 +71,13 @@ class ChildProcess:
 
 @dataclass
 class Children:
-    """Starts children with their logs in a folder, and ends them in reverse order."""
+    """Starts children with their logs in a folder, and ends them in reverse order.
+
+    A child `beside` them is checked, and ended by its own starter.
+    """
 
     folder: Path
+    beside: ChildProcess | None = None
     _running: list[ChildProcess] = field(default_factory=list)
 
     def start(
@@ -96,7 +100,7 @@ class Children:
 
     def check(self) -> None:
         """Return if all children run; else raise the error of the first that ended."""
-        for child in self._running:
+        for child in (*([self.beside] if self.beside else []), *self._running):
             child.check()
 
     def end(self) -> None:
@@ -116,18 +120,24 @@ class Stand:
 
 @contextmanager
 def stand(
-    state_dir: Path, db: str, specs: Sequence[str], seed: int, foreign_share: float | None = None
+    state_dir: Path,
+    db: str,
+    specs: Sequence[str],
+    seed: int,
+    foreign_share: float | None = None,
+    beside: ChildProcess | None = None,
 ) -> Iterator[Stand]:
     """Start tuner and agent, wait until every device is registered, and end both afterwards.
 
-    `Stand.devices` has the specs as keys. The devices are restored after every outcome.
+    `Stand.devices` has the specs as keys. A child `beside` them is checked with them, not ended. The
+    devices are restored after every outcome.
 
     Raises:
         ConfigError: the database, a device or a workload was refused.
         TuningError: a process ended, or did not start in time; the message names its log.
         ActuationError: a device could not be restored.
     """
-    children, begun = Children(state_dir), datetime.now(timezone.utc)
+    children, begun = Children(state_dir, beside), datetime.now(timezone.utc)
     port_file, token_file = state_dir / "port", state_dir / "token"
     port_file.unlink(missing_ok=True)
     for name in ("tuner", "agent"):

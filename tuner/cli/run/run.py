@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +38,7 @@ from tuner.cli.output import console, echo_json, plain
 from tuner.cli.place import place, reached
 from tuner.cli.run.conduct import NoFreeKnob, conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
+from tuner.cli.run.engine import StartedEngine, demand_engine, proxy_words, served
 from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
 from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, write_files
@@ -47,6 +49,7 @@ from tuner.cli.run.results import Result, document
 from tuner.cli.run.summary import summary, write_page
 from tuner.cli.run.targets import (
     Command,
+    Engine,
     GenerateLoad,
     Knobs,
     Llm,
@@ -147,6 +150,7 @@ def run(
         Path, typer.Option(metavar="DIR", help="Folder of the database, token and logs.")
     ] = STATE_DIR,
     as_json: AsJson = False,
+    engine: Engine = None,
 ) -> None:
     """Tune this machine and report the saving.
 
@@ -161,13 +165,14 @@ def run(
         raise ConfigError("--resume excludes --command, --llm and --workload", hint=RESUMES)
     if (check or write_config) and not llm:
         raise ConfigError("--check and --write-config need --llm", hint="give --llm URL, too")
+    demand_engine(llm, engine or (), resume=resume, write_config=bool(write_config))
     typed = TypedTarget(
         device=device,
         workload=workload,
         command=command,
         llm=llm,
         generate_load=generate_load,
-        knob=knob,
+        knob=None if engine else knob,
         metric=metric,
         runs=runs,
         load=load,
@@ -176,9 +181,6 @@ def run(
         allow_restart=allow_restart,
     )
     demand_consent(device, restart=allow_restart, llm=bool(llm))
-    if typed.server is not None and (check or write_config):
-        return _describe(typed.server, write_config, as_json)
-    device, workload = typed.written(state_dir)
     wishes = Wishes(
         device=device,
         workload=workload,
@@ -191,25 +193,38 @@ def run(
         safety=None if safety is None else Safety(safety),
         foreign_share=foreign_share,
         transfer=transfer,
-        allow_restart=allow_restart or not llm,
+        allow_restart=allow_restart or not llm or bool(engine),
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
             "--resume continues the run with its own options",
             hint=RESUMES,
         )
-    requested = None if resume else _requested_run(wishes, db, state_dir)
-    if llm and not generate_load:
-        demand_traffic(workload, HostClock())
-    with files.lock(state_dir, "run", 0o700), ExitStack() as stack:
+    with ExitStack() as stack:
+        started, words = None, proxy_words(engine or (), knob or ())
+        if engine:
+            stack.enter_context(files.lock(state_dir, "run", 0o700))
+            started = stack.enter_context(served(words, state_dir))
+            typed, words = replace(typed, llm=started.url), started.words
+        if typed.server is not None and (check or write_config):
+            return _describe(typed.server, write_config, as_json)
+        device, workload = typed.written(state_dir)
+        wishes = replace(wishes, device=device, workload=workload)
+        requested = None if resume else _requested_run(wishes, db, state_dir, words)
+        if llm and not generate_load:
+            demand_traffic(workload, HostClock())
+        if not engine:
+            stack.enter_context(files.lock(state_dir, "run", 0o700))
         keeper = stack.enter_context(_keeper(tuner, token_file)) if keep else None
         record = _unfinished(state_dir) if requested is None else requested
         if keeper is not None:
             keeper.check(record.jobs[-1])
         if requested is not None:
             _begin(requested, state_dir)
+        if record.engine and started is None:
+            started = stack.enter_context(served(record.engine, state_dir))
         try:
-            _carry_out(record, state_dir, as_json, keeper)
+            _carry_out(record, state_dir, as_json, keeper, started)
         except NoFreeKnob as error:
             if keeper is not None:
                 raise
@@ -262,13 +277,14 @@ def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
         yield Keeper(services, where.tuner, user_name())
 
 
-def _requested_run(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
+def _requested_run(wishes: Wishes, db: str, state_dir: Path, engine: Sequence[str]) -> RunRecord:
     """Return the record of the run that the flags request."""
     url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
     return RunRecord(
         db=url,
         seed=wishes.seed or 0,
         foreign_share=wishes.foreign_share,
+        engine=tuple(engine),
         jobs=requested_jobs(wishes),
     )
 
@@ -292,7 +308,13 @@ def _unfinished(state_dir: Path) -> RunRecord:
     return last
 
 
-def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
+def _carry_out(
+    record: RunRecord,
+    state_dir: Path,
+    as_json: bool,
+    keeper: Keeper | None,
+    engine: StartedEngine | None,
+) -> None:
     """Carry out the run and report it, with the unavailable metrics and knobs."""
     handler = logging.FileHandler(state_dir / "run.log", delay=True)
     handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
@@ -309,7 +331,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
 
     try:
         with _one_interrupt():
-            conduct(record, state_dir, user_name(), display, done)
+            conduct(record, state_dir, user_name(), display, done, engine)
     except KeyboardInterrupt:
         where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
         raise TuningError(

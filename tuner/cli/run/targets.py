@@ -37,7 +37,7 @@ Command = Annotated[
 Llm = Annotated[
     str,
     typer.Option(
-        metavar="URL",
+        metavar="[URL]",
         help="A server of a language model on this machine, like http://127.0.0.1:8000: vLLM, SGLang, "
         "llama.cpp, TGI, Ollama, Triton or OpenAI-compatible. Its own traffic is measured.",
         show_default=False,
@@ -52,13 +52,23 @@ GenerateLoad = Annotated[
         show_default=False,
     ),
 ]
+Engine = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- vllm serve MODEL …]",
+        help="With --llm without an address: the engine's command. It is started here behind a proxy at "
+        "its --port; each --knob is one of its flags, like max_num_seqs=8,16.",
+        show_default=False,
+    ),
+]
 Knobs = Annotated[
     list[str] | None,
     typer.Option(
         "--knob",
         metavar="NAME=V,V",
-        help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
-        "@ (8,16,32@16). With a condition: prefetch=2,4 if workers > 0. Repeatable.",
+        help="A knob of --command, or a flag of the engine after --, like batch=8,16,32: the first is the "
+        "baseline, or the one after @ (8,16,32@16). With a condition: prefetch=2,4 if workers > 0. "
+        "Repeatable.",
     ),
 ]
 Metrics = Annotated[

@@ -17,7 +17,7 @@ from tuner.core import ActuationError, DeviceLost, InvalidInput, Knob
 
 PROBE_S, ANSWER_S = 5.0, 300.0
 KNOBS = "/knobs"
-"""The route of `jouletune speculation proxy` for the knobs of the llama-server behind it."""
+"""The route of `jouletune workload proxy` for the knobs of the engine behind it."""
 MODELS = "/v1/models"
 KEY_HINT = (
     "give an address that needs no key, or describe the server in a file with the key in the headers "
@@ -139,7 +139,7 @@ def find_server(url: str) -> ServedModel:
             str(about.get(engine.version_key) or "unknown"),
             _models(probes, engine, about),
             text,
-            _knobs(probes) if engine.proxied else (),
+            _knobs(probes),
             bool(state) and key in probes.object(state),
             silent,
             probes.closed(MODELS),

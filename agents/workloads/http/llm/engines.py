@@ -22,7 +22,9 @@ class LlmEngine:
     (`latency`, `ttft`, `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that
     are decoded. `watch` is the reason why the traffic of an engine without histograms cannot be
     measured; `enable` is the step that makes a server show its metrics. A `lazy` engine shows a metric
-    only after the first request. `proxied`: our proxy may answer in its place.
+    only after the first request. `queue` is the
+    histogram of the time before a request is scheduled, `ratios` are pairs of counters; both explain a
+    latency, and are left out if a server does not show them.
     """
 
     name: str
@@ -35,6 +37,8 @@ class LlmEngine:
     metrics: str = "/metrics"
     unit: str = "s"
     histograms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queue: str = ""
+    ratios: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     tokens: str = ""
     running: str = ""
     watch: str = ""
@@ -42,7 +46,6 @@ class LlmEngine:
     lazy: bool = False
     completions: str = "/v1/completions"
     request: Mapping[str, object] = field(default_factory=dict)
-    proxied: bool = False
     unloaded: tuple[str, str] = ("", "")
     """The path and key of a flag that the model has left memory, or of the list of models in memory."""
     unload_delay: str = ""
@@ -63,6 +66,14 @@ VLLM = LlmEngine(
             "vllm:request_time_per_output_token_seconds",
             "vllm:time_per_output_token_seconds",
         ),
+    },
+    queue="vllm:request_queue_time_seconds",
+    ratios={
+        "prefix_cache_hit_share": (
+            "vllm:prefix_cache_hits_total",
+            "vllm:prefix_cache_queries_total",
+        ),
+        "preemptions_per_request": ("vllm:num_preemptions_total", "vllm:request_success_total"),
     },
     tokens="vllm:generation_tokens_total",
     running="vllm:num_requests_running",
@@ -98,7 +109,6 @@ LLAMA_CPP = LlmEngine(
     watch="llama-server has no histogram of latencies",
     enable="start it with --metrics",
     request=IGNORE_END,
-    proxied=True,
     unloaded=("/props", "is_sleeping"),
     unload_delay="sleep_idle_seconds",
 )

@@ -128,6 +128,7 @@ def _lines(
         yield f"\n[items]                      # output tokens\ncounter = {to_toml(engine.tokens)}"
     if _counts(server, "gauge", engine.running):
         yield f'\n[signal]\nname = "decoding_requests"\ngauge = {to_toml(engine.running)}'
+    yield from _explaining(server)
     for knob in server.knobs:
         yield from _knob(knob)
 
@@ -142,6 +143,18 @@ def _knob(knob: Knob) -> Iterator[str]:
     name, path = to_toml(knob.name), to_toml(KNOBS)
     yield f'set = {{ path = {path}, json = {{ {name} = "{{value}}" }} }}'
     yield f"read = {{ path = {path}, json = {to_toml(f'setting.{knob.name}')} }}"
+
+
+def _explaining(server: ServedModel) -> Iterator[str]:
+    """Yield the tables of the waiting time and of the ratios that the server shows."""
+    engine = server.engine
+    if engine.queue in declared(server.text, "histogram"):
+        yield f'\n[[histogram]]\nname = "queue"\nhistogram = {to_toml(engine.queue)}'
+    counters = declared(server.text, "counter")
+    for name, (counter, per) in engine.ratios.items():
+        if counter in counters and per in counters:
+            yield f"\n[[ratio]]\nname = {to_toml(name)}\ncounter = {to_toml(counter)}"
+            yield f"per = {to_toml(per)}"
 
 
 def _watched(server: ServedModel) -> Iterator[str]:

@@ -15,7 +15,7 @@ from agents.main import open_target
 from agents.target.target import Target
 from tests.errors import raised
 from tests.llama.running import RunningProxy, proxy_for
-from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
+from tests.unit.agents.workloads.engine.conftest import models, stand_in
 from tuner.core import ActuationError, InvalidInput, MeasurementError, Phase, Plan, Row
 from tuner.profiling.decoding import ServerBench
 from tuner.profiling.speculation import (

@@ -119,6 +119,7 @@ class ModelServer:
     empty: int = 0
     quiet_s: float = 0.0
     reasoning: bool = False
+    port: int = 0
     answered: int = 0
     inside: int = 0
     started_s: float = 1.7e9
@@ -128,7 +129,7 @@ class ModelServer:
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
         self.setting = dict(self.shown.knobs.get("setting", {}))
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.http = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()

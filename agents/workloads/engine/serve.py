@@ -11,11 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 from agents.host.http.serving import listening, quiet_server, url_of
-from agents.workloads.llama_cpp.control import LengthControl, attached_control, launched
-from agents.workloads.llama_cpp.decoding import DecodingLoad
-from agents.workloads.llama_cpp.dialect import Draft
-from agents.workloads.llama_cpp.launch import Launcher, ServerFlag
-from agents.workloads.llama_cpp.proxy import application
+from agents.workloads.engine.child import end_leftovers
+from agents.workloads.engine.control import EngineControl, attached_control, launched
+from agents.workloads.engine.decoding import DecodingLoad
+from agents.workloads.engine.dialect import Draft
+from agents.workloads.engine.launch import Launcher, ServerFlag
+from agents.workloads.engine.proxy import application
 from tuner.core import Clock
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -25,13 +26,13 @@ END_S = 600
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """The proxy's options: a `command` that it starts, or the `url` of a running server.
+    """The proxy's options: a `command` that it starts, or the `url` of a running llama-server.
 
     `length` is the initial draft length. Port 0 is any free port.
     """
 
     port: int
-    longest: int
+    longest: int = 8
     length: int = 0
     command: Sequence[str] = ()
     drafts: Mapping[str, Draft] | None = None
@@ -41,24 +42,26 @@ class ProxyOptions:
 
 
 def run_proxy(
-    options: ProxyOptions, clock: Clock, ready: Callable[[str, LengthControl], None]
+    options: ProxyOptions, clock: Clock, ready: Callable[[str, EngineControl], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called with the URL once requests are answered.
 
     Raises:
         InvalidInput: the command, a draft or the address cannot be used, or a running server ignores
             the length of a request.
-        ActuationError, DeviceLost: no llama-server becomes ready.
+        ActuationError, DeviceLost: no server becomes ready.
     """
     asyncio.run(_run(options, clock, ready))
 
 
 async def _run(
-    options: ProxyOptions, clock: Clock, ready: Callable[[str, LengthControl], None]
+    options: ProxyOptions, clock: Clock, ready: Callable[[str, EngineControl], None]
 ) -> None:
     """Open the server, then serve; end quietly if a signal comes first."""
     with listening(options.port) as listener:
-        opening = asyncio.ensure_future(_open(options, DecodingLoad(clock)))
+        folder = options.state_dir / f"engine-{listener.getsockname()[1]}"
+        end_leftovers(folder)  # those of an earlier proxy at this port, which is ours now
+        opening = asyncio.ensure_future(_open(options, folder, DecodingLoad(clock)))
         with _cancelled_by_signal(opening):
             try:
                 control = await opening
@@ -74,18 +77,16 @@ async def _run(
             await control.servers.close()
 
 
-async def _open(options: ProxyOptions, load: DecodingLoad) -> LengthControl:
+async def _open(options: ProxyOptions, folder: Path, load: DecodingLoad) -> EngineControl:
     """Attach to a running server, or start the command."""
     if options.url:
         return await attached_control(options.url, load, options.longest, options.length)
-    launcher = await Launcher.of(
-        options.command, options.drafts or {}, options.state_dir, options.flags
-    )
+    launcher = await Launcher.of(options.command, options.drafts or {}, folder, options.flags)
     return await launched(launcher, load, options.longest, options.length)
 
 
 @contextmanager
-def _cancelled_by_signal(task: asyncio.Future[LengthControl]) -> Iterator[None]:
+def _cancelled_by_signal(task: asyncio.Future[EngineControl]) -> Iterator[None]:
     """Cancel a task on a signal to end, within the block."""
     loop = asyncio.get_running_loop()
     for number in ENDING:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect, Draft, dialect_of, owned
+from agents.workloads.engine.dialect import DRAFT, SPEC, Dialect, Draft, dialect_of, owned
 from tests.errors import raised
-from tests.unit.agents.workloads.llama_cpp.stand_in import HELP
+from tests.unit.agents.workloads.engine.stand_in import HELP
 from tuner.core import InvalidInput
 
 

@@ -1,4 +1,4 @@
-"""Forwards requests to the active llama-server; answers pass through byte for byte."""
+"""Forwards requests to the active server; answers pass through byte for byte."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import httpx2
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from agents.workloads.llama_cpp.control import LengthControl
-from agents.workloads.llama_cpp.decoding import DecodingLoad
-from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH
-from agents.workloads.llama_cpp.figures import DecodingTotals, Timings, TimingsReader
-from agents.workloads.llama_cpp.server import LlamaServer
+from agents.workloads.engine.control import EngineControl
+from agents.workloads.engine.decoding import DecodingLoad
+from agents.workloads.engine.dialect import REQUEST_LENGTH
+from agents.workloads.engine.figures import DecodingTotals, Timings, TimingsReader
+from agents.workloads.engine.server import EngineServer
 from tuner.core import DeviceLost
 from tuner.foreign_bodies import BodyLate, BodyRefused, received
 from tuner.http_clients import PASSED
@@ -44,8 +44,6 @@ HOP_BY_HOP = frozenset(
     }
 )
 """RFC 9110, §7.6.1: they are about one connection, not about the message."""
-WAIT_S = 60.0
-"""Time in s that a request waits for a server that is being restarted."""
 LONGEST_BODY, BODY_S = 100 << 20, 300.0
 TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
 """A completion has no timeout."""
@@ -66,7 +64,7 @@ class Forwarder:
     part of it. If a caller disconnects, its request ends at the server, too.
     """
 
-    def __init__(self, control: LengthControl) -> None:
+    def __init__(self, control: EngineControl) -> None:
         self._control = control
         self._load = control.load
         self.totals = DecodingTotals()
@@ -118,11 +116,11 @@ class Forwarder:
         self, request: Request, body: bytes, send: Send, generation: GenerationSeen | None
     ) -> bool:
         """Forward a request and its answer; return whether the answer was successful."""
-        server: LlamaServer | None = None
+        server: EngineServer | None = None
         for attempt in range(ATTEMPTS):
             try:
                 server = await self._control.servers.acquire(
-                    WAIT_S, other_than=server if attempt == ATTEMPTS - 1 else None
+                    other_than=server if attempt == ATTEMPTS - 1 else None
                 )
             except DeviceLost as error:
                 await _refuse(send, 503, str(error))
@@ -141,7 +139,7 @@ class Forwarder:
                 finally:
                     await response.aclose()
                 return response.is_success
-        await _refuse(send, 502, "llama-server did not answer; check that it is running")
+        await _refuse(send, 502, "the engine did not answer; check that it is running")
         return False
 
 
@@ -199,7 +197,7 @@ def streams(body: bytes) -> bool:
     return at >= 0
 
 
-def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx2.Request:
+def _sent(server: EngineServer, request: Request, body: bytes) -> httpx2.Request:
     """Return the request as it is forwarded."""
     path, query = request.scope["raw_path"], request.scope["query_string"]
     headers = [*_kept(request.scope["headers"], b"content-length")]
@@ -237,7 +235,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _refuse(send: Send, status: int, message: str) -> None:
-    """Answer in the shape of llama-server's own errors."""
+    """Answer in the shape of an engine's own errors."""
     error = {"code": status, "message": message, "type": "unavailable_error"}
     content = json.dumps({"error": error}).encode()
     headers = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect
-from agents.workloads.llama_cpp.figures import Timings
-from agents.workloads.llama_cpp.launch import has_length
+from agents.workloads.engine.dialect import DRAFT, SPEC, Dialect
+from agents.workloads.engine.figures import Timings
+from agents.workloads.engine.llama import has_length
 
 
 @pytest.mark.parametrize(

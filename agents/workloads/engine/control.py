@@ -1,22 +1,26 @@
-"""Controls the draft length: per request or by restart, fixed or by a plan."""
+"""Controls an engine's knobs: by a restart, and the draft length per request or by a plan."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from agents.speculation.fallback import SpeculationFallback, StepCounts
-from agents.workloads.llama_cpp.active import ActivePassive
-from agents.workloads.llama_cpp.decoding import DecodingLoad
-from agents.workloads.llama_cpp.figures import Timings
-from agents.workloads.llama_cpp.launch import (
-    Launcher,
-    ServerFlag,
+from agents.workloads.engine.active import ActivePassive
+from agents.workloads.engine.decoding import DecodingLoad
+from agents.workloads.engine.figures import Timings
+from agents.workloads.engine.launch import Launcher, ServerFlag
+from agents.workloads.engine.llama import (
+    DRAFT,
+    LENGTH,
+    LlamaCpp,
     attached,
     follows_requests,
+    props_of,
 )
-from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
+from agents.workloads.engine.server import EngineServer
 from tuner.core import (
     NO_ANSWER,
     ActuationError,
@@ -34,13 +38,12 @@ from tuner.core import (
     Value,
 )
 
-LENGTH, DRAFT = "speculation_length", "draft"
 SIGNAL = "decoding_requests"
 BY_RESTART = "this llama-server ignores the length of a request; a new length needs a restart"
 
 
-class LengthControl:
-    """The knobs of a llama-server behind the proxy.
+class EngineControl:
+    """The knobs of an engine behind the proxy; `drafts` are empty where its knobs are flags only.
 
     If requests can set their length, the server is started once, at the longest, and each request
     gets the current length. Otherwise a change of the length replaces the server; a change of a flag
@@ -69,7 +72,8 @@ class LengthControl:
         self._flags = tuple(flags)
         self.space = _space(longest, drafts, per_request, start_s, flags)
         own = {flag.name: flag.default for flag in flags}
-        self._setting: dict[str, Value] = {LENGTH: 0, DRAFT: drafts[0], **own}
+        drafting: dict[str, Value] = {LENGTH: 0, DRAFT: drafts[0]} if drafts else {}
+        self._setting: dict[str, Value] = {**drafting, **own}
         self._plan: Plan | None = None
         self._row: int | None = None
         self._fallback = SpeculationFallback()
@@ -100,16 +104,15 @@ class LengthControl:
         """
         self.space.check_named(setting)
         requested = {**self._setting, **setting}
-        length = self._longest if self.per_request else int(requested[LENGTH])
-        words = flag_words(self._flags, requested)
+        started = {LENGTH: self._longest} if self.per_request else {}
         try:
-            await self.servers.change(ServerSetting(length, str(requested[DRAFT]), words))
+            await self.servers.change({**requested, **started})
         except DeviceLost as error:
             raise ActuationError(
-                f"llama-server {NO_ANSWER}: {error.message}", hint=error.hint
+                f"the engine {NO_ANSWER}: {error.message}", hint=error.hint
             ) from error
         self._plan = self._row = None
-        self._setting = {**requested, LENGTH: int(requested[LENGTH])}
+        self._setting = requested
 
     def follow(self, plan: Plan) -> None:
         """Follow a plan from now on.
@@ -176,36 +179,42 @@ class LengthControl:
 
 async def launched(
     launcher: Launcher, load: DecodingLoad, longest: int, length: int
-) -> LengthControl:
+) -> EngineControl:
     """Start an operator's command, detect how its length is set, and set the first length.
 
     Raises:
         InvalidInput: the draft has another vocabulary, or a length is not from 0 to the longest.
         ActuationError, DeviceLost: it does not start.
     """
-    servers = ActivePassive(launcher)
-    drafts = list(launcher.drafts)
+    engine = launcher.engine
+    servers = ActivePassive(launcher, beside=engine.beside)
+    drafts = list(engine.drafts) if isinstance(engine, LlamaCpp) else []
+    name, version, per_request = Path(launcher.command[0]).name, "", False
     try:
-        words = flag_words(launcher.flags, {flag.name: flag.default for flag in launcher.flags})
-        await servers.change(ServerSetting(longest, drafts[0], words))
+        first: dict[str, Value] = {flag.name: flag.default for flag in launcher.flags}
+        await servers.change({LENGTH: longest, DRAFT: drafts[0], **first} if drafts else first)
         active = await servers.acquire(0.0)
-        props = await active.props()
-        # A method that drafts only repeated text gives no answer that proves the length in use.
-        always = launcher.drafts[drafts[0]].always
-        per_request = always and await follows_requests(active, longest)
-        load.slots = props.total_slots
-        control = LengthControl(
+        if isinstance(engine, LlamaCpp):
+            props = await props_of(active)
+            # A method that drafts only repeated text gives no answer that proves the length in use.
+            always = engine.drafts[drafts[0]].always
+            per_request = always and await follows_requests(active, longest)
+            load.slots = props.total_slots
+            name = "llama_cpp"
+            version = _version(props.model_path, props.build_info, engine.dialect.length)
+        control = EngineControl(
             servers,
             load,
             longest=longest,
             drafts=drafts,
             per_request=per_request,
-            name="llama_cpp",
-            version=_version(props.model_path, props.build_info, launcher.dialect.length),
+            name=name,
+            version=version,
             start_s=servers.switch_s,
             flags=launcher.flags,
         )
-        await control.apply({LENGTH: length})
+        if drafts:
+            await control.apply({LENGTH: length})
     except BaseException:
         await servers.close()
         raise
@@ -214,7 +223,7 @@ async def launched(
 
 async def attached_control(
     url: str, load: DecodingLoad, longest: int, length: int
-) -> LengthControl:
+) -> EngineControl:
     """Attach to a running server whose requests can set their length.
 
     Raises:
@@ -222,11 +231,11 @@ async def attached_control(
         ActuationError, DeviceLost: it does not answer, or is not a llama-server.
     """
     server = await attached(url, longest)
-    props = await server.props()
+    props = await props_of(server)
     load.slots = props.total_slots
     servers = ActivePassive(_no_other)
     await servers.adopt(server)
-    control = LengthControl(
+    control = EngineControl(
         servers,
         load,
         longest=longest,
@@ -240,19 +249,14 @@ async def attached_control(
     return control
 
 
-async def _no_other(setting: ServerSetting) -> LlamaServer:
+async def _no_other(setting: Setting) -> EngineServer:
     """Refuse to start a server in place of an attached one."""
-    raise ActuationError("the proxy did not start the llama-server, so it cannot restart it")
+    raise ActuationError("the proxy did not start the engine, so it cannot restart it")
 
 
 def _version(model: str, build: str, options: str) -> str:
     """Return the model's file, the build and the length option as one text."""
     return ", ".join(part for part in (model.rpartition("/")[2], build, options) if part)
-
-
-def flag_words(flags: Sequence[ServerFlag], setting: Setting) -> tuple[str, ...]:
-    """Return the words of flags on the command line at a setting."""
-    return tuple(word for flag in flags for word in (flag.option, str(setting[flag.name])))
 
 
 def _space(
@@ -262,11 +266,12 @@ def _space(
     start_s: float,
     flags: Sequence[ServerFlag],
 ) -> Space:
-    """Return the knobs: length, draft if there are several, and flags."""
+    """Return the knobs: length and draft if there are any, and flags."""
     restart = Cost(seconds=math.ceil(10.0 * start_s) / 10.0, restart=True)
     cost = Cost() if per_request else restart
     lengths = tuple(range(longest + 1))
-    knobs = [Knob(LENGTH, lengths, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
+    drafted = [Knob(LENGTH, lengths, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
+    knobs = drafted if drafts else []
     if len(drafts) > 1:
         drafting = Condition.parse(f"{LENGTH} > 0")
         knobs.append(

@@ -1,22 +1,29 @@
-"""A llama-server as a child process of the proxy."""
+"""An engine as a child process of the proxy."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.core import DeviceLost, InvalidInput
 
 LOOPBACK = "127.0.0.1"
-END_S = 10.0
+END_S, LOOK_S = 10.0, 0.05
 LOG_LINES = 3
-HELP_S = 30.0
+HELP_S = 120.0
+"""Time in s for `--help`: vLLM loads torch for it."""
+LOG = "engine.log"
+GIVE_PATH = "give the path of the engine's program"
 
 
-class LlamaProcess:
+class EngineProcess:
     """The process; if `setpriv` is installed it ends with the proxy, even if that is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
@@ -25,10 +32,11 @@ class LlamaProcess:
         self.log = log
 
     @classmethod
-    async def start(cls, command: Sequence[str], options: Sequence[str], log: Path) -> LlamaProcess:
+    async def start(
+        cls, command: Sequence[str], options: Sequence[str], log: Path
+    ) -> EngineProcess:
         """Start a command with options, on a free port of loopback. Raises InvalidInput."""
         port = free_port()
-        own = ["--host", LOOPBACK, "--port", str(port), "--metrics", "--slots"]
         guard = shutil.which("setpriv")
         dying = [guard, "--pdeathsig", "KILL", "--"] if guard else []
         try:
@@ -37,14 +45,15 @@ class LlamaProcess:
                     *dying,
                     *command,
                     *options,
-                    *own,
+                    *("--host", LOOPBACK, "--port", str(port)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
+                    start_new_session=True,
                 )
         except OSError as error:
             raise InvalidInput(
-                f"cannot start {command[0]}: {error.strerror}", hint="give the path of llama-server"
+                f"cannot start {command[0]}: {error.strerror}", hint=GIVE_PATH
             ) from None
         return cls(process, f"http://{LOOPBACK}:{port}", log)
 
@@ -64,47 +73,66 @@ class LlamaProcess:
         log_tail = (
             "; end of its log: " + " | ".join(line.strip() for line in lines) if lines else ""
         )
-        return DeviceLost(f"llama-server {fault}{log_tail}", hint=f"see its log {self.log}")
+        return DeviceLost(f"the engine {fault}{log_tail}", hint=f"see its log {self.log}")
 
     async def wait(self) -> int:
         """Wait for its end and return the exit status."""
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End it, by force if it takes too long."""
-        if self.ended:
-            return
-        self._process.terminate()
-        try:
-            await asyncio.wait_for(self._process.wait(), END_S)
-        except asyncio.TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+        """End it, by force if it takes too long, with the processes that it leaves."""
+        if not self.ended:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._process.wait(), END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        await self._process.wait()
 
 
-async def help_of(command: Sequence[str]) -> str:
+def end_leftovers(folder: Path) -> None:
+    """Kill every process of this user whose output goes to the log of a proxy with this folder.
+
+    Returns once they have ended. vLLM's workers outlive its first process if that is killed, and they hide
+    their environment.
+    """
+    log, until_s = str(folder.resolve() / LOG), time.monotonic() + END_S
+    while (left := list(_writers(log))) and time.monotonic() < until_s:
+        for number in left:
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(LOOK_S)
+
+
+def _writers(log: str) -> Iterator[int]:
+    """Yield the processes whose output goes to a file."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if log in {str((process / "fd" / number).readlink()) for number in "12"}:
+                yield int(process.name)
+
+
+async def help_of(command: Sequence[str], word: str = "--help") -> str:
     """Return a command's output with `--help`. Raises InvalidInput."""
     program = command[0]
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
-            "--help",
+            word,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
     except OSError as error:
-        raise InvalidInput(
-            f"cannot start {program}: {error.strerror}", hint="give the path of llama-server"
-        ) from None
+        raise InvalidInput(f"cannot start {program}: {error.strerror}", hint=GIVE_PATH) from None
     try:
         text, _ = await asyncio.wait_for(process.communicate(), HELP_S)
     except asyncio.TimeoutError:
         process.kill()
         await process.wait()
         raise InvalidInput(
-            f"{program} --help did not end within {HELP_S:g} s",
-            hint="give the path of llama-server",
+            f"{program} {word} did not end within {HELP_S:g} s", hint=GIVE_PATH
         ) from None
     return text.decode(errors="replace")
 

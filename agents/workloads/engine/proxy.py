@@ -1,4 +1,4 @@
-"""The proxy's own routes beside llama-server's: knobs, plan and figures."""
+"""The proxy's own routes beside the engine's: knobs, plan and figures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.routing import Mount, Route
 
 from agents.host.http.http_answers import HANDLERS, object_of
 from agents.speculation.answers import knobs_answer, plan_answer, plan_of
-from agents.workloads.llama_cpp.control import LengthControl
-from agents.workloads.llama_cpp.figures import SpeculationCounters
-from agents.workloads.llama_cpp.forward import Forwarder
+from agents.workloads.engine.control import EngineControl
+from agents.workloads.engine.figures import SpeculationCounters
+from agents.workloads.engine.forward import Forwarder
 from tuner.core import MeasurementError
 
 
@@ -31,7 +31,7 @@ class ProxyApi:
     current `inside` and `decoding`.
     """
 
-    def __init__(self, control: LengthControl, forwarder: Forwarder) -> None:
+    def __init__(self, control: EngineControl, forwarder: Forwarder) -> None:
         self._control = control
         self._forwarder = forwarder
         self._incarnation = secrets.token_hex(4)
@@ -131,8 +131,8 @@ class ProxyApi:
         return plan_answer(self._control.plan, self._control.row)
 
 
-def application(control: LengthControl) -> Starlette:
-    """Return the proxy application over a llama-server's length control."""
+def application(control: EngineControl) -> Starlette:
+    """Return the proxy application over an engine's control."""
     forwarder = Forwarder(control)
     return Starlette(
         routes=[*ProxyApi(control, forwarder).routes(), Mount("/", app=forwarder)],

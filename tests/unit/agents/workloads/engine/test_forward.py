@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agents.workloads.llama_cpp.forward import with_length
+from agents.workloads.engine.forward import with_length
 
 
 @pytest.mark.parametrize("body", [b'{"prompt": "a  b",\n "n": 1}', b"{}", b' \n{ "prompt": "{" }'])

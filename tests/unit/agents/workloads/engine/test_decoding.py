@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.workloads.llama_cpp.decoding import DecodingLoad
+from agents.workloads.engine.decoding import DecodingLoad
 
 
 class HandClock:

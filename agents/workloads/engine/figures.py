@@ -1,10 +1,11 @@
-"""Decoding data from llama-server: the timings of an answer, and its counters."""
+"""Decoding data of an engine: llama-server's timings of an answer, and counters of drafts."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -17,9 +18,11 @@ TIMINGS = re.compile(rb'"timings":\s*(\{[^{}]*\})')
 """In generated text the quotes would be escaped: only the answer's own field matches."""
 LONGEST_TIMINGS = 4096
 
-DRAFTS = "llamacpp:spec_decode_num_drafts"
-ACCEPTED = "llamacpp:spec_decode_num_accepted_tokens"
-BY_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos"
+DRAFTS = "spec_decode_num_drafts"
+ACCEPTED = "spec_decode_num_accepted_tokens"
+BY_POSITION = "spec_decode_num_accepted_tokens_per_pos"
+ENGINES = ("llamacpp", "vllm")
+"""The prefixes of engines with these counters; vLLM's have labels of the model and of its engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +122,14 @@ class SpeculationCounters:
 
 def counters_in(text: str, where: str) -> SpeculationCounters:
     """Return the counters in a server's `/metrics`. Raises MeasurementError: the text is not valid."""
-    samples = parse(text, (DRAFTS, ACCEPTED, BY_POSITION), where)
-    singles = {s.name.removesuffix("_total"): s.value for s in samples if not s.labels}
-    positions = {
-        int(s.labels["position"]): s.value
-        for s in samples
-        if s.labels.get("position", "").isdigit()
-    }
+    names = [f"{engine}:{name}" for engine in ENGINES for name in (DRAFTS, ACCEPTED, BY_POSITION)]
+    singles: defaultdict[str, float] = defaultdict(float)
+    positions: defaultdict[int, float] = defaultdict(float)
+    for sample in parse(text, names, where):
+        if sample.labels.get("position", "").isdigit():
+            positions[int(sample.labels["position"])] += sample.value
+        else:
+            singles[sample.name.partition(":")[2].removesuffix("_total")] += sample.value
     counts = [*singles.values(), *positions.values()]
     if not all(math.isfinite(c) and c >= 0.0 for c in counts) or set(positions) != {
         *range(len(positions))

@@ -16,7 +16,7 @@ import pytest
 from agents.speculation.fallback import PLAIN_STEPS
 from tests.llama.running import RunningProxy, command_of, proxy_for, running
 from tests.processes import gone, kill, reserved_port, until
-from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
+from tests.unit.agents.workloads.engine.conftest import models, stand_in
 
 PLAN: dict[str, Any] = {
     "by": "decoding_requests",
@@ -361,11 +361,14 @@ def test_an_unreadable_model_is_reported_with_the_servers_message(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give either the command of a llama-server or --attach"),
-        (["--", "llama-server"], "give --draft"),
+        ([], "give either the command of an engine or --attach"),
+        (
+            ["--length", "1", "--knob", "threads=1,2", "--", "llama-server"],
+            "--length needs a draft",
+        ),
         (["--length", "9", "--draft", "x", "--", "llama-server"], "raise --longest"),
         (["--draft", "/no/such.gguf", "--", "llama-server"], "does not exist"),
-        (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of llama-server"),
+        (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of the engine"),
         (
             ["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"],
             "have the name 'draft'",

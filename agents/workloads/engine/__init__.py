@@ -1,7 +1,7 @@
 """llama.cpp's server behind the speculation proxy, which sets its draft length.
 
 `jouletune speculation proxy` speaks llama-server's own API and adds `/knobs`, `/plan` and `/stats`
-(`agents/workloads/llama_cpp/proxy.py`); `llama_cpp:http://127.0.0.1:8090` attaches to it. The arriving
+(`agents/workloads/engine/proxy.py`); `llama_cpp:http://127.0.0.1:8090` attaches to it. The arriving
 traffic is measured; with `#callers:4,prompts:FILE.json,tokens:64` after the address, our load generator
 sends streamed completions. Items are tokens.
 
@@ -10,6 +10,6 @@ llama-cpp-python 0.3.16 uses the length in a request (`speculative.n_max`), whic
 current load. That of 0.3.36 ignores it, so a second server starts at the new length and takes over.
 """
 
-from agents.workloads.llama_cpp.attach import attach
+from agents.workloads.engine.attach import attach
 
 __all__ = ["attach"]

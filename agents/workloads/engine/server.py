@@ -1,30 +1,19 @@
-"""The proxy's client of one running llama-server."""
+"""The proxy's client of one running engine."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import httpx2
 import psutil
-from pydantic import BaseModel, Field, ValidationError
 
-from agents.workloads.llama_cpp.child import LlamaProcess
-from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH
-from agents.workloads.llama_cpp.figures import (
-    SpeculationCounters,
-    Timings,
-    counters_in,
-    timings_of,
-)
+from agents.workloads.engine.child import EngineProcess
+from agents.workloads.engine.figures import SpeculationCounters, counters_in
 from tuner import http_clients
-from tuner.core import ActuationError, DeviceLost, MeasurementError, first_fault
+from tuner.core import ActuationError, DeviceLost, MeasurementError, Setting
 
-PROBE_TOKENS = 40
-PROBE_S = 120.0
 ANSWER_S = 10.0
 MOST_ANSWER_BYTES = 32 * 1024 * 1024
 LOOK_S = 0.05
@@ -32,32 +21,13 @@ KEPT_S = 2.0
 """Lifetime in s of an idle connection: less than the 5 s after which the server's library closes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSetting:
-    """The setting of a server's start: its draft length, its draft's name, and command-line words."""
-
-    length: int
-    draft: str
-    flags: tuple[str, ...] = ()
-
-
-class Props(BaseModel):
-    """The answer of `GET /props`."""
-
-    total_slots: int = Field(ge=1)
-    model_path: str = ""
-    build_info: str = ""
-
-
-class LlamaServer:
-    """A llama-server on loopback, with its `process` if the proxy started it.
+class EngineServer:
+    """An engine's server on loopback, with its `process` if the proxy started it.
 
     Raises DeviceLost if it does not answer, and ActuationError if its answer is not as documented.
     """
 
-    def __init__(
-        self, url: str, setting: ServerSetting, process: LlamaProcess | None = None
-    ) -> None:
+    def __init__(self, url: str, setting: Setting, process: EngineProcess | None = None) -> None:
         self.url = url
         self.setting = setting
         self.process = process
@@ -111,47 +81,10 @@ class LlamaServer:
                 pass
             if asyncio.get_running_loop().time() > deadline:
                 raise DeviceLost(
-                    f"llama-server at {self.url} is not ready after {within_s:g} s",
+                    f"the engine at {self.url} is not ready after {within_s:g} s",
                     hint="see its log" if self.process is None else f"see {self.process.log}",
                 )
             await asyncio.sleep(LOOK_S)
-
-    async def props(self) -> Props:
-        """Return its model, build and number of slots."""
-        response = await self._ask("GET", "/props")
-        try:
-            return Props.model_validate_json(response.content)
-        except ValidationError as error:
-            raise ActuationError(
-                f"the response of {self.url}/props is not llama-server's: {first_fault(error)}",
-                hint="is it a llama-server?",
-            ) from None
-
-    async def probe(self, length: int | None = None) -> Timings:
-        """Generate a few tokens and return their timings; a `length` is sent with the request.
-
-        No two prompts are alike: some builds replay their output for the same prompt.
-        """
-        body = {
-            "prompt": f"# {secrets.token_hex(16)}\ndef ",
-            "n_predict": PROBE_TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": False,
-        }
-        if length is not None:
-            body[REQUEST_LENGTH] = length
-        response = await self._ask("POST", "/completion", body, PROBE_S)
-        try:
-            timings = timings_of(response.json()["timings"])
-        except (ValueError, LookupError, TypeError):
-            timings = None
-        if timings is None:
-            raise ActuationError(
-                f"the response of {self.url}/completion has no timings",
-                hint="is it a llama-server?",
-            )
-        return timings
 
     async def counters(self) -> SpeculationCounters:
         """Return its counters since its first start, also across a restart.
@@ -159,9 +92,11 @@ class LlamaServer:
         Raises MeasurementError.
         """
         try:
-            text = (await self._ask("GET", "/metrics")).text
+            text = (await self.ask("GET", "/metrics")).text
         except ActuationError as error:
-            raise MeasurementError(error.message, hint="start it with --metrics") from None
+            raise MeasurementError(
+                error.message, hint="start it with --metrics, or what shows its metrics"
+            ) from None
         now = counters_in(text, f"{self.url}/metrics")
         if now.before(self._last):
             self._ended = self._ended.plus(self._last)
@@ -191,7 +126,7 @@ class LlamaServer:
         if self.process is not None:
             await self.process.end()
 
-    async def _ask(
+    async def ask(
         self, method: str, path: str, body: object = None, within_s: float = ANSWER_S
     ) -> httpx2.Response:
         """Send a request and return a successful response."""
@@ -199,16 +134,16 @@ class LlamaServer:
             response = await self.client.request(method, path, json=body, timeout=within_s)
         except httpx2.TimeoutException:
             raise ActuationError(
-                f"llama-server at {self.url} did not answer {method} {path} within {within_s:g} s"
+                f"the engine at {self.url} did not answer {method} {path} within {within_s:g} s"
             ) from None
         except httpx2.HTTPError as error:
             raise DeviceLost(
-                f"llama-server at {self.url} does not answer: {error}",
+                f"the engine at {self.url} does not answer: {error}",
                 hint="check that it is running",
             ) from None
         if not response.is_success:
             raise ActuationError(
-                f"llama-server at {self.url} refused {method} {path} with HTTP "
+                f"the engine at {self.url} refused {method} {path} with HTTP "
                 f"{response.status_code}: {response.text[:200]}"
             )
         return response

@@ -14,7 +14,7 @@ from agents.host.host import HostClock
 from agents.speculation.client import SpeculationActuator, SpeculationClient
 from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side, WorkloadChanged
 from agents.workloads import open_workload
-from agents.workloads.llama_cpp.attach import prompt_load
+from agents.workloads.engine.attach import prompt_load
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
 from tests.llama.running import RunningProxy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.workloads.llama_cpp.figures import (
+from agents.workloads.engine.figures import (
     DecodingTotals,
     SpeculationCounters,
     Timings,
@@ -105,3 +105,16 @@ def test_an_answer_without_timings_is_counted_as_unknown() -> None:
     totals.add(None)
     totals.add(Timings(24, 0.5, 29, 54, 8))
     assert (totals.requests, totals.untold, totals.tokens, totals.passes) == (2, 1, 24, 15)
+
+
+def test_counters_of_vllm_are_summed_over_its_engines() -> None:
+    name, labels = "vllm:spec_decode_num", '{engine="%d",model_name="m"}'
+    rows = [
+        f"{name}_{what}_total{labels % engine} {value}"
+        for engine in (0, 1)
+        for what, value in (("drafts", 5), ("accepted_tokens", 7))
+    ]
+    position = '{engine="0",model_name="m",position="%d"}'
+    rows += [f"{name}_accepted_tokens_per_pos_total{position % n} {5 - n}" for n in (0, 1)]
+    got = counters_in("\n".join([*rows, ""]), "vLLM")
+    assert (got.steps, got.accepted, got.by_position) == (10, 14, (5, 4))

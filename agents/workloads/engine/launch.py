@@ -1,0 +1,171 @@
+"""Starts an engine's servers at a setting, each proved before it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agents.workloads.engine.child import LOG, EngineProcess, help_of
+from agents.workloads.engine.dialect import Draft
+from agents.workloads.engine.llama import LlamaCpp
+from agents.workloads.engine.openai import OpenAiEngine
+from agents.workloads.engine.server import EngineServer
+from tuner.core import InvalidInput, Setting, Value
+
+START_S = 600.0
+"""Time in s for a start: a model of many gigabytes is read from a disk."""
+ALL = "--help=all"
+"""vLLM's word for the help on every flag."""
+ON, OFF = "on", "off"
+
+
+class EngineStart(Protocol):
+    """The start options of one engine, and the proof that a server works."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Words of every start."""
+        ...
+
+    @property
+    def beside(self) -> bool:
+        """Whether two servers fit at a time; not if each reserves the device's memory."""
+        ...
+
+    def words(self, setting: Setting) -> Sequence[str]:
+        """Return the options for the knobs that are no plain flags."""
+        ...
+
+    def owned(self, names: Sequence[str]) -> bool:
+        """Return whether the proxy sets an option, given all of its names."""
+        ...
+
+    async def prove(self, server: EngineServer) -> None:
+        """Raise ActuationError or DeviceLost unless a server works at its setting; this warms it up."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFlag:
+    """A flag of the server as a knob: `ubatch_size` is its `--ubatch-size`; on and off may be `--no-…`."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+
+    @property
+    def option(self) -> str:
+        """The option on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def words(self, value: Value, switches: frozenset[str]) -> tuple[str, ...]:
+        """Return the words for a value; `switches` are the flags without a value."""
+        if self.name not in switches:
+            return self.option, str(value)
+        return (self.option if value == ON else f"--no-{self.option[2:]}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Start an operator's command at a setting of flags, and of the engine's other knobs."""
+
+    command: tuple[str, ...]
+    engine: EngineStart
+    folder: Path
+    flags: tuple[ServerFlag, ...] = ()
+    switches: frozenset[str] = frozenset()
+
+    @classmethod
+    async def of(
+        cls,
+        command: Sequence[str],
+        drafts: Mapping[str, Draft],
+        folder: Path,
+        flags: Sequence[ServerFlag] = (),
+    ) -> Launcher:
+        """Return the launcher of a command; with `drafts` it is llama-server's.
+
+        Raises:
+            InvalidInput: the command has options that the proxy sets, a draft cannot be used, or a flag is
+                unknown.
+        """
+        if doubled := [w for w in command if w.partition("=")[0] in ("--port", "--host")]:
+            raise InvalidInput(
+                f"{' '.join(doubled)} is set by the proxy", hint="leave it out of the command"
+            )
+        for name, draft in drafts.items():
+            if draft.file is not None and not draft.file.is_file():
+                raise InvalidInput(f"the draft {name!r} does not exist: {draft.file}")
+        folder.mkdir(parents=True, exist_ok=True)
+        help_text = await help_of(command)
+        if ALL in help_text:
+            help_text = await help_of(command, ALL)
+        engine: EngineStart
+        if drafts:
+            engine = LlamaCpp.of(command, drafts, help_text)
+        else:
+            engine, command = OpenAiEngine.of(command, [flag.name for flag in flags], help_text)
+        switches = {flag.name for flag in flags if _is_switch(flag, command, help_text, engine)}
+        return cls(tuple(command), engine, folder, tuple(flags), frozenset(switches))
+
+    def words(self, setting: Setting) -> list[str]:
+        """Return the options of a setting."""
+        plain = [flag for flag in self.flags if not self.engine.owned([flag.option])]
+        own = [word for flag in plain for word in flag.words(setting[flag.name], self.switches)]
+        return [*self.engine.own, *self.engine.words(setting), *own]
+
+    async def __call__(self, setting: Setting) -> EngineServer:
+        """Start a server that is ready, and whose setting has effect.
+
+        Raises:
+            DeviceLost: it ends, or is not ready in time.
+            ActuationError: it does not work at the setting.
+        """
+        log = self.folder / LOG
+        process = await EngineProcess.start(self.command, self.words(setting), log)
+        server = EngineServer(process.url, setting, process)
+        try:
+            await server.wait_ready(START_S)
+            await self.engine.prove(server)
+        except BaseException:  # a cancelled start leaves no process
+            await server.end()
+            raise
+        return server
+
+
+def _is_switch(
+    flag: ServerFlag, command: Sequence[str], help_text: str, engine: EngineStart
+) -> bool:
+    """Return whether a flag has no value, only a `--no-` form.
+
+    Raises:
+        InvalidInput: a build lacks the flag or a value, or the command or the proxy sets it.
+    """
+    if flag.name in getattr(engine, "knobs", ()):
+        return False
+    rows = (
+        re.match(r"\s*(-[\w-]+(?:,\s*-[\w-]+)*)(?:[ =]\{(.*?)\})?", t)
+        for t in help_text.splitlines()
+    )
+    names = [(re.split(r",\s*", row[1]), row[2]) for row in rows if row]
+    same, choices = next((one for one in names if flag.option in one[0]), (None, None))
+    if same is None:
+        raise InvalidInput(
+            f"{command[0]} --help does not list {flag.option}",
+            hint="write the flag's long name with _ for -: ubatch_size=512,64",
+        )
+    given = [word for word in command[1:] if word.partition("=")[0].replace("_", "-") in same]
+    if given or engine.owned(same):
+        by = f"in the command as {given[0]}" if given else "set by the proxy"
+        raise InvalidInput(f"{flag.option} cannot be a knob: it is {by}", hint="leave one out")
+    switch = f"--no-{flag.option[2:]}" in same
+    listed = [ON, OFF] if switch else choices.split(",") if choices else None
+    wrong = [str(value) for value in flag.values if listed and str(value) not in listed]
+    if listed and wrong:
+        raise InvalidInput(
+            f"{flag.option} of {command[0]} cannot be {wrong[0]}", hint=f"use {', '.join(listed)}"
+        )
+    return switch

@@ -1,0 +1,161 @@
+"""The proxy in front of an engine that reserves the device's memory, as vLLM does."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agents.workloads.engine.launch import Launcher, ServerFlag
+from tests.errors import raised
+from tests.llama.running import RunningProxy, running
+from tests.processes import kill, reserved_port, until
+from tests.unit.agents.workloads.engine.vllm_stand_in import TOO_MANY
+from tuner.core import InvalidInput, Value
+
+STAND_IN = (sys.executable, "-m", "tests.unit.agents.workloads.engine.vllm_stand_in", "serve")
+KNOBS: tuple[str, ...] = (
+    "--knob",
+    f"max_num_seqs=8,16,{TOO_MANY}",
+    "--knob",
+    "enable_prefix_caching=on,off",
+)
+KNOBS += ("--knob", "speculative_tokens=0,4")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def vllm(model: Path, tmp_path: Path) -> Iterator[RunningProxy]:
+    with running([*KNOBS, "--", *STAND_IN, str(model)], tmp_path) as proxy:
+        yield proxy
+
+
+def starts(model: Path) -> list[list[str]]:
+    """Return the words of each start."""
+    return [json.loads(line) for line in (model / "starts").read_text().splitlines()]
+
+
+def memory_is_free(model: Path) -> bool:
+    """Return whether no process of an engine is left."""
+    with (model / "memory").open() as memory:
+        try:
+            fcntl.flock(memory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+def lost(proxy: RunningProxy) -> str:
+    """Return the answer to a streamed request if it did not arrive whole."""
+    body = {"prompt": "x", "max_tokens": 8, "stream": True}
+    with proxy.client.stream("POST", "/v1/completions", json=body) as answer:
+        text = answer.read().decode()
+        return "" if "data: [DONE]" in text else f"HTTP {answer.status_code}: {text}"
+
+
+@pytest.mark.promise("a llama-server dies, or a new draft length needs a restart")
+def test_no_request_is_lost_where_each_change_ends_the_engine_first(
+    vllm: RunningProxy, model: Path
+) -> None:
+    stop, answers = threading.Event(), list[str]()
+
+    def load() -> None:
+        while not stop.is_set():
+            answers.append(lost(vllm))
+
+    with ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(load) for _ in range(4)]
+        try:
+            settings: list[dict[str, Value]] = [
+                {"max_num_seqs": 16, "enable_prefix_caching": "off"},
+                {"speculative_tokens": 4},
+                {"speculative_tokens": 0, "max_num_seqs": 8},
+            ]
+            for n, setting in enumerate(settings, 2):
+                assert setting.items() <= vllm.put("/knobs", setting).json()["setting"].items()
+                assert len(starts(model)) == n
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+    assert len(answers) > 8 and {*answers} == {""}
+    first, second, third, _ = (" ".join(words) for words in starts(model))
+    assert "--max-num-seqs 8 --enable-prefix-caching" in first and "speculative" not in first
+    assert "--max-num-seqs 16 --no-enable-prefix-caching" in second
+    assert '"num_speculative_tokens": 4' in third
+    assert vllm.stats()["failed"] == 0
+
+
+def test_after_a_setting_that_does_not_start_the_former_one_serves(
+    vllm: RunningProxy, model: Path
+) -> None:
+    assert vllm.put("/knobs", {"max_num_seqs": TOO_MANY}).status_code == 503
+    assert not lost(vllm)
+    assert vllm.get("/knobs")["setting"]["max_num_seqs"] == 8
+    assert "8" in starts(model)[-1] and len(starts(model)) == 2
+
+
+def test_what_a_killed_engine_leaves_is_ended_before_the_next_start(
+    vllm: RunningProxy, model: Path
+) -> None:
+    kill(vllm.stats()["pids"][0])
+    assert not lost(vllm)
+    assert len(starts(model)) == 2
+
+
+def test_what_a_killed_proxy_leaves_is_ended_by_the_next_one(model: Path, tmp_path: Path) -> None:
+    words = ["--port", str(reserved_port()), *KNOBS, "--", *STAND_IN, str(model)]
+    with running(words, tmp_path) as proxy:
+        proxy.process.kill()
+    assert not memory_is_free(model)
+    with running(words, tmp_path) as proxy:
+        assert not lost(proxy)
+    until(lambda: memory_is_free(model), "the engine outlived its proxy")
+
+
+def launcher(model: Path, flags: Mapping[str, Sequence[Value]], *more: str) -> Launcher:
+    """Return the launcher of the stand-in with flags as knobs."""
+    knobs = [ServerFlag(name, tuple(values), values[0]) for name, values in flags.items()]
+    return asyncio.run(Launcher.of([*STAND_IN, str(model), *more], {}, model, knobs))
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "words"),
+    [
+        ({}, (), "there are max_num_seqs, enable_prefix_caching, kv_cache_dtype"),
+        ({"max_seqs": (1, 2)}, (), "does not list --max-seqs"),
+        ({"kv_cache_dtype": ("auto", "int4")}, (), "use auto, fp8"),
+        ({"enable_prefix_caching": (1, 2)}, (), "use on, off"),
+        ({"host": ("a", "b")}, (), "--host"),
+        ({"max_num_seqs": (8, 16)}, ("--max_num_seqs=4",), "in the command as --max_num_seqs=4"),
+        ({"max_num_seqs": (8, 16)}, ("--port=80",), "--port=80 is set by the proxy"),
+    ],
+)
+def test_a_knob_that_this_version_or_command_excludes_is_refused_by_name(
+    model: Path, flags: Mapping[str, Sequence[Value]], more: Sequence[str], words: str
+) -> None:
+    with raised(InvalidInput, words):
+        launcher(model, flags, *more)
+
+
+def test_the_speculative_configuration_of_the_command_is_kept(model: Path) -> None:
+    own = ("--speculative-config", '{"method": "eagle", "model": "m"}')
+    started = launcher(model, {"speculative_tokens": (2, 0)}, *own)
+    assert started.command == (*STAND_IN, str(model))
+    option, drafting = started.words({"speculative_tokens": 2})
+    assert option == own[0]
+    assert json.loads(drafting) == {"method": "eagle", "model": "m", "num_speculative_tokens": 2}
+    assert started.words({"speculative_tokens": 0}) == []
