@@ -21,7 +21,7 @@ GPUS = re.compile(rf"/dev/nvidia(\d{{1,4}}|\[{SPANS}(?:,{SPANS})*\])", re.ASCII)
 SHARED = re.compile(r"(?i)(?:^|\s)(?:Name=|Gres=(?:\S*,)?)(shard|mps)\b")
 FOREIGN = re.compile(r"(?i)\b(MultipleFiles|NodeName)=")
 PROC = "proc/driver/nvidia/gpus"
-MOST_GPUS = 256
+MOST_GPUS, MOST_INCLUDES = 256, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ def _spool(job: SlurmJob) -> str:
 
 
 def require_alloc(job: SlurmJob) -> None:
-    """Raise ConfigError unless slurm.conf itself makes the Prolog run at the job's allocation."""
+    """Raise ConfigError unless slurm.conf makes the Prolog run at the job's allocation."""
     flags = [] if job.uuids else [v.split(",") for v in _values(job.config, "PrologFlags")]
     if not job.uuids and not {f.lower() for names in flags for f in names} & ALLOC:
-        hint = "set PrologFlags=Alloc in that file itself, not in one that it includes"
+        hint = "set PrologFlags=Alloc in it, or in a file that it includes"
         raise ConfigError(f"{job.config} has no PrologFlags=Alloc", hint=hint)
 
 
@@ -196,15 +196,22 @@ def _by_minor(root: Path) -> Iterator[tuple[int, str]]:
             yield int(minor[1]), uuid[1]
 
 
-def _lines(path: Path) -> list[str]:
-    """Return a Slurm file's lines, without comments and continuations. Raises ConfigError."""
+def _lines(path: Path, depth: int = 0) -> list[str]:
+    """Return the lines of a Slurm file and of those it includes, without comments. Raises ConfigError."""
+    hint = "the Prolog needs SLURM_CONF, as slurmd sets it"
+    if depth == MOST_INCLUDES:
+        raise ConfigError(f"{path} is included more than {depth} deep", hint=hint)
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        hint = "the Prolog needs SLURM_CONF, as slurmd sets it"
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     joined = re.sub(r"\\\n", " ", text)
-    return [line.partition("#")[0].strip() for line in joined.splitlines()]
+    lines = [line.partition("#")[0].strip() for line in joined.splitlines()]
+    named = ((line, re.fullmatch(r"(?i)include\s+(\S+)", line)) for line in lines)
+    inner = (
+        [line] if one is None else _lines(path.parent / one[1], depth + 1) for line, one in named
+    )
+    return [line for part in inner for line in part]
 
 
 def _values(path: Path, key: str) -> list[str]:

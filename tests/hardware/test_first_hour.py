@@ -354,6 +354,8 @@ def test_a_boards_a_servers_and_a_gpus_first_hour_read_their_sensors(
     assert len(report["windows"]) == 10 and report["windows"][0]["items"] > 0
     assert report["settings"] > 0 and report["settings_changed"] == {}
     assert board.altered == {}
+    answers = {data: answer for _, answer, data, _ in report["questions"]}
+    assert float(answers["read"]) > 0.0 and answers["settings_changed"] == "none"
     assert contradictions(report, report) == []
     real = json.loads(json.dumps(report))
     (file, *_) = [file for file in real["read"] if file.endswith(sensor)]

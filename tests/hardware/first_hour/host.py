@@ -255,7 +255,56 @@ def first_hour(root: Path, scale: float) -> dict[str, Any]:
         f: [before.get(f), now] for f, now in after.items() if before.get(f) != now
     }
     report["settings"] = len(after)
+    report["questions"] = questions(report)
     return report | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def questions(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return each question with its answer, its data, and the product's rule it decides."""
+    energy = "agents/devices/cpu/energy.py, drm/energy.py, jetson/rails.py"
+    clock = "agents/devices/cpu/knobs.py, drm/knobs.py, jetson/knobs.py"
+    slow = [one["p99_us"] for one in report["read"].values() if "p99_us" in one]
+    rows = (
+        ("who may not read which sensors?", _short(report["refused_to_nobody"]), "refused_to_nobody",
+         "deploy/install.sh"),
+        ("how often does each counter or power step under load, p50 in ms?",
+         _per_file(report, "energy_steady", lambda one: one.get("interval_ms", {}).get("p50")),
+         "energy_steady", energy),
+        ("its quantum?", _per_file(report, "energy_steady", lambda one: one.get("quantum")),
+         "energy_steady", energy),
+        ("its longest freeze when idle, in ms?",
+         _per_file(report, "energy_idle", lambda one: one.get("interval_ms", {}).get("most")),
+         "energy_idle", energy),
+        ("the slowest read, p99 in µs?", f"{max(slow):g}" if slow else "", "read",
+         "agents/actuator/sysfs.py"),
+        *((f"each clock at {share} % load, p50?",
+           _per_file(report, f"clocks_{share}", lambda one: one.get("p50")), f"clocks_{share}", clock)
+          for share in (5, 30, 100)),
+        ("did a setting change by itself?", _short(report["settings_changed"]), "settings_changed",
+         "agents/actuator/restoring.py"),
+    )  # fmt: skip
+    return [
+        (question, answer or "not answered", data, rule) for question, answer, data, rule in rows
+    ]
+
+
+def _per_file(
+    report: Mapping[str, Any], part: str, fact: Callable[[Mapping[str, Any]], Any]
+) -> str:
+    """Return a fact of each file of a part, equal ones of equally named files once."""
+    found = {
+        f"{file.rpartition('/')[2]}: {value:g}"
+        for file, one in report[part].items()
+        if isinstance(one, dict) and (value := fact(one)) is not None
+    }
+    return ", ".join(sorted(found))
+
+
+def _short(found: object) -> str:
+    """Return a finding as text; `none` if it is empty."""
+    if not isinstance(found, dict):
+        return str(found)
+    return ", ".join(f"{name}: {value}".strip(": ") for name, value in found.items()) or "none"
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -265,6 +314,8 @@ def page(report: Mapping[str, Any]) -> str:
         f"# First hour: {host.get('proc/device-tree/model', host['machine'])}",
         f"- Python {host['python']}, kernel {host['kernel']}, {host['cpus']} CPUs, {report['seconds']} s",
         f"- settings before and after: {report['settings']}, changed: {report['settings_changed']}",
+        *("", "| question | answer | data | decides |", "|---" * 4 + "|"),
+        *(f"| {' | '.join(row)} |" for row in report["questions"]),
         *(
             "",
             "| sensor | read p50 µs | step ms idle | steady | on and off | quantum |",

@@ -160,7 +160,8 @@ class FirstHour:
         def tuned() -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as folder:
                 found = study.study(device, command, Path(folder), window_s, trials, FOREIGN)
-                shutil.copy(Path(folder) / study.ARCHIVE, self.output)
+                if "evidence" in found:
+                    shutil.copy(Path(folder) / study.ARCHIVE, self.output)
             return found
 
         self.output.mkdir(parents=True, exist_ok=True)
@@ -243,7 +244,7 @@ def main() -> int:
         return 0
     if sys.argv[1:2] == ["agent"]:
         parts.hold_open(sys.argv[2], Path(sys.argv[3]))
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--gpu", type=int, default=0, help="NVML's index of the GPU")
     parser.add_argument("--quick", action="store_true", help="a tenth of all durations, to try it")
     parser.add_argument("--write", action="store_true", help="also set clocks; asks before it does")

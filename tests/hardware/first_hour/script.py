@@ -42,8 +42,9 @@ def start() -> int:
         path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
         environ = {**os.environ, "PYTHONPATH": path, UNPACKED: folder}
         command = [sys.executable, *sys.argv]
+        limit_s = None if "--write" in sys.argv else LIMIT_S  # nothing ends it in a write
         try:
-            return subprocess.run(command, env=environ, timeout=LIMIT_S, check=False).returncode
+            return subprocess.run(command, env=environ, timeout=limit_s, check=False).returncode
         except subprocess.TimeoutExpired:
             sys.stderr.write(
                 f"ended after {LIMIT_S:g} s; both files tell what was found until then\n"

@@ -42,7 +42,7 @@ def study(
     `command` starts the server.
 
     Raises:
-        CalledProcessError, TimeoutExpired: the product's run failed.
+        RuntimeError, TimeoutExpired: the product's run failed.
     """
     if find_spec("sqlalchemy") is None:
         return {"not_run": "the tuner needs Python 3.11 and the kit's wheels for it"}
@@ -140,11 +140,13 @@ def _called(url: str) -> Iterator[None]:
 
 
 def _console(*arguments: str, fails: bool = False) -> str:
-    """Return the output of a command of the product."""
+    """Return the output of a command of the product. Raises RuntimeError with its end."""
     done = subprocess.run(
         [sys.executable, "-c", CONSOLE, *arguments], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "JOULETUNE_ACTUATOR": "/nonexistent"}, check=not fails, timeout=RUN_S,
+        env={**os.environ, "JOULETUNE_ACTUATOR": "/nonexistent"}, check=False, timeout=RUN_S,
     )  # fmt: skip
+    if done.returncode and not fails:
+        raise RuntimeError(f"`jouletune {arguments[0]}`: {done.stdout[-600:]}")
     return done.stdout
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pynvml
+
 from tests.hardware.first_hour import sampling, settings
 from tests.hardware.first_hour.load import Load
 
@@ -68,6 +70,8 @@ class Writing:
             found["after_kill"] = self._killed(before)
             found["after_reload"] = self._reloaded(before)
         finally:
+            if self.actuator is None:
+                self._start()  # it restores what a killed one left
             self._stop()
         found["after_rgc"] = self._rgc(before)
         ends = [one for name, one in found.items() if name.startswith("after_")]
@@ -124,8 +128,10 @@ class Writing:
             return {"not_run": "no modprobe here"}
         self.load.end()
         self._held()
+        pynvml.nvmlShutdown()  # an open device keeps the driver in use
         asked = (["modprobe", "-r", *MODULES], ["modprobe", "nvidia"])
         done = [subprocess.run(one, capture_output=True, text=True, check=False) for one in asked]
+        pynvml.nvmlInit()
         self._start()
         if done[0].returncode:
             return {"not_run": f"the driver is in use: {done[0].stderr.strip()[:200]}"}
@@ -146,7 +152,7 @@ class Writing:
         return open_remote(self.socket, self.uuid, HostClock())
 
     def _start(self) -> None:
-        """Start the actuator; it restores what a killed one left."""
+        """Start the actuator, and wait until it answers."""
         self.socket.unlink(missing_ok=True)
         command = [sys.executable, "-m", "agents.actuator.main", "serve"]
         with (self.folder / "actuator.log").open("ab") as log:

@@ -138,6 +138,11 @@ def test_any_gres_conf_gives_a_job_gpus_of_this_host_or_none(text: str) -> None:
             return
 
 
+def test_a_file_that_includes_itself_is_refused(node: Path) -> None:
+    with raised(ConfigError, "included"):
+        uuids(node, "Name=gpu File=/dev/nvidia[0-3]\n", "Include slurm.conf\n")
+
+
 @pytest.mark.parametrize(
     ("more", "conf", "shared"),
     [
@@ -148,12 +153,15 @@ def test_any_gres_conf_gives_a_job_gpus_of_this_host_or_none(text: str) -> None:
         ("Name=mps Count=400\n", "", True),
         ("Name=mps Count=400\n", "PartitionName=p OverSubscribe=EXCLUSIVE\n", False),
         ("NodeName=m1 Name=shard Count=8\n", "", False),
+        ("Include more.conf\n", "", True),
+        ("", "include more.conf\n", True),
     ],
 )
 def test_a_gpu_that_may_be_shared_is_refused_by_name(
     node: Path, more: str, conf: str, shared: bool
 ) -> None:
     gres = f"Name=gpu File=/dev/nvidia[0-3]\n{more}"
+    (node / "more.conf").write_text("NodeName=n2 Name=shard Gres=gpu:4,shard:8\n")
     assert uuids(node, gres, conf, SLURM_JOB_GPUS="") == []
     environ = {"SLURMD_NODENAME": "n2", "SLURM_JOB_PARTITION": "p"}
     if not shared:
