@@ -1,4 +1,4 @@
-"""A theatre whose device is a mounted board: its files are the hardware, and outlive everybody."""
+"""A test stage whose device is a mounted board: its files are the hardware, and outlive all processes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DRIVERS: Mapping[str, Discover] = {
     "xeon": discover_cpu,
     "arm": discover_cpu,
 }
-"""The boards that are put through it, and whose driver finds them."""
+"""The tested boards, and the driver that finds each."""
 UNCOUNTED = Points(-1)
 
 
 def choices(driver: KnobDriver) -> tuple[dict[str, Value], ...]:
-    """Return three settings of all knobs, none of them as the board was found.
+    """Return three settings of all knobs, none of them the board's original.
 
-    The governor `performance` takes no other preference than its own.
+    The governor `performance` allows only one preference.
     """
     original = driver.read()
     picked: list[dict[str, Value]] = [{}, {}, {}]
@@ -53,7 +53,7 @@ def grants(driver: KnobDriver) -> dict[str, tuple[Any, ...]]:
 
 
 def script(device: str, settings: Sequence[Mapping[str, Value]]) -> tuple[Request, ...]:
-    """Return two trials around a hold, a trial that is forgotten, and the end."""
+    """Return a script: two trials around a hold, a trial without an end, and the release."""
     tried, tried_next, held = settings
     acquire = {"verb": "acquire", "device": device, "lease_s": 5.0}
     hold = {"verb": "hold", "device": device, "setting": held, "valid_for_s": 1000.0}
@@ -70,7 +70,7 @@ def script(device: str, settings: Sequence[Mapping[str, Value]]) -> tuple[Reques
 
 
 class OneLoad(CountedDriver):
-    """A driver that is loaded once, wherever its files are."""
+    """A driver that is loaded once, for any root folder."""
 
     @property
     def epoch(self) -> str:
@@ -80,10 +80,10 @@ class OneLoad(CountedDriver):
 
 @dataclass
 class BoardTheatre(Theatre):
-    """A board in the place of the device in a file.
+    """A board as the device.
 
-    Real processes need a mounted one. What a kill leaves is restored on one in this process, which is ten
-    times quicker; the same files are seen through `root`.
+    Real processes need a mounted board. The restore after a kill runs on a board in this process, which is
+    ten times faster; `root` shows the same files.
     """
 
     board: MountedBoard | InlineBoard = field(kw_only=True)
@@ -124,7 +124,7 @@ class BoardTheatre(Theatre):
         return {**self.board.altered}
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
-        """Return the driver; with points there is a boundary before each file that it writes, too."""
+        """Return the driver; with `points`, each file that it writes is also a point."""
         if points:
             count_calls(points, Path, {"write_text": "file write"})
         return [OneLoad(d, points or UNCOUNTED) for d in self.discover(str(self.root))]

@@ -26,13 +26,13 @@ LEAVE: Request = {"verb": "leave_budget", "device": GPU}
 
 
 def cap(revision: int, *steps: tuple[float, float]) -> Request:
-    """Return a request to keep to steps: seconds from now, and watts."""
+    """Return a request for a schedule of caps: seconds from now, and watts."""
     whole = [{"in_s": in_s, "cap_w": watts, "at_most": {LIMIT: watts}} for in_s, watts in steps]
     return {"verb": "cap", "device": GPU, "group": "rack", "revision": revision, "steps": whole}
 
 
 def limited(request: Request, watts: int) -> Request:
-    """Return a request with another power limit in its setting."""
+    """Return the request with another power limit."""
     return {**request, "setting": {**HELD, LIMIT: watts}}
 
 
@@ -57,12 +57,12 @@ MEMBER: tuple[tuple[Request, int], ...] = (
 
 
 class Witness(Client):
-    """Plays the scene of a member until the actuator dies; tells how far it came."""
+    """Sends a member's requests until the actuator dies, and counts the answers."""
 
     asked = answered = 0
 
     def witness(self, scene: tuple[tuple[Request, int], ...]) -> None:
-        """Play until the actuator dies."""
+        """Send the requests until the actuator dies."""
         for request, _ in scene:
             self.asked += 1
             if "shift_s" in request:
@@ -75,13 +75,15 @@ class Witness(Client):
             self.answered += 1
 
     def most(self, scene: tuple[tuple[Request, int], ...]) -> int:
-        """Return the highest limit that may be in force: a request without an answer may be done."""
+        """Return the highest limit that may be in force: a request without an answer may have been carried
+        out.
+        """
         after = [400, *(watts for _, watts in scene)]
         return max(after[self.answered], after[self.asked])
 
 
 def wrong(values: Mapping[str, object], most: int) -> str:
-    """Return what is wrong with a device of a budget; empty where nothing is."""
+    """Return what is wrong with a device of a budget; empty if nothing is."""
     limit = values[LIMIT]
     assert isinstance(limit, int)
     return f"at {limit} W, {most} W may be in force" if limit > most else ""

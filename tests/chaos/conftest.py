@@ -33,7 +33,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 class _Tallies:
-    """Adds what xdist's workers counted."""
+    """Add the counts of xdist's workers."""
 
     def pytest_testnodedown(self, node: WorkerController) -> None:
         tally = node.config.stash.setdefault(TALLY, {})

@@ -1,4 +1,4 @@
-"""A disk that forgets."""
+"""A simulated disk that loses all that was not synced."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from agents.actuator.journal import RestoreJournal
 
 
 class Ticked(Protocol):
-    """What is told before each call, and may raise."""
+    """A function that is called before each disk call, and may raise."""
 
     def tick(self) -> object: ...
 
 
 class VolatileDisk(RestoreJournal):
-    """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
+    """A disk that loses what was not synced: contents by the file's sync, names by the folder's.
 
-    `torn`: a name may reach the disk before its content does, which then is empty.
+    `torn`: a name may reach the disk before its content; the file is then empty.
     """
 
     def __init__(self, cut: Ticked, folder: Path, *, torn: bool) -> None:
         super().__init__(folder)
         self._cut = cut
         self._torn = torn
-        # What an actuator before this one has left was forced to the disk.
+        # The files of an earlier actuator were synced.
         self._contents = {path: path.read_bytes() for path in folder.glob("*")}
         self._names = {**self._contents}
 

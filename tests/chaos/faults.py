@@ -1,4 +1,4 @@
-"""Fault points: every call that can fail, counted, and one chosen to fail, once or from then on."""
+"""Fault points: every call that can fail is counted, and a chosen one fails, once or permanently."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unittest import mock
 
 
 class Faults:
-    """Counts calls; the chosen one fails, and with `lasting` all of its kind after it until `mended`.
+    """Counts calls; the chosen one fails, and if `lasting` all later ones of its kind until `mended`.
 
-    With `at` 0 nothing fails, and `labels` tells which call was at each point.
+    With `at` 0 nothing fails, and `labels` has the call at each point.
     """
 
     def __init__(self, at: int = 0, *, lasting: bool = False) -> None:
@@ -27,7 +27,7 @@ class Faults:
 
     @property
     def struck(self) -> bool:
-        """Whether the chosen point was come to."""
+        """Whether the chosen point was reached."""
         return bool(self._kind)
 
     def strikes(self, kind: str, what: str) -> bool:
@@ -42,15 +42,15 @@ class Faults:
 
 
 def full(path: object) -> OSError:
-    """Return what a full disk says."""
+    """Return the error of a full disk."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 @contextmanager
 def failing_files(faults: Faults, folder: Path) -> Iterator[None]:
-    """Make every change of a file below a folder, by this process, a point at which the disk is full.
+    """Make every change that this process makes to a file below a folder a point at which the disk is full.
 
-    Reading and removing go on as they do on a full disk; removing is a point of its own.
+    Reading and removing still work, as on a full disk; a removal is a separate point.
     """
     prefix = str(folder)
 

@@ -1,8 +1,8 @@
-"""An actuator over a board in this process, where something happens at any of its calls.
+"""An actuator over a board in this process, with an event at one of its calls.
 
-A CPU goes or comes, the actuator dies, power fails, or a file refuses: each at a point that is counted.
-Points are the calls of a driver, each file that it writes, and the calls of the disk.
-What dies here leaves what the kernel and the disk have; its successor is another object.
+A CPU goes offline or comes online, the actuator dies, power fails, or a file refuses, each at a counted
+point. Points are the calls of a driver, each file that it writes, and the calls of the disk. A dead
+actuator leaves the state of kernel and disk; its successor is another object.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Step = tuple[str, tuple[Any, ...]]
 
 
 class Death(BaseException):
-    """The actuator ends here and now."""
+    """The actuator dies at this point."""
 
 
 @dataclass
 class Happening:
-    """What happens at which point: `event` at one, the actuator's end, or a file's refusal, at another."""
+    """The points and their events: `event` at one, the actuator's death or a file's refusal at another."""
 
     event_at: int = 0
     event: Callable[[], None] = lambda: None
@@ -52,7 +52,7 @@ class Happening:
     labels: list[str] = field(default_factory=list)
 
     def tick(self, label: str = "disk") -> int:
-        """Count a point; return the error that a file answers there. Raises Death."""
+        """Count a point; return the error of a file there, if any. Raises Death."""
         if self.over:
             return 0
         self.count += 1
@@ -68,9 +68,9 @@ class Happening:
 
 @dataclass
 class Stage:
-    """A board, a journal, a clock to turn, and the actuator of the moment.
+    """A board, a journal, a settable clock, and the current actuator.
 
-    `lost` has what a GPU's files showed after it lost its settings by itself: no one's to bring back.
+    `lost` has the values of a GPU's files after it lost its settings by itself; nothing restores those.
     """
 
     board: InlineBoard
@@ -98,7 +98,7 @@ class Stage:
         self.start()
 
     def start(self) -> None:
-        """Start an actuator, as after the end of another: the journal is replayed, grants are made."""
+        """Start an actuator as after another's end: replay the journal and make the grants."""
         self.disk = VolatileDisk(self, self.journal, torn=False)
         found = lambda: self.discover(str(self.board.root))  # noqa: E731
         hand = lambda: InlineDriver(found, self.called)  # noqa: E731
@@ -109,18 +109,18 @@ class Stage:
         self.actuator.replay()
 
     def called(self, label: str) -> None:
-        """Come to a call of the driver; a fault there is that of the first file that it reads."""
+        """Count a call of the driver; a fault there is that of the first file that it reads."""
         self.unread = self.happening.tick(label)
 
     def hook(self, kind: str, name: str) -> int:
-        """Return what a file answers instead of what the board does."""
+        """Return a file's error in place of the board's answer."""
         if kind == "write":
             return self.happening.tick(f"write {name}")
         error, self.unread = self.unread, 0
         return error
 
     def tick(self) -> None:
-        """Come to a call of the disk."""
+        """Count a call of the disk."""
         if error := self.happening.tick("disk"):
             raise OSError(error, os.strerror(error))
 
@@ -129,7 +129,7 @@ class Stage:
         return answer
 
     def play(self, steps: Sequence[Step]) -> None:
-        """Have an agent ask one thing after the other; what is refused is refused, as to any agent."""
+        """Send an agent's requests in order; refusals are ignored."""
         for verb, details in steps:
             if verb == "pass":
                 self.settle(*details)
@@ -140,7 +140,7 @@ class Stage:
                     self.ask(verb, *details)
 
     def settle(self, seconds: float = LATER_S, times: int = 3) -> None:
-        """Let time pass, as the actuator's own tasks see it."""
+        """Let time pass, and run the actuator's periodic tasks."""
         for gpu in self.board.board.gpus:
             gpu.busy = 0
         for _ in range(times):
@@ -149,7 +149,7 @@ class Stage:
             self.actuator.tick()
 
     def search(self) -> None:
-        """Look for a device that is missing, as the actuator does while one is."""
+        """Search for missing devices, as the actuator does."""
         service = self.actuator.inner
         if service.absent or service.missing:
             for device in finished(service.find()):
@@ -166,7 +166,7 @@ class Stage:
         self.note_lost()
 
     def reload(self) -> None:
-        """Load the clocks' driver anew."""
+        """Reload the clocks' driver."""
         self.board.reload()
         self.note_lost()
 
@@ -192,15 +192,13 @@ class Stage:
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        """The files that the actuator says are to go back once they can."""
+        """The files that the actuator still has to restore, by its status."""
         waiting: Mapping[str, str] = self.ask("read")["waiting"]
         return {name.removeprefix(str(self.board.root)): state for name, state in waiting.items()}
 
     def wrong(self) -> str:
-        """Return what is not as it was, or is waited for in vain; empty where all is well."""
-        with suppress(
-            TuningError
-        ):  # a device that was absent when its driver was started is lost once more
+        """Return what is not restored, or never will be; empty if all is well."""
+        with suppress(TuningError):  # a device that was absent at its driver's start is lost again
             self.ask("read")
         lost = {p: text.decode().strip() for p, text in self.lost.items()}
         altered = self.board.board.altered.items()
@@ -216,7 +214,7 @@ class Stage:
 def play_once(
     stage: Stage, steps: Sequence[Step], happening: Happening, end: str, offline: Sequence[int]
 ) -> str:
-    """Play steps with what happens in them, bring everything back, and return what is wrong then.
+    """Play steps with their events, undo the events, and return what is wrong then.
 
     `end`: `kill`, `power cut`, `fault` or nothing. `offline`: the CPUs that are offline from the beginning.
     """

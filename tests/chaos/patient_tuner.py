@@ -1,4 +1,4 @@
-"""A tuner that gives an order until it has been obeyed, and its orders."""
+"""A tuner that repeats each order until it is obeyed, and its orders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ORDERS = (
 
 @dataclass
 class PatientTuner(StubTuner):
-    """Gives an order until it has been obeyed, as a tuner does whose answers may get lost."""
+    """Repeats each order until it is obeyed, like a tuner whose answers may be lost."""
 
     script: tuple[Assignment | HoldOrder | Release, ...] = ORDERS
     given: int = 0
@@ -66,7 +66,7 @@ class PatientTuner(StubTuner):
 
     @property
     def believed(self) -> bool:
-        """Whether the tuner takes a hold to be in force, by the last word it had."""
+        """Whether the tuner believes that a hold is in force, by the latest report."""
         for path, message in reversed(self.heard):
             if path.endswith("/next"):
                 return bool(message["holding"])

@@ -1,4 +1,4 @@
-"""Kill points: every boundary between two system or driver calls, counted, and one chosen to die at."""
+"""Kill points: every boundary between two system or driver calls is counted, and one is the end."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ HEAD = struct.Struct("qqdq")
 PR_SET_CHILD_SUBREAPER = 36
 _open = os.open
 AFTERWARDS = ("accept", "recv")
-"""Calls that a loop may make in vain: their boundary comes after one that was not."""
+"""Calls that a loop may make without effect: a boundary follows only a call with effect."""
 
 
 class Points:
     """A counter shared by processes; the process that reaches `at` kills the victim and itself.
 
-    With `at` 0 nobody dies, `labels` tells what came after each boundary, and `note` is called with the
+    With `at` 0 nothing dies, `labels` has the call after each boundary, and `note` is called with the
     number of each boundary. `shift_s` is added to the actuator's clock. A driver's child and its parent
-    count at the same time, hence the lock: the kernel drops it with the process that dies under it.
+    count concurrently, so there is a lock; the kernel releases it if its process dies.
     """
 
     def __init__(self, at: int = 0, note: Callable[[int], None] = lambda number: None) -> None:
@@ -43,7 +43,7 @@ class Points:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        # Opened each time, as the driver's child closes what it inherits; not by a counted `os.open`.
+        # Opened each time, because the driver's child closes inherited files; not by a counted `os.open`.
         line = _open(__file__, os.O_RDONLY)
         try:
             fcntl.flock(line, fcntl.LOCK_EX)
@@ -82,7 +82,7 @@ class Points:
 
     @property
     def reached(self) -> bool:
-        """Whether the chosen point was come to."""
+        """Whether the chosen point was reached."""
         return self._get()[0] >= self.at
 
     @property
@@ -165,7 +165,7 @@ class CountedDriver:
 
 
 class InlineDriver(DriverProcess):
-    """Asks the drivers here; a child that is ended forgets what it found, as a process does."""
+    """Calls the drivers in this process; an ended child loses its state, like a process."""
 
     def __init__(
         self, found: Callable[[], Sequence[KnobDriver | Absent]], called: Callable[[str], None]
@@ -192,7 +192,7 @@ class InlineDriver(DriverProcess):
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:
-    """Put a boundary at calls of this very process, by replacing them on their owner."""
+    """Put a boundary at calls of this process, by replacing the functions on their owner."""
     here = os.getpid()
 
     def counted(name: str, label: str) -> Callable[..., Any]:
@@ -221,13 +221,13 @@ def count_sockets(points: Points) -> None:
 
 
 def count_files(points: Points) -> None:
-    """Put a boundary before the file calls that the agent's state rests on."""
+    """Put a boundary before the file calls by which the agent stores its state."""
     names = ("fsync", "replace", "unlink", "open")
     count_calls(points, os, {name: f"os {name}" for name in names})
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Run something in a child of this warm process, and return its id; it never returns here."""
+    """Run a function in a fork of this process, and return the child's id; the child never returns."""
     child = os.fork()
     if child:
         return child
@@ -253,5 +253,5 @@ def reap_all() -> list[int]:
 
 
 def inherit_orphans() -> None:
-    """Become the parent of grandchildren whose parent dies, so that their end can be awaited."""
+    """Become the parent of orphaned grandchildren, so that their end can be awaited."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

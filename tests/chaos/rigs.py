@@ -75,7 +75,7 @@ class RemoteRig(Rig):
 
 @dataclass(frozen=True)
 class TurnedClock:
-    """The clock that the theatre's actuator has."""
+    """The clock of the stage's actuator."""
 
     theatre: Theatre
 

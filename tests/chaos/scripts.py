@@ -69,4 +69,4 @@ CAPS: dict[str, tuple[Request, ...]] = {
         HOLD_CEILING, ACQUIRE, TRY_CEILING, pass_s(40.0), behind(cap=CAP), READ, HOLD_CEILING, RELEASE,
     ),
 }  # fmt: skip
-"""What the kernel, a suspend or another program does to a ceiling while an agent asks."""
+"""Changes of a ceiling by the kernel, a suspend or another program between an agent's requests."""

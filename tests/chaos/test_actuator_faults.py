@@ -35,7 +35,7 @@ LATER_S = 120.0
 
 
 class FaultyDisk(RestoreJournal):
-    """A journal's disk that is full at the chosen point: it can be read, and written no more."""
+    """A journal's disk that is full from the chosen point on: it can be read, but not written."""
 
     def __init__(self, faults: Faults, folder: Path) -> None:
         super().__init__(folder)
@@ -64,7 +64,7 @@ class FaultyDisk(RestoreJournal):
 
 Do = Callable[..., Awaitable[Any]]
 Wrong = Callable[[str, Do], Awaitable[Any]]
-"""What a faulty driver does, given what was asked in words and a way to do it, or something else."""
+"""The behaviour of a faulty driver, called with the request as text and a function that carries it out."""
 
 
 async def refused(verb: str, do: Do) -> Any:  # noqa: ANN401 - JSON
@@ -81,12 +81,12 @@ async def done_but_unheard(verb: str, do: Do) -> Any:  # noqa: ANN401
 
 
 async def seemingly_done(verb: str, do: Do) -> Any:  # noqa: ANN401
-    """Only where it can be read back: a driver that says of a clock lock it is gone is believed."""
+    """Skip the write of a power limit, which can be read back; carry out all other requests."""
     return None if "gpu.power_limit_w" in verb else await do()
 
 
 async def landing_elsewhere(verb: str, do: Do) -> Any:  # noqa: ANN401
-    """A power limit that is clamped, while it is set or put back."""
+    """A power limit that the driver clamps, when it is set or restored."""
     limit = "gpu.power_limit_w"
     return await do(limit, 170) if verb.startswith(f"write {limit}") else await do()
 
@@ -126,13 +126,13 @@ LASTING = (
 )
 FAULTS: tuple[tuple[Wrong | None, bool], ...] = (
     *((wrong, lasting) for wrong in (None, *LASTING) for lasting in (False, True)),
-    # A driver that goes on telling another value is another writer, as far as anybody can know.
+    # A driver that keeps reporting another value looks like another program.
     (another_value, False),
 )
 
 
 class FaultyHand(DirectHand):
-    """A driver that does the `wrong` thing at the chosen point; well otherwise."""
+    """A driver with the fault `wrong` at the chosen point, and none elsewhere."""
 
     def __init__(self, hardware: Path, faults: Faults, wrong: Wrong | None) -> None:
         super().__init__(hardware)
@@ -150,7 +150,7 @@ class FaultyHand(DirectHand):
 
 
 class Stage:
-    """An actuator whose disk, or driver, fails at the chosen point, and a clock to turn."""
+    """An actuator whose disk or driver fails at the chosen point, and a settable clock."""
 
     def __init__(self, theatre: Theatre, faults: Faults, wrong: Wrong | None) -> None:
         self.theatre = theatre
@@ -160,7 +160,7 @@ class Stage:
         self.actuator = self.started()
 
     def started(self) -> Direct:
-        """Return the actuator as it starts: journal replayed, grants made."""
+        """Return a started actuator: its journal is replayed, its grants are made."""
         disk = RestoreJournal(self.theatre.journal)
         if self.wrong is None:
             disk = FaultyDisk(self.faults, self.theatre.journal)
@@ -171,7 +171,7 @@ class Stage:
         return actuator
 
     def play(self) -> None:
-        """Two trials around a hold, then the end; what is refused is refused, as to any agent."""
+        """Request two trials around a hold, then the release; refusals are ignored."""
         requests: tuple[tuple[str, Any], ...] = (
             ("acquire", (5.0,)),
             ("apply", (TRIED,)),
@@ -188,16 +188,16 @@ class Stage:
         self.actuator.gone(PEER)
 
     def cool(self) -> None:
-        """End what is no fault, but the hardware's own doing."""
+        """End the hardware's own change, which is no fault."""
 
     def settle(self) -> None:
-        """Let time pass, as the actuator's own tasks see it."""
+        """Let time pass, and run the actuator's periodic tasks."""
         for _ in range(3):
             self.now += LATER_S
             self.actuator.tick()
 
     def usable(self) -> str:
-        """Return why the device cannot be used as before; empty where it can."""
+        """Return why the device is not usable as before; empty if it is."""
         try:
             self.actuator.acquire(PEER, GPU, 5.0)
             self.actuator.apply(PEER, GPU, TRIED)
@@ -208,7 +208,7 @@ class Stage:
 
 
 def point(stage: Stage, *, restarted: bool) -> str:
-    """Play a scene with its fault, mend it, and return what is wrong then; empty where nothing is."""
+    """Play a scene with its fault, end the fault, and return what is wrong then; empty if nothing is."""
     stage.play()
     stage.settle()
     stage.faults.mended = True
@@ -253,7 +253,7 @@ def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over
 
 
 class CappedStage(Stage):
-    """A trial and a hold of a ceiling that the kernel caps, now lower, now higher, until it cools."""
+    """Request a trial and a hold of a ceiling, under a kernel cap that falls, rises, and ends."""
 
     def play(self) -> None:
         requests: tuple[tuple[str, Any], ...] = (

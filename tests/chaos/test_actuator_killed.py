@@ -1,4 +1,4 @@
-"""kill -9 of the actuator between every two steps, and of its replay between every two of its own."""
+"""kill -9 of the actuator between every two steps, and of its journal's replay likewise."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
 def test_killed_anywhere_under_a_cap_the_ceiling_is_the_requested_one(
     name: str, tmp_path: Path, count: Count
 ) -> None:
-    """Put back while it is still hot, then cool; what another program lowered stays as it set it."""
+    """Restore while the kernel caps, then end the cap; a value lowered by another program stays."""
     theatre = Theatre(tmp_path / "t", knobs=fake.ALL)
 
     def after() -> str:

@@ -1,4 +1,4 @@
-"""Every file, device call and tuner's answer of the agent fails, once and for good; nothing is lost."""
+"""Each file call, device call and tuner answer of an agent fails, once or permanently; nothing is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.wire import Assignment
 Count = Callable[[str, int, int], None]
 
 STEPS = 30
-"""More than the orders take, with every fault that is over after one call."""
+"""More steps than the orders take, with any fault of one call."""
 
 
 Answering = Callable[[httpx2.Request, Callable[[], httpx2.Response]], httpx2.Response]
@@ -33,7 +33,7 @@ def page(status: int) -> Answering:
 
 
 def problem(status: int, code: str) -> Answering:
-    """Return an answer of the tuner's own door, which never saw the message."""
+    """Return the refusal of a tuner that did not read the message."""
     return lambda request, do: refusal(status, code)
 
 
@@ -69,7 +69,7 @@ SIDES = ("refused", "lost", "done, but unheard", SEEMS)
 
 @dataclass
 class FaultyTuner(PatientTuner):
-    """Answers as `wrong` says at the chosen point."""
+    """Answers with the fault `wrong` at the chosen point."""
 
     faults: Faults = field(default_factory=Faults)
     wrong: Answering | None = None
@@ -82,9 +82,9 @@ class FaultyTuner(PatientTuner):
 
 @dataclass
 class FaultyActuator(FakeActuator):
-    """A side whose calls fail at the chosen point, before or after they are done, or only seem to work.
+    """A side whose calls fail at the chosen point, before or after they are carried out, or seem to work.
 
-    What it reads is true: whoever goes on lying about that is believed, having nobody above it.
+    Its readings are true, because the agent has no means to detect false ones.
     """
 
     faults: Faults = field(default_factory=Faults)
@@ -110,7 +110,7 @@ class FaultyActuator(FakeActuator):
 
 
 class Scene:
-    """An agent, its two sides and its tuner, where one kind of call can fail."""
+    """An agent, its two sides and its tuner, of which one kind of call can fail."""
 
     def __init__(self, folder: Path, faults: Faults, wrong: str) -> None:
         self.faults = faults
@@ -125,7 +125,7 @@ class Scene:
         self.agent = self.begun()
 
     def begun(self) -> DeviceAgent:
-        """Return the agent as another start of its process begins."""
+        """Return the agent of a new process."""
         self.rig.spool = Spool(self.rig.folder / "spool")
         self.rig.journal = Journal(self.rig.folder / "journal")
         agent = self.rig.agent()
@@ -139,13 +139,13 @@ class Scene:
                 break
 
     def altered(self) -> str:
-        """Return what is not as it was found; empty where all is."""
+        """Return what is not restored; empty if all is."""
         if self.rig.setting != FOUND:
             return f"left at {self.rig.setting}"
         return "a journal is left" if self.rig.journal.devices() else ""
 
     def lost(self) -> str:
-        """Return what the tuner was never told, or tells itself wrongly; empty where nothing."""
+        """Return what was not reported to the tuner, or wrongly; empty if nothing."""
         missing = {o.trial for o in ORDERS if isinstance(o, Assignment)} - self.tuner.reported
         if missing:
             return f"trials {missing} were never reported"
@@ -158,7 +158,7 @@ class Scene:
 
 
 def point(folder: Path, faults: Faults, wrong: str, *, restarted: bool) -> str:
-    """Play the orders with a fault, mend it, and return what is wrong then; empty where nothing is."""
+    """Play the orders with a fault, end the fault, and return what is wrong then; empty if nothing is."""
     scene = Scene(folder, faults, wrong)
     scene.run(STEPS)
     if wrong == "disk full" and scene.tuner.released and scene.rig.setting != FOUND:

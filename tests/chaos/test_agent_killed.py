@@ -24,7 +24,7 @@ Count = Callable[[str, int, int], None]
 
 
 def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order] = ORDERS) -> None:
-    """Be an agent that is killed at the chosen point."""
+    """Run an agent that is killed at the chosen point."""
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -108,7 +108,7 @@ def test_the_agent_killed_anywhere_in_a_control_window_is_held_or_original_and_h
 def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
     done: int, theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:
-    """After a trial under way, a hold, a trial and a control window over a hold."""
+    """Kill the agent in a trial, in a hold, and in a trial and a control window over a hold."""
     start = tmp_path / "start"
 
     def die() -> None:
@@ -155,7 +155,7 @@ BY_LOAD = HoldOrder(
 
 
 def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) -> None:
-    """Be an agent that holds a plan by the load, changes its rows and is killed at the chosen point."""
+    """Run an agent that follows a plan by load, changes its rows and is killed at the chosen point."""
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -200,9 +200,9 @@ def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
 
 
 def left_behind(theatre: Theatre, *held: Mapping[str, int]) -> tuple[str, str]:
-    """Return the level that a killed agent's device is at, and what is wrong with it.
+    """Return the level of a killed agent's device, and what is wrong with it.
 
-    `held` are the settings that it may be held at; without them the only one there is.
+    `held` are the settings at which it may be held; default: the only one.
     """
     watcher = Client(theatre.config.socket, theatre.clock)
     until(lambda: seen(watcher)["holder"] == "", "the lease outlives its agent")
@@ -221,9 +221,9 @@ def _whole(held: Sequence[Mapping[str, int]]) -> list[dict[str, int | None]]:
 
 
 def restarted(folder: Path, theatre: Theatre, *held: Mapping[str, int], holds: bool = False) -> str:
-    """Start the agent again on what the killed one left; it takes up its hold, or none.
+    """Start an agent on the killed one's folder; it resumes the hold, or has none.
 
-    None is wrong where it surely `holds`.
+    Having none is wrong if it must hold (`holds`).
     """
     rig = open_rig(folder, theatre)
     agent = rig.agent()

@@ -1,4 +1,4 @@
-"""Every file that root reads or writes on a board fails, once and for good; nothing stays altered."""
+"""Every file that root reads or writes on a board fails, once or permanently; nothing stays altered."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.timeout(1200)  # hundreds of scenes each
 Count = Callable[[str, int, int], None]
 PEER = Peer(1, 1, 7)
 MOST = 20
-"""So many points are taken of a scene at most, evenly spread."""
+"""The most points of a scene that are tested, evenly spread."""
 LATER_S = 120.0
 """Longer than any wait before the actuator tries again."""
 
 
 class BoardHand(DriverProcess):
-    """Asks a board's driver in this very process, its files failing at the chosen point."""
+    """Calls a board's driver in this process; its files fail at the chosen point."""
 
     def __init__(self, theatre: BoardTheatre, faults: Faults, kind: str) -> None:
         super().__init__(lambda: (), 1.0)
@@ -39,7 +39,7 @@ class BoardHand(DriverProcess):
         self._drivers = {d.uuid: d for d in theatre.drivers(None)}
 
     async def renew(self) -> None:
-        """Find the board's files anew, as a fresh child does."""
+        """Find the board's files again, as a new child does."""
         self._drivers = {d.uuid: d for d in self._theatre.drivers(None)}
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
@@ -49,7 +49,7 @@ class BoardHand(DriverProcess):
 
 @contextmanager
 def failing(faults: Faults, kind: str) -> Iterator[None]:
-    """Make each reading, or each writing, of a file a point: it is refused, or done by nobody."""
+    """Make each read or write of a file a point, at which it is refused or has no effect."""
     read, write = Path.read_text, Path.write_text
 
     def reading(path: Path) -> str:
@@ -72,7 +72,7 @@ def failing(faults: Faults, kind: str) -> Iterator[None]:
 
 
 class Scene:
-    """An actuator over a board, and a clock to turn."""
+    """An actuator over a board, and a settable clock."""
 
     def __init__(self, theatre: BoardTheatre, faults: Faults, kind: str) -> None:
         self.theatre, self.faults, self.kind, self.now = theatre, faults, kind, 0.0
@@ -81,7 +81,7 @@ class Scene:
         self.actuator = self.started()
 
     def started(self) -> Direct:
-        """Return the actuator as it starts: journal replayed, grants made."""
+        """Return a started actuator: its journal is replayed, its grants are made."""
         hand = BoardHand(self.theatre, self.faults, self.kind)
         journal = RestoreJournal(self.theatre.journal)
         (about,) = _answered({self.uuid: self.theatre.driver}, "describe", "")
@@ -93,7 +93,7 @@ class Scene:
         return actuator
 
     def play(self) -> None:
-        """Two trials around a hold, then the end; what is refused is refused, as to any agent."""
+        """Request two trials around a hold, then the release; refusals are ignored."""
         for verb, details in (
             ("acquire", (5.0,)),
             ("apply", (self.tried,)),
@@ -107,13 +107,13 @@ class Scene:
         self.actuator.gone(PEER)
 
     def settle(self) -> None:
-        """Let time pass, as the actuator's own tasks see it."""
+        """Let time pass, and run the actuator's periodic tasks."""
         for _ in range(3):
             self.now += LATER_S
             self.actuator.tick()
 
     def usable(self) -> str:
-        """Return why the board cannot be set as before; empty where it can."""
+        """Return why the board cannot be set as before; empty if it can."""
         try:
             self.actuator.acquire(PEER, self.uuid, 5.0)
             self.actuator.apply(PEER, self.uuid, self.tried)
@@ -124,7 +124,7 @@ class Scene:
 
 
 def scene(stage: Scene, *, restarted: bool) -> str:
-    """Play a scene with its fault, mend it, and return what is wrong then; empty where nothing is."""
+    """Play a scene with its fault, end the fault, and return what is wrong then; empty if nothing is."""
     stage.play()
     stage.settle()
     stage.faults.mended = True

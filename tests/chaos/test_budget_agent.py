@@ -1,4 +1,4 @@
-"""An agent of a member of a power budget, with its actuator in a process of its own; also killed."""
+"""An agent of a member of a power budget, with its actuator in a separate process; also killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 
 @dataclass
 class Host:
-    """An agent and the hardware it works."""
+    """An agent and its hardware."""
 
     theatre: Theatre
     folder: Path
@@ -71,7 +71,7 @@ class Host:
         self.agent.begin()
 
     def told(self, order: BudgetOrder) -> Mapping[str, Any]:
-        """Have the tuner answer with an order; return what the agent reports after it."""
+        """Let the tuner answer with an order; return the agent's next report."""
         self.rig.tuner.budgets.append(order)
         self.agent.budget.exchange()
         return self.reports()
@@ -256,7 +256,7 @@ def test_an_agent_that_comes_back_knows_its_caps(host: Host, tmp_path: Path) -> 
 
 
 def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> None:
-    """The tuner's own division on the one end, the actuator's hardware on the other."""
+    """The tuner's division of watts at one end, and the actuator's hardware at the other."""
     world = World()
     operations = Operations(world.loop, EnergyPrice.of(TunerConfig()))
     world.loop.register(host.agent.device)
@@ -310,7 +310,7 @@ def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> Non
 
 
 def work(folder: Path, theatre: Theatre, points: Points) -> None:
-    """Be the agent of a member that is killed at the chosen point."""
+    """Run a member's agent that is killed at the chosen point."""
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -351,7 +351,7 @@ def test_the_agent_of_a_member_killed_anywhere_leaves_no_more_than_its_cap(
 
 
 def left_behind(theatre: Theatre, folder: Path) -> str:
-    """Return what is wrong with what a killed agent left, after its grace, and once it is back."""
+    """Return what is wrong after an agent was killed: after its grace, and once it is back."""
     watcher = Client(theatre.config.socket, theatre.clock)
     until(lambda: watcher.ask(READ)["holder"] == "", "the lease outlives its agent")
     budget = watcher.ask(READ)["budget"]

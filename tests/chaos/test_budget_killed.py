@@ -1,4 +1,4 @@
-"""A member of a power budget whose actuator is killed, or whose host loses power, anywhere."""
+"""A member of a power budget whose actuator is killed, or whose host loses power, at any point."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.timeout(1200)  # hundreds of processes: minutes on a lo
 Count = Callable[[str, int, int], None]
 PEER = Peer(1, 1, 7)
 JOINED, LEFT = 1, len(MEMBER)
-"""After how many answers it is surely a member, and no more."""
+"""The number of answers after which it surely is a member, and surely is none."""
 
 
 def play(theatre: Theatre, points: Points) -> Witness:
-    """Have an actuator serve a member until it is killed, or killed at the end."""
+    """Let an actuator serve a member until it is killed, at the latest at the end."""
     actuator = theatre.start(points)
     witness = Witness(theatre.config.socket, points)
     witness.witness(MEMBER)
@@ -51,7 +51,7 @@ def play(theatre: Theatre, points: Points) -> Witness:
 
 
 def after(theatre: Theatre, witness: Witness) -> str:
-    """Return what is wrong with what a killed actuator left, at its next start and once released."""
+    """Return what is wrong after an actuator was killed: at its next start, and once released."""
     problem = wrong(theatre.values, witness.most(MEMBER))
     left = theatre.restore()
     member = witness.answered >= JOINED and witness.asked < LEFT
@@ -164,7 +164,7 @@ def test_after_a_fault_anywhere_a_member_is_at_its_floor(
 
 
 def faulty(theatre: Theatre, faults: Faults, fault: Wrong | None) -> str:
-    """Lower and raise a member while something fails, mend it, and return what is wrong."""
+    """Lower and raise a member during a fault, end the fault, and return what is wrong."""
     now = 0.0
     disk = RestoreJournal(theatre.journal) if fault else FaultyDisk(faults, theatre.journal)
     hand = FaultyHand(theatre.hardware, faults, fault)
@@ -206,7 +206,7 @@ def join(actuator: Direct) -> None:
 
 
 def scene(theatre: Theatre, disk: VolatileDisk, cut: Cut, done: list[str]) -> None:
-    """Join, hold, be lowered, let go and leave; `done` is what was answered."""
+    """Join, hold, get a lower cap, release and leave; `done` are the answers."""
     actuator = direct(theatre, CutHand(theatre, cut), BOOT, disk)
     actuator.replay()
     ask(actuator, 1, 300)
@@ -224,7 +224,7 @@ def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: RestoreJour
 
 
 def lose_limit(theatre: Theatre) -> None:
-    """Start the machine anew: all is at the driver's defaults."""
+    """Reboot the machine: all values are the driver's defaults."""
     state = fake.load(theatre.hardware)
     state["devices"][GPU]["values"].update(FACTORY)
     state["epoch"] = "next"

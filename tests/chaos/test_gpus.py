@@ -1,6 +1,7 @@
 """A GPU of AMD or Intel sleeps, is reset, or loses its driver between every two steps.
 
-The actuator is killed then, or power fails, or a file refuses; in the end every file is what it was.
+Then the actuator is killed, or power fails, or a file refuses; in the end every file has its original
+value.
 """
 
 from __future__ import annotations

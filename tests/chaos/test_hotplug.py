@@ -1,6 +1,6 @@
-"""CPUs go offline or come back between every two steps, and then the actuator is killed.
+"""CPUs go offline or online between every two steps, and then the actuator is killed.
 
-Or power fails, or a file refuses. Once every CPU is online again, every file is what it was.
+Or power fails, or a file refuses. Once every CPU is online again, every file has its original value.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PAIRS = (
     {GOVERNOR: "performance", PREFERENCE: "performance"},
     {GOVERNOR: "performance", PREFERENCE: "power"},
 )
-"""The last is never in force: under its governor a preference is no other."""
+"""The last one never takes effect: its governor allows no other preference."""
 
 
 def scripts(tried: object, tried_next: object, held: object) -> dict[str, tuple[Step, ...]]:
-    """Return what an agent asks in a trial, in a hold, and an actuator's start over one that died."""
+    """Return the steps of a trial, of a hold, and of an actuator's start after another died."""
     acquire, renew, hold = ("acquire", (5.0,)), ("renew", (5.0,)), ("hold", (held, 1000.0))
     later, apply = ("pass", (1.0, 2)), ("apply", (tried_next,))
     return {
@@ -45,7 +45,7 @@ def scripts(tried: object, tried_next: object, held: object) -> dict[str, tuple[
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    """Return a stage over the board that is asked for."""
+    """Return a stage over the requested board."""
     (tmp_path / "journal").mkdir()
     board = InlineBoard(request.param, tmp_path / "root")
     with board.at():
@@ -59,7 +59,7 @@ def gone_through(
     offline: Sequence[int] = (),
     event: Callable[[], None] | None = None,
 ) -> tuple[int, list[str]]:
-    """Have an end at every point, or an event and then an end; return how many, and what was wrong."""
+    """Test a death at every point, or an event and then a death; return their number and the problems."""
     dry = Happening()
     assert play_once(stage, steps, dry, "", offline) == ""
     chosen, wrong = random.Random(0), list[str]()
@@ -151,7 +151,7 @@ def test_a_preference_that_its_governor_rejects_is_refused_without_blame(
 
 @pytest.mark.parametrize("stage", ["amd", "intel"], indirect=True)
 def test_clocks_that_boost_had_hidden_are_offered_by_the_next_actuator(stage: Stage) -> None:
-    """With boost off the greatest clock is the nominal one; a killed hold leaves it so."""
+    """With boost off the highest clock is the nominal one; an actuator killed in a hold leaves it so."""
     with stage.board.at():
         offered = stage.actuator.capabilities(PEER)["devices"][0]["granted"]
         stage.ask("hold", {"cpu.boost": "off"}, 1000.0)

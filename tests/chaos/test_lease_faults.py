@@ -1,4 +1,4 @@
-"""Every answer of a real actuator to its agent fails, once and for good; the device ends as it was."""
+"""Every answer of a real actuator to its agent fails, once or permanently; the device is restored."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 
 
 def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., Any]) -> str:
-    """Be an agent whose line to the actuator fails; return what is wrong once it does no longer."""
+    """Run an agent whose connection to the actuator fails; return what is wrong after the fault."""
     whole: Exchange = ActuatorClient._exchange
     ours = threading.current_thread()
 
     def exchange(line: ActuatorClient, request: bytes) -> dict[str, Any]:
-        # What the background renews in its own time is left alone: points are counted.
+        # Renewals in the background are no points, because their number varies.
         verb = str(request[:24])
         if threading.current_thread() is not ours or not faults.strikes("actuator", verb):
             return whole(line, request)

@@ -40,7 +40,7 @@ FOUND = {"lock_max": 0.0, "mem_lock": 0.0, "limit_w": 400.0}
 
 
 class NvmlTheatre(Theatre):
-    """The hardware is what the fake library says, whatever process asks."""
+    """The hardware is the fake library's state, for any process."""
 
     def __init__(self, folder: Path, nvml: FakeNvml) -> None:
         self.nvml = nvml
@@ -69,7 +69,7 @@ class NvmlTheatre(Theatre):
 
 
 class SleepingTheatre(NvmlTheatre):
-    """The machine sleeps again and again, and the driver keeps its locks."""
+    """The machine suspends repeatedly, and the driver keeps its locks."""
 
     loses = False
 
@@ -88,12 +88,14 @@ class SleepingTheatre(NvmlTheatre):
 
         for device in made.devices.values():
             device.restorer.suspended_s = suspended_s
-            device.tick_s = 60.0  # every request looks, too: as many calls in each run
+            device.tick_s = (
+                60.0  # every request also reads, so that each run has equally many calls
+            )
         return made
 
 
 class LosingTheatre(SleepingTheatre):
-    """Each time the driver loses its locks."""
+    """The driver loses its locks each time."""
 
     loses = True
 

@@ -1,6 +1,6 @@
-"""A power cut between every two steps: what was not forced to the disk is gone.
+"""A power cut between every two steps: what was not synced is lost.
 
-The hardware is taken to stay as it was, which is worse than a power cut: the journal must know it.
+The hardware is assumed to keep its values, which is harder: the journal must know them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_hardware_writes_are_journalled_on_disk(torn: bool, tmp_path: Path, coun
 def test_a_mode_that_outlives_the_boot_goes_back_after_it(
     torn: bool, tmp_path: Path, count: Count
 ) -> None:
-    """As nvpmodel's does: NVIDIA says that "the mode persists across power cycles"; clocks do not."""
+    """As a mode of nvpmodel: NVIDIA says that "the mode persists across power cycles"; clocks do not."""
     limit = "gpu.power_limit_w"
     theatre = Theatre(tmp_path / "t")
     dry = Cut(0)
@@ -132,14 +132,14 @@ def test_a_mode_that_outlives_the_boot_goes_back_after_it(
 
 
 def lasting(theatre: Theatre, knob: str) -> None:
-    """Have a knob's value outlive a boot."""
+    """Let a knob's value outlive a reboot."""
     state = fake.load(theatre.hardware)
     state["devices"][GPU]["lasting"] = [knob]
     fake.save(theatre.hardware, state)
 
 
 def boot(theatre: Theatre, kept: str) -> None:
-    """Start the machine anew: what does not outlive that is as the factory has it."""
+    """Reboot the machine: values that do not outlive it are the factory's."""
     state = fake.load(theatre.hardware)
     values = state["devices"][GPU]["values"]
     values.update({knob: value for knob, value in FACTORY.items() if knob != kept})

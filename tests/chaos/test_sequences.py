@@ -1,6 +1,6 @@
-"""Random sequences of what agents ask, CPUs that go and come, reloads of drivers, suspends, and deaths.
+"""Random sequences of agents' requests, CPU hotplug, driver reloads, suspends and deaths.
 
-In the end every file is what it was; until then what is not waits by name.
+In the end every file has its original value; until then the status names the others.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CHOSEN = st.fixed_dictionaries(
         "cpu.boost": st.integers(0, 9),
     },
 ).filter(bool)
-"""Knobs to one of their values, by its place among them."""
+"""For each knob the index of one of its values."""
 
 
 class Sequences(RuleBasedStateMachine):
-    """An agent, an actuator and a kernel, none of which waits for another."""
+    """An agent, an actuator and a kernel that act in any order."""
 
     @initialize(name=st.sampled_from(sorted(LAST)), offline=st.booleans())
     def begin(self, name: str, offline: bool) -> None:
@@ -89,7 +89,7 @@ class Sequences(RuleBasedStateMachine):
     @invariant()
     def nobody_is_blamed(self) -> None:
         if hasattr(self, "stage"):
-            self.ask("read")  # it may end a trial that a new load of the driver has lost
+            self.ask("read")  # it may end a trial that a driver reload has lost
             assert self.stage.ask("read")["paused"] == ""
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""Every file and every call of systemd fails under the actuator of a service; it gets its own command."""
+"""Every file and every call of systemd fails for a service's actuator; its own command is restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(1200)  # hundreds of scenes
 OPERATORS = f"{COMMAND} --mlock on"
 WRITES = ("write_text", "mkdir", "replace", "unlink")
 Fault = Callable[[FakeSystemd, Callable[[], str]], str]
-"""What happens at a call of systemd, in place of it."""
+"""The fault in place of a call of systemd."""
 
 
 def refuses(systemd: FakeSystemd, call: Callable[[], str]) -> str:
@@ -54,7 +54,7 @@ def is_gone(systemd: FakeSystemd, call: Callable[[], str]) -> str:
 
 
 def gets_an_operators_command(systemd: FakeSystemd, call: Callable[[], str]) -> str:
-    """It stays, as an operator's edit does; our next daemon-reload loads it."""
+    """The change stays, like an operator's edit; our next daemon-reload loads it."""
     folder = systemd.folders[0]
     folder.mkdir(exist_ok=True)
     (folder / "own.conf").write_text(f"[Service]\nExecStart=\nExecStart={OPERATORS}\n")
@@ -62,7 +62,7 @@ def gets_an_operators_command(systemd: FakeSystemd, call: Callable[[], str]) -> 
 
 
 def tells_nothing(systemd: FakeSystemd, call: Callable[[], str]) -> str:
-    """What it is asked is answered with nothing; what it is to do is done."""
+    """Questions get an empty answer; commands are carried out."""
     call()
     return ""
 
@@ -80,7 +80,7 @@ FAULTS = (
 
 @dataclass
 class FaultyTheatre(UnitTheatre):
-    """A service whose operator may have another command in force by now."""
+    """A service whose operator may have changed its command meanwhile."""
 
     def renew_hardware(self) -> None:
         (self.systemd.folders[0] / "own.conf").unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class FaultyTheatre(UnitTheatre):
     def check_original(self) -> str:
         own = (self.systemd.folders[0] / "own.conf").exists()
         state, allowed = self.systemd.state, (COMMAND, OPERATORS) if own else (COMMAND,)
-        # As of the journal, a half-written file may stay; systemd reads no such name.
+        # A half-written file may stay, as of the journal; systemd does not read its name.
         left = [name for name in self.systemd.left if not name.endswith(".new")]
         if state["running"] not in allowed or left:
             return f"left at {state}, {left}"
@@ -100,7 +100,7 @@ class FaultyTheatre(UnitTheatre):
 
 
 class UnitHand(DriverProcess):
-    """Asks the driver in this very process, its files or its systemd failing at the chosen point."""
+    """Calls the driver in this process; its files or its systemd fail at the chosen point."""
 
     def __init__(self, theatre: FaultyTheatre, faults: Faults, fault: Fault | None) -> None:
         super().__init__(lambda: (), 1.0)
@@ -112,13 +112,13 @@ class UnitHand(DriverProcess):
         with full_disk(systemd, faults) if fault is None else faulty(systemd, faults, fault):
             try:
                 return _answered(self._drivers, verb, uuid, *details)
-            except OSError as error:  # as the driver's own process answers it
+            except OSError as error:  # as the driver's process reports it
                 raise ActuationError(f"the driver failed: {error!r}") from error
 
 
 @contextmanager
 def full_disk(systemd: FakeSystemd, faults: Faults) -> Iterator[None]:
-    """Make every change of a file in /run a point at which there is no space; removing needs none."""
+    """Make every change of a file in /run a point without space; a removal needs no space."""
     run = str(systemd.root / "run")
 
     def failing(name: str) -> Callable[..., Any]:
@@ -153,7 +153,7 @@ def faulty(systemd: FakeSystemd, faults: Faults, fault: Fault) -> Iterator[None]
 
 
 class UnitScene(Scene):
-    """An actuator over a service, and a clock to turn."""
+    """An actuator over a service, and a settable clock."""
 
     theatre: FaultyTheatre  # type: ignore[assignment]
 
@@ -164,7 +164,7 @@ class UnitScene(Scene):
         self.actuator = self.started()
 
     def started(self) -> Direct:
-        """Return the actuator as it starts: journal replayed, grants made."""
+        """Return a started actuator: its journal is replayed, its grants are made."""
         if self.faults.mended:
             self.theatre.mend()
         (driver,) = self.theatre.drivers(None)
@@ -184,7 +184,7 @@ class UnitScene(Scene):
         super().settle()
 
     def usable(self) -> str:
-        """Try twice: a first trial fails where it loads what an operator wrote."""
+        """Try twice: the first trial fails if it loads an operator's edit."""
         return super().usable() and super().usable()
 
 

@@ -23,7 +23,7 @@ TRIED = ({"--threads": 4, "--batch": 32}, {"--threads": 1}, {"--batch": 32})
 
 
 class CountedFlags(CountedDriver):
-    """The driver, with what it has more than others."""
+    """The driver, with the attributes that other drivers lack."""
 
     def __init__(self, inner: DirectFlags, points: Points) -> None:
         super().__init__(inner, points)
@@ -33,7 +33,7 @@ class CountedFlags(CountedDriver):
 
 @dataclass
 class UnitTheatre(Theatre):
-    """A service in the place of the device in a file."""
+    """A service as the device."""
 
     systemd: FakeSystemd = field(kw_only=True)
 
@@ -73,7 +73,7 @@ class UnitTheatre(Theatre):
 
     def check_original(self) -> str:
         state = self.systemd.state
-        # As of the journal, a half-written file may stay; systemd reads no such name.
+        # A half-written file may stay, as of the journal; systemd does not read its name.
         left = [name for name in self.systemd.left if not name.endswith(".new")]
         if state["running"] != COMMAND or state["argv"] != COMMAND or left:
             return f"left at {state}, {left}"

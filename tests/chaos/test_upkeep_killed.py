@@ -1,4 +1,4 @@
-"""kill -9 at every line of a restore and of a prune: what is left is whole, and doing it again ends it."""
+"""kill -9 at every line of a restore and a prune: the database is intact, and a repetition completes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WATCHED = f"{os.sep}db{os.sep}upkeep{os.sep}"
 
 
 def killed_at(line: int, work: Callable[[], object]) -> bool:
-    """Do something in a process that is killed when it comes to its n-th line; False: it ended before."""
+    """Run a function in a process that is killed at its n-th line; return False if it ended before."""
     child = os.fork()
     if child == 0:
         seen = 0
@@ -54,7 +54,7 @@ def killed_at(line: int, work: Callable[[], object]) -> bool:
 
 
 def content(path: Path) -> list[str]:
-    """Return everything a database holds, but for its log of writes that is not checkpointed."""
+    """Return a database's content, without its write-ahead log."""
     open_store(f"sqlite:///{path}", create=False).close()
     with closing(sqlite3.connect(path)) as file:
         return list(file.iterdump())

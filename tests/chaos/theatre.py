@@ -1,4 +1,6 @@
-"""One fake device, an actuator as a process that a test kills, and the conditions that hold afterwards."""
+"""A test stage: a fake device, an actuator process that a test kills, and the conditions that must hold
+then.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ CEILING_TRIED, CEILING_HELD = {fake.CEILING: 2400}, {fake.CEILING: 3000}
 CAP, LOWER = 2800, 2000
 REAL = 20
 SEAL = re.compile(rb'"sha256[^,]*,|number[^,]*,')
-"""What tells two copies of a journal from each other, but not what is in them."""
+"""The part of a journal by which its two copies differ without different content."""
 Request = Mapping[str, Any]
 ACQUIRE: Request = {"verb": "acquire", "device": GPU, "lease_s": 5.0}
 APPLY: Request = {"verb": "apply", "device": GPU, "setting": TRIED}
@@ -60,7 +62,7 @@ HOLD: Request = {
 
 
 def pass_s(seconds: float) -> Request:
-    """Return a step in which time passes on the actuator's clock."""
+    """Return a step that advances the actuator's clock."""
     return {"shift_s": seconds}
 
 
@@ -68,10 +70,10 @@ CLOSE: Request = {"close": True}
 
 
 def behind(**done: Any) -> Request:  # noqa: ANN401 - JSON
-    """Return a step in which something happens to the hardware that is none of the actuator's doing.
+    """Return a step in which the hardware changes without the actuator.
 
-    `cap`: the kernel caps the ceiling, or no longer; `lower`: another program lowers it; `reload`: the
-    driver is loaded anew, as a resume may do, and everything is at the factory's values.
+    `cap`: the kernel caps the ceiling, or stops; `lower`: another program lowers it; `reload`: the driver
+    is reloaded, as by a resume, and all values are the factory's.
     """
     return {"behind": done}
 
@@ -123,11 +125,11 @@ class Theatre:
     def killed_everywhere(
         self, played: tuple[Request, ...], after: Callable[[], str] | None = None
     ) -> tuple[list[str], list[str]]:
-        """Play a script, and start anew from what a kill before every step leaves.
+        """Play a script, and restart from the state that a kill before each step leaves.
 
-        Return the steps, and what was wrong. A killed process leaves hardware and journal as they were
-        before its step, so the script is played once and both are noted at every step. Each `REAL`th
-        process is really killed, and leaves what was noted. `after` starts anew and checks.
+        Return the steps, and what was wrong. A killed process leaves hardware and journal as before its
+        step, so the script is played once and both are stored at every step. Each `REAL`th process is
+        really killed, and its state must equal the stored one. `after` restarts and checks.
         """
         dry, wrong = Points(note=self.note), list[str]()
         self.play(played, dry)
@@ -150,7 +152,7 @@ class Theatre:
 
     @contextmanager
     def hastened(self) -> Iterator[None]:
-        """Call drivers in this process, as no real one is needed any more; it takes a tenth of the time."""
+        """Call drivers in this process, which takes a tenth of the time of a separate one."""
         self.inline = True
         try:
             yield
@@ -158,16 +160,16 @@ class Theatre:
             self.inline = False
 
     def quickly(self, at: int) -> AbstractContextManager[None]:
-        """Be hastened at a point, but for each `REAL`th."""
+        """Work in this process at a point, except at each `REAL`th."""
         return nullcontext() if at % REAL == 1 else self.hastened()
 
     def put_back(self) -> str:
-        """Do what the next start does; return what is wrong then."""
+        """Do as the next start does; return what is wrong then."""
         left = self.restore()
         return self.check_original() or str(left or "")
 
     def note(self, number: int) -> None:
-        """Keep what outlives a killed process, under a number."""
+        """Store the state that outlives a killed process, under a number."""
         kept = self.notes / str(number)
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.journal, kept / "journal")
@@ -175,7 +177,7 @@ class Theatre:
             shutil.copy(self.hardware, kept)
 
     def return_to(self, number: int) -> None:
-        """Have hardware and journal as they were noted."""
+        """Restore the stored hardware and journal."""
         self.renew_hardware()
         kept = self.notes / str(number)
         shutil.copytree(kept / "journal", self.journal, dirs_exist_ok=True)
@@ -183,13 +185,13 @@ class Theatre:
             shutil.copy(kept / self.hardware.name, self.hardware)
 
     def left(self) -> tuple[object, ...]:
-        """Return what outlives a killed process, but for the number of each write of the journal."""
+        """Return the state that outlives a killed process, without the numbers of the journal's writes."""
         files = sorted((p.name, SEAL.sub(b"", p.read_bytes())) for p in self.journal.iterdir())
         return self.values, files
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the hardware is set to."""
+        """The hardware's setting."""
         values: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
         return values
 
@@ -199,7 +201,7 @@ class Theatre:
         return "lowered" in fake.load(self.hardware)
 
     def happens(self, cap: int | None = None, lower: int = 0, reload: str = "") -> None:
-        """Do to the hardware what `behind` says."""
+        """Change the hardware as a `behind` step says."""
         state = fake.load(self.hardware)
         device = state["devices"][GPU]
         if cap:
@@ -232,7 +234,7 @@ class Theatre:
     async def actuator(
         self, points: Points | None = None, clock: Points | None = None
     ) -> ActuatorService:
-        """Return an actuator, counted by `points`, its clock turned by `clock`."""
+        """Return an actuator whose calls `points` counts and whose clock is `clock`."""
         turned = clock or points or Points()
 
         def hand() -> DriverProcess:
@@ -247,7 +249,7 @@ class Theatre:
         return await actuator_of(self.config, hand, originals, BOOT, now, self.found)
 
     def look(self) -> None:
-        """Find the devices once for all actuators: a child less to start at every point."""
+        """Find the devices once for all actuators, which saves a child at every point."""
         if not self.found:
 
             async def found() -> Sequence[Mapping[str, Any]]:
@@ -257,12 +259,12 @@ class Theatre:
             self.found = asyncio.run(found())
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
-        """Return the drivers, as the hand finds them in its own process."""
+        """Return the drivers as a driver's process finds them."""
         drivers = fake.discover(str(self.hardware))
         return [CountedDriver(d, points) for d in drivers] if points else drivers
 
     def restore(self) -> dict[str, str]:
-        """Do what the next start does, and return what it could not put back."""
+        """Do as the next start does, and return what it could not restore."""
         self.look()
         try:
             return asyncio.run(self.replayed(None))
@@ -277,7 +279,7 @@ class Theatre:
         return left
 
     def leave(self) -> dict[str, str]:
-        """Do what an administrator does without an actuator: take all devices out of their budgets."""
+        """Take all devices out of their budgets, as an administrator can without an actuator."""
 
         async def left() -> dict[str, str]:
             actuator = await self.actuator()
@@ -293,7 +295,7 @@ class Theatre:
             reap_all()
 
     def start(self, points: Points, *, deadly: bool = True) -> int:
-        """Start an actuator; with `deadly`, the one that is killed at the chosen point."""
+        """Start an actuator; if `deadly`, it is killed at the chosen point."""
         self.look()
         listener = listening(Path(self.config.socket))
 
@@ -329,7 +331,7 @@ class Theatre:
         assert points.reached
 
     def play(self, script: tuple[Request, ...], points: Points) -> None:
-        """Have an actuator serve a script until it is killed, or killed at the end."""
+        """Let an actuator serve a script until it is killed, at the latest at the end."""
         actuator = self.start(points)
         client = Client(self.config.socket, points, self.happens)
         client.play(script)
@@ -339,7 +341,7 @@ class Theatre:
         assert points.reached
 
     def check_original(self) -> str:
-        """Return what is not as it was found; empty where all is."""
+        """Return what is not restored; empty if all is."""
         factory = {knob: known["default"] for knob, known in self.knobs.items()}
         if self.values != {**factory, **({fake.CEILING: LOWER} if self.lowered else {})}:
             return f"left at {self.values}"
@@ -347,7 +349,7 @@ class Theatre:
 
 
 class Client:
-    """Speaks lines to the actuator; a dead one ends the script."""
+    """Sends requests to the actuator; its death ends the script."""
 
     def __init__(
         self, path: str, points: Points, happens: Callable[..., None] = lambda: None
@@ -362,11 +364,13 @@ class Client:
         self._line.settimeout(20.0)
         try:
             self._line.connect(self._path)
-        except ConnectionRefusedError:  # killed before it was connected to: every request says so
+        except (
+            ConnectionRefusedError
+        ):  # killed before the connection: every request fails with this
             self._line.close()
 
     def play(self, script: tuple[Request, ...]) -> None:
-        """Play a script; the line stays open at its end, so that nothing more happens."""
+        """Play a script; the connection stays open at its end, so that nothing ends the setting."""
         with suppress(ConnectionError):
             for request in script:
                 if "shift_s" in request:
