@@ -1,4 +1,4 @@
-"""A mounted machine: its files, what they do together, and how they go back to how they began."""
+"""A mounted machine: its files, their joint behaviour, and their reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.boards.kernel import Counter, Limits, Node
 from tests.boards.machine import Machine
 
 PLAIN = (int, float, str, frozenset)
-"""What of a board's state changes."""
+"""The changing part of a board's state."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class Board:
         self.begin = self.snapshot()
 
     def snapshot(self) -> dict[str, bytes]:
-        """Return what the files say that can be written, or would say if they answered."""
+        """Return the contents of the writable files, as they would be without faults."""
         return {path: node.kept for path, node in self.nodes.items() if node.take}
 
     def cap(self, most: int) -> None:
-        """Clamp every clock of a CPU without a word, as heat or the BIOS does; 0: no more."""
+        """Silently clamp every clock of a CPU, as heat or the BIOS does; 0 ends it."""
         for limits in self.state:
             if isinstance(limits, Limits):
                 limits.cap = most
@@ -56,7 +56,7 @@ class Board:
 
     @property
     def loads(self) -> int:
-        """How often the cpufreq driver was loaded."""
+        """The number of loads of the cpufreq driver."""
         return sum(one.loads for one in self.state if isinstance(one, (Cpus, Gpu)))
 
     def reload(self) -> None:
@@ -69,7 +69,7 @@ class Board:
             gpu.load()
 
     def resume(self) -> None:
-        """Wake up: ceilings of CPU clocks are at their maximum, as users report; counters begin anew."""
+        """Wake up: ceilings of CPU clocks are at their maximum, as users report; counters restart."""
         for cpus in self.state:
             if isinstance(cpus, Cpus):
                 self._begin_anew([one for one in cpus.driven if isinstance(one, Limits)])
@@ -78,7 +78,7 @@ class Board:
         self.restart_counters()
 
     def restart_counters(self) -> None:
-        """Let every energy counter begin anew at 0, as after a resume."""
+        """Restart every energy counter at 0, as after a resume."""
         for counter in self.state:
             if isinstance(counter, Counter):
                 counter.restart()
@@ -92,12 +92,12 @@ class Board:
                 one.loads = loads[id(one)]
 
     def note(self, file: Path) -> None:
-        """Keep the state of the files in a file."""
+        """Write the state of the files to a file."""
         plain = [{k: v for k, v in vars(s).items() if isinstance(v, PLAIN)} for s in self.state]
         file.write_bytes(pickle.dumps(plain))
 
     def put(self, file: Path) -> None:
-        """Have the state of the files as it was kept by a board of the same name."""
+        """Read the state of the files that a board of the same name has written."""
         for one, then in zip(self.state, pickle.loads(file.read_bytes()), strict=True):
             vars(one).update(then)
 
@@ -106,13 +106,13 @@ class Board:
             vars(one).update(self.originals[id(one)])
 
     def keep(self, *state: object) -> Board:
-        """Note what holds the state of the files, as it is now."""
+        """Record the present objects with the files' state."""
         self.state = state
         self.originals = {id(s): dict(vars(s)) for s in state}
         return self
 
     @property
     def altered(self) -> dict[str, str]:
-        """What differs from how it began."""
+        """The files whose content differs from the beginning."""
         now = self.snapshot()
         return {p: now[p].decode().strip() for p in now if now[p] != self.begin[p]}

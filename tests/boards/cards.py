@@ -1,12 +1,11 @@
-"""The rules of the kernel drivers amdgpu, xe and i915: what their files take, show, lose and hide.
+"""The rules of the kernel drivers amdgpu, xe and i915: what their files accept, show, lose and hide.
 
-Sources: drivers/gpu/drm/amd/pm/amdgpu_pm.c (a cap is cut to whole watts; EPERM during a reset or a
-suspend; reads wake a sleeping GPU; EINVAL on a virtual function) and Documentation/gpu/amdgpu/thermal.rst;
-navi10_ppt.c, smu_v13_0_6_ppt.c and yellow_carp_ppt.c (pp_od_clk_voltage);
-radeon-profile 129 and LACT 41 (caps and clocks are lost by a resume or a reset);
-drivers/gpu/drm/xe/xe_hwmon.c and the ABI of xe's and i915's hwmon (a register of 32 bits that is widened
-only when read; a clamped and rounded limit; 0 is off); xe_gt_freq.c (50/3 MHz). Never compared with real
-hardware.
+Sources: drivers/gpu/drm/amd/pm/amdgpu_pm.c (a cap is cut to whole watts; EPERM during a reset or a suspend;
+reads wake a sleeping GPU; EINVAL on a virtual function) and Documentation/gpu/amdgpu/thermal.rst;
+navi10_ppt.c, smu_v13_0_6_ppt.c and yellow_carp_ppt.c (pp_od_clk_voltage); radeon-profile 129 and LACT 41
+(caps and clocks are lost by a resume or a reset); drivers/gpu/drm/xe/xe_hwmon.c and the ABI of xe's and
+i915's hwmon (a register of 32 bits that is widened only when read; a clamped and rounded limit; 0 is off);
+xe_gt_freq.c (50/3 MHz). Never compared with real hardware.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Gpu:
         self.floor, self.mask = self.floor or self.table[0], frozenset(range(len(self.table)))
 
     def lose(self) -> None:
-        """Have the driver's defaults, as after a resume or a reset of the GPU, without a trace."""
+        """Silently return to the driver's defaults, as after a resume or a reset of the GPU."""
         self.cap, self.level, self.mask = self.default, "auto", frozenset(range(len(self.table)))
         self._free()
         self.staged, self.determined = (0, 0), 0
@@ -65,7 +64,7 @@ class Gpu:
         self.top, self.floor = self.table[-1], self.table[0]
 
     def load(self) -> None:
-        """Load its driver anew."""
+        """Reload its driver."""
         self.loads += 1
         self.lose()
 
@@ -87,7 +86,7 @@ class Gpu:
         return self.table[max(rows)]
 
     def take_cap(self, text: str) -> None:
-        """Take a limit: AMD cuts it to whole watts and knows a range; Intel rounds it, 0 is off."""
+        """Set a limit: AMD cuts it to whole watts and has a range; Intel rounds it, 0 is off."""
         uw = whole(text)
         if self.guest or uw < 0:
             raise Refused
@@ -102,12 +101,12 @@ class Gpu:
         self.cap = uw // UW * UW
 
     def told_cap(self) -> int:
-        """Return the limit as it is shown: Intel clamps it to its range, unless it is off."""
+        """Return the shown limit: Intel clamps it to its range, unless it is off."""
         clamps = self.kind != "amdgpu" and self.cap
         return min(max(self.cap, self.least), self.most) if clamps else self.cap
 
     def take_level(self, text: str) -> None:
-        """Take a level; `manual` begins with the mask of before, and the others do not end it."""
+        """Set a level; `manual` starts with the previous mask, and other levels keep the mask."""
         if text not in LEVELS:
             raise Refused
         if self.limits not in ("", "card") and (text == "auto" or self.determined):
@@ -139,7 +138,7 @@ class Gpu:
             self.staged = self.staged if self.limits == "part" else (0, 0)
 
     def shown_limits(self) -> str:
-        """Return pp_od_clk_voltage: only a data centre's part does not show what is staged."""
+        """Return pp_od_clk_voltage: only a data centre's card hides staged values."""
         staged = (0, 0) if self.limits == "part" else self.staged
         low, high = staged[0] or self.floor, staged[1] or self.top
         ranges = "" if self.limits == "part" else f"\nOD_RANGE:\nSCLK: {low}Mhz {high + 250}Mhz"
@@ -162,7 +161,9 @@ class Gpu:
         self.top = round(round(mhz * 3 / 50) * 50 / 3)
 
     def rows(self, now_mhz: float, *, fine: bool) -> str:
-        """Return the clock table. A fine one has its ends, and between them what runs."""
+        """Return the clock table. One without discrete levels has its two ends, and the present clock
+        between them.
+        """
         table = [FINE[0], round(now_mhz), FINE[1]] if fine else [*self.table]
         now = 1 if fine else min(range(len(table)), key=lambda n: abs(table[n] - now_mhz))
         return "\n".join(f"{n}: {mhz}Mhz{' *' * (n == now)}" for n, mhz in enumerate(table))
@@ -170,7 +171,7 @@ class Gpu:
 
 @dataclass
 class Veiled(Node):
-    """A file that does not show all that the board knows, which is `state`."""
+    """A file that shows only a part of the board's state, which is `state`."""
 
     state: Callable[[], object] = str
 
@@ -185,7 +186,7 @@ class Veiled(Node):
 
 @dataclass
 class Widened:
-    """A register of 32 bits that its driver widens only when it is read: whole wraps go by unseen."""
+    """A register of 32 bits that its driver widens only when it is read: whole wraps are missed."""
 
     joules: Callable[[], float]
     unit_j: float = 2.0**-14

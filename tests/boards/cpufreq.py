@@ -1,4 +1,4 @@
-"""The kernel's rules of CPUs that come and go, of their clock policies, and of what a governor moves.
+"""The kernel's rules for CPU hotplug, clock policies, and the files that a governor changes.
 
 Sources: drivers/cpufreq/cpufreq.c: `show` and `store` answer EBUSY while `policy_is_inactive`, all files
 alike; `cpufreq_online` takes up an old policy with the limits (`max_freq_req`; commit 1608f023: "the value
@@ -28,8 +28,8 @@ Scaling = Callable[..., Mapping[str, Words]]
 class Cpus:
     """The CPUs of a machine, of which all but the first can be taken offline.
 
-    `loads` counts the loads of the cpufreq driver; a policy all of whose CPUs were `absent` when it was
-    loaded does not exist before one of them comes. `driven` is the state that goes with the driver.
+    `loads` counts the loads of the cpufreq driver; a policy whose CPUs were all `absent` at a load does not
+    exist until one of them is online. `driven` is the state that is lost with the driver.
     """
 
     count: int
@@ -49,11 +49,11 @@ class Cpus:
         self.absent &= self.offline
 
     def load(self) -> None:
-        """Note that the cpufreq driver was loaded anew."""
+        """Record that the cpufreq driver was reloaded."""
         self.loads, self.absent = self.loads + 1, self.offline
 
     def refusal(self, members: frozenset[int]) -> int:
-        """Return what the files of these CPUs' policy answer; 0: they answer."""
+        """Return the error of the files of these CPUs' policy; 0: none."""
         if members <= self.absent:
             return errno.ENOENT
         return errno.EBUSY if members <= self.offline else 0
@@ -83,7 +83,7 @@ def listed(cpus: set[int]) -> str:
 
 @dataclass
 class Governor(Words):
-    """The governor of a driver that scales by itself: `performance` takes the preference along."""
+    """The governor of a driver that scales by itself: `performance` also changes the preference."""
 
     preference: Preference | None = None
 
@@ -96,11 +96,12 @@ class Governor(Words):
 
 @dataclass
 class Preference(Words):
-    """An energy preference. Under the governor `performance` it is that, and takes no other (EBUSY).
+    """An energy preference.
 
-    `amd`: no other is listed then either, and it stays when the governor goes back. Else `intel`: the
-    earlier one comes back, unless another was written. `default` is written, and never shown: both drivers
-    show what the value is (show_energy_performance_preference).
+    Under the governor `performance` it is `performance`, and other values are refused (EBUSY). `amd`: no
+    other value is listed then either, and it stays when the governor is restored. Else `intel`: the earlier
+    value returns, unless another was written. `default` can be written but is never shown: both drivers
+    show the actual value (show_energy_performance_preference).
     """
 
     amd: bool = False
@@ -121,7 +122,7 @@ class Preference(Words):
 
     @property
     def listed(self) -> str:
-        """The words that are told as available."""
+        """The values that are listed as available."""
         return PERFORMANCE if self.amd and self.governor == PERFORMANCE else " ".join(self.offered)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures over mounted boards: each is mounted once, and as it began in every test."""
+"""Fixtures over mounted boards: each is mounted once, and reset for every test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mount = Callable[[str], MountedBoard]
 
 @pytest.fixture(scope="session")
 def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
-    """Yield a function that mounts a board, once in the session."""
+    """Yield a function that mounts a board, once per session."""
     there: dict[str, MountedBoard] = {}
     with ExitStack() as stack:
 
@@ -29,7 +29,7 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
 
 @pytest.fixture
 def mount(boards: Mount) -> Iterator[Mount]:
-    """Yield a function that gives a board as it began."""
+    """Yield a function that returns a reset board."""
     used: list[MountedBoard] = []
 
     def fresh(name: str) -> MountedBoard:

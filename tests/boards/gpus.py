@@ -168,7 +168,7 @@ def amd(
 
 
 def blob(machine: Machine, form: int, content: int) -> bytes:
-    """Return gpu_metrics: its energy accumulator in 2^-16 J; all ones where it has none.
+    """Return gpu_metrics: its energy accumulator in 2^-16 J; all ones if it has none.
 
     libdrm-amdgpu-sys-rs, doc/amdgpu_metrics.md: format 1 is of cards, 2 and 3 are of APUs.
     """
@@ -181,7 +181,7 @@ def blob(machine: Machine, form: int, content: int) -> bytes:
 
 
 def intel(name: str, *, channel: int = 1, off: bool = False, metered: bool = True) -> Board:
-    """Return a host with an Intel GPU under xe or i915; before Linux 6.8 only channel 1 or 2 is there."""
+    """Return a host with an Intel GPU under xe or i915; before Linux 6.8 it has only channel 1 or 2."""
     kind = "i915" if name.startswith("i915") else "xe"
     gpu = Gpu(kind, 190 * UW, 40 * UW, 190 * UW, (300, 2_400))
     gpu.cap = 0 if off else gpu.cap
@@ -217,7 +217,7 @@ def intel(name: str, *, channel: int = 1, off: bool = False, metered: bool = Tru
 
 
 SCOPES = {"Module": 1.0, "Grace": 0.45, "CPU": 0.3, "SysIO": 0.1}
-"""Scope of a meter to its share of the module's power: the first contains the second, and that the rest."""
+"""The scope of each meter, with its share of the module's power: each scope contains the next."""
 
 
 def grace() -> Board:
@@ -302,4 +302,5 @@ GPUS: Mapping[str, Callable[[], Board]] = {
     "i915-integrated": partial(intel, "i915-integrated", metered=False),
 }
 """Consumer cards with and without discrete clocks (the latter with overdrive), a data-centre one, an APU, a
-virtual function; xe after and before Linux 6.8, and i915 with and without a card of its own."""
+virtual function; xe after and before Linux 6.8, and i915 with and without a discrete card.
+"""

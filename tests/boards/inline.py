@@ -1,4 +1,4 @@
-"""A board in this very process: a folder of its files, which answer as the board's do while it is `at`."""
+"""A board in this process: a folder of its files, which behave like the board's within `at`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.boards.cpufreq import CPU, Cpus
 from tests.boards.trees import board
 
 Hook = Callable[[str, str], int]
-"""Called with `read` or `write` and a file's name; returns the error to answer instead, 0 for none."""
+"""Called with `read` or `write` and a file's name; returns an error number to raise, or 0."""
 
 
 class InlineBoard:
-    """A board and its files, quicker than one that is mounted; nobody else sees it.
+    """A board and its files, faster than a mounted one, and visible only to this process.
 
-    `link` is a symbolic link to its root by which it is asked for.
+    `link` is a symbolic link to its root, by which it is opened.
     """
 
     def __init__(self, name: str, root: Path, link: Path | None = None) -> None:
@@ -36,28 +36,28 @@ class InlineBoard:
 
     @property
     def cpus(self) -> Cpus:
-        """Which CPUs are online."""
+        """The CPUs that are online."""
         return next(one for one in self.board.state if isinstance(one, Cpus))
 
     @property
     def altered(self) -> dict[str, str]:
-        """The files that are not as they were found."""
+        """The files that differ from their original content."""
         return self.board.altered
 
     def reset(self) -> None:
-        """Have every file as it began."""
+        """Reset every file."""
         self.board.reset()
 
     def note(self, file: Path) -> None:
-        """Keep the board's state in a file."""
+        """Write the board's state to a file."""
         self.board.note(file)
 
     def put(self, file: Path) -> None:
-        """Have the board as it was kept in a file."""
+        """Read the board's state from a file."""
         self.board.put(file)
 
     def renew(self) -> None:
-        """Have the board as it began; its policies are new ones."""
+        """Reset the board; its policies are new ones."""
         self.board.reset()
         self.reload()
         self.board.reset()
@@ -69,18 +69,18 @@ class InlineBoard:
         self._fill()
 
     def reload(self) -> None:
-        """Load the clocks' driver anew."""
+        """Reload the clocks' driver."""
         self.board.reload()
         moving = self.board.moving
         old, folder = self.root / "old", self.root / moving[1:]
         folder.rename(old)
         self._there -= {name for name in self._there if name.startswith(f"{moving}/")}
-        self._fill()  # before the old one goes: its number is not to be had again
+        self._fill()  # before the old one is removed, so that its inode number is not reused
         shutil.rmtree(old)
 
     @contextmanager
     def at(self, hook: Hook = lambda kind, name: 0) -> Iterator[None]:
-        """Answer this process's reads, writes and searches below the root as the board does."""
+        """Answer this process's reads, writes and searches below the root like the board."""
         read, write, raw, search = Path.read_text, Path.write_text, Path.read_bytes, Path.glob
         self._missing.clear()
 
@@ -129,12 +129,12 @@ class InlineBoard:
             yield
 
     def _name(self, place: str) -> str:
-        """Return the name of a file of the board; nothing of any other, or of one that is not there."""
+        """Return the name of an existing file of the board; None for any other file."""
         if not place.startswith(self._prefix):
             return ""
         if place not in self._names:
             name = place[len(self._prefix) :]
-            if name not in self._there:  # by a link
+            if name not in self._there:  # through a link
                 folder, _, file = place.rpartition("/")
                 name = f"{os.path.realpath(folder)[len(os.path.realpath(self._prefix)) :]}/{file}"
             self._names[place] = name if name in self._there else ""
@@ -156,7 +156,7 @@ class InlineBoard:
         self._look_anew()
 
     def _look_anew(self) -> None:
-        """Look everything up again; to do so each time was a third of the time in tests/chaos."""
+        """Look up all files again; a lookup at every call took a third of the time of tests/chaos."""
         self._names.clear()
         self._matches.clear()
         self._missing.clear()

@@ -1,8 +1,8 @@
 """Files that behave like the kernel's: limits that refuse, values that are rounded, counters that wrap.
 
 Sources: drivers/devfreq/devfreq.c, drivers/cpufreq/cpufreq.c and drivers/powercap/powercap_sys.c of the
-kernel; what NVIDIA's firmware does with a locked memory clock is from public scripts. Never compared with
-a real board.
+kernel; the behaviour of NVIDIA's firmware with a locked memory clock is from public scripts. Never compared
+with a real board.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Take = Callable[[str], None]
 
 
 class Refused(OSError):
-    """What the kernel answers to a write that it does not take."""
+    """The kernel's error for a refused write."""
 
     def __init__(self, number: int = errno.EINVAL) -> None:
         super().__init__(number, os.strerror(number))
@@ -25,9 +25,10 @@ class Refused(OSError):
 
 @dataclass
 class Node:
-    """One file: what it tells, and what it does with what is written; None: read-only.
+    """One file: the functions for reads and for writes; None: read-only.
 
-    `refusal` is what reads and writes answer now; 0: they are answered. `kept` is what it would say.
+    `refusal` returns the present error of reads and writes; 0: none. `kept` is its content without the
+    error.
     """
 
     tell: Tell
@@ -56,7 +57,7 @@ class Node:
 
 
 def fixed(value: object, mode: int = 0o444) -> Node:
-    """Return a file that says one thing for ever."""
+    """Return a file with constant content."""
     return Node(lambda: value, None, mode)
 
 
@@ -70,10 +71,10 @@ def whole(text: str) -> int:
 
 @dataclass
 class Limits:
-    """A clock between two limits, in the files' units; `cap` is a policy's that clamps without a word.
+    """A clock between two limits, in the files' units; `cap` clamps a policy silently.
 
     With a `table`, a value outside it is silently rounded up. With boost off the top is the `nominal`
-    clock, if that is told; at its top rung, with boost on, the clock that runs is `boosted`, as APERF and
+    clock, if it is given; at its top rung, with boost on, the present clock is `boosted`, as APERF and
     MPERF measure it.
     """
 
@@ -98,7 +99,7 @@ class Limits:
 
     @property
     def top(self) -> int:
-        """The greatest limit now."""
+        """The present maximum of the limit."""
         return self.nominal if self.nominal and self.boost and not self.boosts else self.most
 
     @property
@@ -108,7 +109,7 @@ class Limits:
 
     @property
     def runs(self) -> int:
-        """The clock that a busy CPU runs at."""
+        """The clock of a busy CPU."""
         above = self.boosted and self.boosts and self.ceiling >= self.most
         return self.boosted if above else self.ceiling
 
@@ -139,13 +140,13 @@ class Limits:
 
 @dataclass
 class Boost:
-    """Whether clocks above the nominal one are allowed: the file says `allows` then.
+    """Whether clocks above the nominal one are allowed: the file then contains `allows`.
 
-    One that `forgets` sets every ceiling to the new top, as cpufreq_boost_set_sw did until lately. With
+    One that `forgets` sets every ceiling to the new top, as older kernels did (cpufreq_boost_set_sw). With
     `each` every policy has its own boost beside it: it follows (cpufreq_boost_trigger_state), also when its
-    CPU comes online (cpufreq_online), and takes nothing while boost is off (store_local_boost).
-    `least_pct` is intel_pstate's least share of the greatest clock: boost off squashes it to the nominal
-    clock's, and it stays there (store_no_turbo).
+    CPU comes online (cpufreq_online), and takes nothing while boost is off (store_local_boost). `least_pct`
+    is intel_pstate's least share of the greatest clock: boost off squashes it to the nominal clock's, and
+    it stays there (store_no_turbo).
     """
 
     path: str
@@ -208,7 +209,8 @@ class Words:
 
 @dataclass
 class Tunable:
-    """A number of a governor: it is there while a policy has that governor, and forgotten with the last.
+    """A number of a governor: its file exists while a policy has that governor; its value is lost with the
+    last one.
 
     Source: sugov_exit of kernel/sched/cpufreq_schedutil.c and cpufreq_dbs_governor_exit of
     drivers/cpufreq/cpufreq_governor.c free it; their init functions begin with the default.
@@ -232,7 +234,7 @@ class Tunable:
 
 @dataclass
 class SetSpeed(Tunable):
-    """The clock of the governor `userspace`: under it a number, which begins at the clock that runs.
+    """The clock of the governor `userspace`: under it a number, at first the present clock.
 
     Source: drivers/cpufreq/cpufreq_userspace.c (cpufreq_userspace_policy_start); show_scaling_setspeed.
     """
@@ -248,7 +250,7 @@ class SetSpeed(Tunable):
 
 @dataclass
 class TunedGovernor(Words):
-    """A governor that has numbers to tune."""
+    """A governor with numbers that can be set."""
 
     tunables: Sequence[Tunable] = ()
 
@@ -264,7 +266,7 @@ class TunedGovernor(Words):
 
 @dataclass
 class MemoryClock:
-    """The memory's clock in the firmware's hands, until it is locked; a locked one is rounded down."""
+    """The memory clock, which the firmware sets until it is locked; a locked value is rounded down."""
 
     rates: Sequence[int]
     chosen: int
@@ -280,7 +282,7 @@ class MemoryClock:
         self.asked = self.asked if self.locked else 0
 
     def set_rate(self, text: str) -> None:
-        """Take a rate; without the lock the firmware goes on as before."""
+        """Set a rate; without the lock the firmware ignores it."""
         under = [rate for rate in self.rates if rate <= whole(text)]
         if self.locked:
             self.asked = under[-1] if under else self.rates[0]
@@ -301,14 +303,14 @@ class MemoryClock:
 
 @dataclass
 class Counter:
-    """An energy counter in microjoules, which starts again past its range."""
+    """An energy counter in microjoules, which wraps at its range."""
 
     joules: Callable[[], float]
     range_uj: int
     begin_uj: int = 0
 
     def restart(self) -> None:
-        """Begin anew at 0, as after a resume or when the driver is loaded anew."""
+        """Restart at 0, as after a resume or a reload of the driver."""
         self.begin_uj = -int(self.joules() * 1e6)
 
     def tell(self) -> int:
@@ -317,7 +319,7 @@ class Counter:
 
 @dataclass
 class PowerLimit:
-    """One of a package's power limits in microwatts; more than the hardware can is clamped."""
+    """One of a package's power limits in microwatts, clamped to the hardware's maximum."""
 
     limit_uw: int
     most_uw: int

@@ -1,4 +1,4 @@
-"""What runs behind the files: the simulators' physics, in time that is real or turned by hand."""
+"""The machine behind the files: the simulators' physics, in real time or in time that a test advances."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BOUNDS_MS = tuple(0.5 * 1.01**k for k in range(900))
 """The histogram's bounds: a hundredth apart, to 3.9 s."""
 JITTER = 0.01
 TRIP_C, COOL_K = 95.0, -3.0
-"""Where it is throttled, and how far from there it is no more."""
+"""The temperature at which it is throttled, and the drop at which that ends."""
 
 
 @dataclass
 class Machine:
     """A chip at work, one batch after another. Clocks are read from the files' state at each step.
 
-    `clocks` tells GPU, memory and CPU clock in MHz and the power limit in W. Over `trip_c` the GPU is
+    `clocks` returns GPU, memory and CPU clock in MHz and the power limit in W. Over `trip_c` the GPU is
     throttled to `hot_mhz` until it has cooled.
     """
 
@@ -52,7 +52,7 @@ class Machine:
         return self._turned if self.manual else time.monotonic()
 
     def take_by_hand(self) -> None:
-        """From now on time passes by `pass_s` alone."""
+        """From now on only `pass_s` advances the time."""
         self.advance()
         self._turned, self.manual = self.now(), True
 
@@ -69,7 +69,7 @@ class Machine:
         return self.chip.capped(self.work, self.point(), self.celsius)
 
     def advance(self) -> None:
-        """Let pass what has passed since the last time, in steps that the temperature allows."""
+        """Simulate the time since the last call, in steps that suit the temperature."""
         left = self.now() - self._last
         self._last += left
         while left > 0.0:
@@ -92,7 +92,7 @@ class Machine:
             self.items += self.batch
 
     def metrics(self) -> str:
-        """Return what the workload tells Prometheus."""
+        """Return the workload's metrics for Prometheus."""
         self.advance()
         name, total, lines = "batch_seconds", 0, ["# TYPE batch_seconds histogram"]
         for bound, count in zip(BOUNDS_MS, self.counts, strict=False):
@@ -104,7 +104,7 @@ class Machine:
 
 
 def faster(work: Work, times: float) -> Work:
-    """Return a work that takes so many times less: a study of hours in minutes."""
+    """Return the work made faster by a factor: a study of hours then takes minutes."""
     names = (
         "compute_fixed_ms",
         "compute_ms",

@@ -1,4 +1,4 @@
-"""A board that a test has mounted, and how it reaches behind its files."""
+"""A board that a test has mounted, and its control interface."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pytest
 HERE = Path(__file__).parents[2]
 START_S, STOP_S = 60.0, 20.0
 CACHED_S = 0.1
-"""For so long the mount may tell what a file was."""
+"""The time for which the mount may return a file's old content."""
 
 
 @dataclass
 class MountedBoard:
-    """A mounted board: its files are under `root`, its other side at `url`."""
+    """A mounted board: its files are under `root`, its control interface at `url`."""
 
     name: str
     root: Path
@@ -41,27 +41,27 @@ class MountedBoard:
             time.sleep(CACHED_S)
 
     def reset(self) -> None:
-        """Have every file as it began."""
+        """Reset every file."""
         self.do(reset=True)
 
     def note(self, file: Path) -> None:
-        """Keep the board's state in a file, from any process."""
+        """Write the board's state to a file, from any process."""
         with urlopen(f"{self.url}/board", json.dumps({"note": str(file)}).encode()):
             pass
 
     def put(self, file: Path) -> None:
-        """Have the board as it was kept in a file."""
+        """Read the board's state from a file."""
         self.do(put=str(file))
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """What the board is at: `energy_j`, `items`, `celsius`, and the files `altered`."""
+        """The board's state: `energy_j`, `items`, `celsius`, and the `altered` files."""
         board: Mapping[str, Any] = self.http.get(f"{self.url}/board").json()
         return board
 
     @property
     def altered(self) -> Mapping[str, str]:
-        """The files that are not as they were found."""
+        """The files that differ from their original content."""
         altered: Mapping[str, str] = self.told["altered"]
         return altered
 
@@ -72,10 +72,10 @@ class MountedBoard:
 
 @contextmanager
 def mounted(name: str, folder: Path) -> Iterator[MountedBoard]:
-    """Mount a board in a process of its own; skip the test where nothing can be mounted."""
+    """Mount a board in a separate process; skip the test if nothing can be mounted."""
     if not Path("/dev/fuse").exists() or shutil.which("fusermount3") is None:
         pytest.skip("boards are FUSE file systems: needs /dev/fuse, and apt install fuse3")
-    # Without libfuse it raises OSError, which no `importorskip` takes.
+    # Without libfuse it raises OSError, which `importorskip` does not handle.
     pytest.importorskip("mfusepy", exc_type=(ImportError, OSError))  # type: ignore[arg-type]
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.boards.serve", name, str(folder)]
@@ -84,7 +84,7 @@ def mounted(name: str, folder: Path) -> Iterator[MountedBoard]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=HERE,
-        start_new_session=True,  # whoever reaps all our children does not wait for it
+        start_new_session=True,  # a test that reaps all our children does not wait for it
     ) as served:
         assert served.stdout is not None
         port = served.stdout.readline().strip()

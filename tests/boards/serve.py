@@ -1,4 +1,4 @@
-"""A board as a process: `python -m tests.boards.serve NAME FOLDER` mounts it and tells its HTTP port.
+"""A board as a process: `python -m tests.boards.serve NAME FOLDER` mounts it and prints its HTTP port.
 
 Over HTTP it is the workload, too (`GET /config`, `POST /config`, `GET /metrics`), and what is done to it
 behind the kernel's back: `GET /board`, `POST /board`.
@@ -37,7 +37,7 @@ REFUSALS = {
 
 
 class Files(mfusepy.Operations):  # type: ignore[misc]
-    """The board's files. What was opened keeps what it said at its first read."""
+    """The board's files. An opened file keeps its content of the first read."""
 
     use_ns = True
 
@@ -52,14 +52,14 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         self._next = 0
 
     def late(self, path: str) -> bool:
-        """Return whether something of the GPU's node is not there yet."""
+        """Return whether a path belongs to the GPU's node, which does not exist yet."""
         layout = LAYOUTS.get(self.board.name)
         if layout is None or f"/devfreq/{layout.gpu}" not in path:
             return False
         return time.monotonic() - self.began < layout.late_s
 
     def node(self, path: str) -> Node | None:
-        """Return the file there; None where there is none, or not yet."""
+        """Return the file at a path; None if it does not exist, or not yet."""
         if self.late(path):
             return None
         node = None if self.board.faults.get(path) == "gone" else self.board.nodes.get(path)
@@ -72,17 +72,17 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         return {file[len(inside) :].split("/")[0] for file in there}
 
     def there(self, path: str) -> bool:
-        """Return whether a file or a link is there."""
+        """Return whether a file or a link exists."""
         return bool(self.node(path) or self.leads(path))
 
     def leads(self, path: str) -> str:
-        """Return the target of a symbolic link; empty where there is none, or nothing there yet."""
+        """Return a symbolic link's target; empty if there is no link, or no target yet."""
         target = "" if self.late(path) else self.board.links.get(path, "")
         full = os.path.normpath(f"{os.path.dirname(path)}/{target}")  # noqa: PTH120 - of the mounted root
         return target if any(map(self.node, self._inside.get(full, ()))) else ""
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
-        # A file has one number for as long as its driver is loaded, as kernfs gives it.
+        # A file keeps its inode number while its driver is loaded, as under kernfs.
         return {"st_ino": zlib.crc32(path.encode()), **self._kind(path)}
 
     def _kind(self, path: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         raise mfusepy.FuseOSError(errno.ENOENT)
 
     def number(self, path: str) -> int:
-        """Return a file's number: that of a policy is another one in every load of its driver."""
+        """Return a file's inode number: that of a policy changes with every load of its driver."""
         load = self.board.loads if path.startswith((self.board.moving, MODULES)) else 0
         return zlib.crc32(path.encode()) + (load << 32) + 1
 
@@ -107,7 +107,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
     def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
         with self._alone:
             names = [".", "..", *sorted(self.folder(path))]
-            # glibc passes over a name whose number is 0.
+            # glibc skips a name whose inode number is 0.
             return [
                 (name, {"st_ino": self.number(f"{path}/{name}"), "st_mode": 0}, 0) for name in names
             ]
@@ -227,7 +227,7 @@ class Handler(Spoken):
 
 
 def main(name: str, folder: Path) -> None:
-    """Mount a board, tell the port on standard output, and serve until unmounted."""
+    """Mount a board, print the port on standard output, and serve until unmounted."""
     shown, lock = board(name), threading.RLock()
     door = Door(("127.0.0.1", 0), Handler)
     door.board, door.lock = shown, lock

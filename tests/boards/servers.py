@@ -1,7 +1,7 @@
-"""The servers that are mounted: what the drivers of each family of CPUs show and refuse.
+"""The mounted servers: the files that the drivers of each family of CPUs show and refuse.
 
-The layouts are from the documentation of the kernel (cpufreq, intel_pstate, amd-pstate, powercap); those
-figures that belong to a situation are from the public report named beside it.
+The layouts are from the documentation of the kernel (cpufreq, intel_pstate, amd-pstate, powercap); figures
+of a special case are from the public report named beside it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SERVED = Work(
 
 
 def zone(folder: str, name: str, counter: Counter) -> dict[str, Node]:
-    """Return a powercap zone that is only counted."""
+    """Return a powercap zone with a counter and no limits."""
     return {
         f"{folder}/name": fixed(name),
         f"{folder}/energy_uj": Node(counter.tell, None, 0o400),
@@ -74,7 +74,7 @@ def server(
     driver: str = "fake",
     boost: Boost | None = None,
 ) -> Board:
-    """Return a server of so many packages; `boost` is the file that all its clocks go by."""
+    """Return a server with this many packages; `boost` is the file that affects all its clocks."""
     range_uj = 262_143_328_850
     caps = [PowerLimit(w, 125_000_000) for w in (125_000_000, 150_000_000) for _ in range(packages)]
     mesh = [Limits(800_000, 2_400_000) for _ in range(packages)]
@@ -206,7 +206,7 @@ def arm() -> Board:
 
 
 def tuned(board: Board, numbers: Mapping[str, Tunable]) -> Board:
-    """Return a board whose operator has set numbers of its governors, by file."""
+    """Return a board on which an operator has set numbers of governors, by file."""
     board.nodes |= {f"{CPUFREQ}/{name}": number.node() for name, number in numbers.items()}
     board.begin = board.snapshot()
     for cpus in (one for one in board.state if isinstance(one, Cpus)):
@@ -235,7 +235,7 @@ def zen() -> Board:
 
 
 def ryzen() -> Board:
-    """Return amd-pstate with preferred cores: like cores, each with a maximum of its own (tvm 8370)."""
+    """Return amd-pstate with preferred cores: identical cores, each with its own maximum (tvm 8370)."""
     tops = (5_759_000, 5_759_000, 5_684_000, 5_609_000, 5_534_000, 5_459_000, 5_383_000, 5_308_000)
     limits = [Limits(400_000, top, nominal=4_500_000) for top in tops]
     words = partial(scaling, "powersave", "balance_performance", amd=True)

@@ -1,6 +1,6 @@
 """`jouletune run` on mounted boards through a real actuator: `python -m tests.boards.study --help`.
 
-Simulated throughout; what is kept is scored by the physics behind the files.
+All is simulated; the held setting is scored by the physics behind the files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one study came to, by the true values."""
+    """The result of one study, by the true values."""
 
     board: str
     policy: str
@@ -84,7 +84,7 @@ class Outcome:
 
 
 class Truth:
-    """The energy and the p99 of every setting of a board, settled."""
+    """The settled energy and p99 of every setting of a board."""
 
     def __init__(self, name: str) -> None:
         layout, machine = LAYOUTS["orin" if name == "odd" else name], board(name).machine
@@ -112,7 +112,7 @@ class Truth:
         return 1.0 - min(good) / self.grid[self.default][0]
 
     def of(self, setting: Mapping[str, Any], limit_ms: float) -> tuple[float, bool]:
-        """Return what a setting truly saves, and whether it keeps a limit."""
+        """Return the true saving of a setting, and whether it keeps a limit."""
         whole = dict(zip(KNOBS, self.default, strict=True)) | {
             k: float(v) for k, v in setting.items() if k in KNOBS
         }
@@ -123,8 +123,8 @@ class Truth:
 def steady(machine: Machine) -> tuple[float, float]:
     """Return a machine's energy per item and its slow batches' time in ms, once it is warm.
 
-    One that heats over its trip point runs by turns throttled and not; what counts is the mean of both,
-    and the slower of the two where it is more than one batch in a hundred.
+    One that heats over its trip point alternates between throttled and not; the result is the mean of both,
+    and the slower time if it is that of more than one batch in a hundred.
     """
     chip, thermal = machine.chip, machine.chip.thermal
     machine.hot = False
@@ -168,7 +168,7 @@ def granted_study(
 ) -> dict[str, Any]:
     """Run one study of a device with these grants and return what `jouletune run --json` printed.
 
-    `device` is its driver, `spec` its name for `--device` where that is another one.
+    `device` is its driver, `spec` its name for `--device` if that differs.
     """
     (folder / "service.toml").write_text(SERVICE.format(url=there.url))
     config = folder / "actuator.toml"
@@ -216,10 +216,10 @@ def trials_of(folder: Path) -> list[Trial]:
 
 
 def outcome(name: str, policy: str, seed: int, trials: int, truth: Truth) -> Outcome:
-    """Mount a board, run a study on it, and score what is held.
+    """Mount a board, run a study on it, and score the held setting.
 
-    The limit is 1.2 × the baseline as the study measured it, first: a board that throttles once it is
-    warm has another one then.
+    The limit is 1.2 × the baseline as the study measured it, first: a board that throttles once it is warm
+    has another one then.
     """
     with tempfile.TemporaryDirectory(prefix="board-") as folder:
         began = time.monotonic()
@@ -248,7 +248,7 @@ def outcome(name: str, policy: str, seed: int, trials: int, truth: Truth) -> Out
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the studies that are asked for, a line each, and write them as JSON."""
+    """Run the requested studies, print a line for each, and write them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--boards", default="orin,tx2,odd")
     parser.add_argument("--policies", default="polythrottle,polythrottle-two-phase")

@@ -1,4 +1,4 @@
-"""The machines that are mounted: which files each has, over one physics.
+"""The mounted machines: the files of each, over the same physics.
 
 Tables of clocks are those of the public configuration scripts named in the simulators' presets, thinned;
 the layouts are from NVIDIA's guides and the kernel's documentation.
@@ -21,16 +21,16 @@ from tests.boards.servers import SERVERS, SMALL
 
 BPMP = "/sys/kernel/debug/bpmp/debug"
 SPEED = 8.0
-"""A board is so many times faster than its preset: shares and limits are relative, and time is real."""
+"""A board is faster than its preset by this factor: shares and limits are relative, and time is real."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JetsonLayout:
-    """What differs from board to board: where files are, and the rails of its power monitors.
+    """The differences between boards: the places of files, and the rails of the power monitors.
 
     `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power;
-    `ina238` is the address of one that measures all of it, and has no label. `device` is the folder of the
-    GPU's device, to which /sys/class/devfreq links.
+    `ina238` is the address of a sensor without a label that measures the total. `device` is the folder of
+    the GPU's device, to which /sys/class/devfreq links.
     """
 
     model: str
@@ -50,7 +50,7 @@ class JetsonLayout:
 
 
 class Odd(Chip):
-    """A chip that the optimiser's laws do not know: other exponents, a memory clock with a best value."""
+    """A chip outside the optimiser's laws: other exponents, and a memory clock with an inner optimum."""
 
     def pace(self, work: Work, point: OperatingPoint, gpu_mhz: float) -> Pace:
         plain = super().pace(work, point, gpu_mhz)
@@ -124,7 +124,7 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
 
 
 def _thor(layout: JetsonLayout) -> dict[str, Node]:
-    """Return what else Thor has among its devfreq nodes: a video engine, and the memory's manager."""
+    """Return Thor's other devfreq nodes: a video engine, and the memory's manager."""
     others = {"gpu-nvd-0": layout.gpu_hz, "bwmgr": layout.memory_hz}
     return {
         f"/sys/class/devfreq/{name}/{file}": fixed(hz)
@@ -139,7 +139,7 @@ def _thor(layout: JetsonLayout) -> dict[str, Node]:
 
 
 def _rails(layout: JetsonLayout, machine: Machine, board: Board) -> dict[str, Node]:
-    """Return the power monitors' files: 5 V, and a current that the power asks for."""
+    """Return the power monitors' files: 5 V, and the current that gives the power."""
     nodes: dict[str, Node] = {}
 
     def ma(share: float, volts: float = 5.0) -> Callable[[], int]:
@@ -193,7 +193,7 @@ AGX_ORIN_RAILS = {
     "1-0040": [("VDD_GPU_SOC", 0.6), ("VDD_CPU_CV", 0.15), ("VIN_SYS_5V0", 0.25)],
     "1-0041": [("NC", 0.0), ("VDDQ_VDD2_1V8AO", 0.1), ("NC", 0.0)],
 }
-"""The second sensor's rail is fed by the first's: whoever adds it counts twice."""
+"""The first sensor's rail feeds the second's: a sum of both counts it twice."""
 MODULE_RAILS = {"1-0040": [("VDD_IN", 1.0), ("VDD_CPU_GPU_CV", 0.6), ("VDD_SOC", 0.2)]}
 ORIN_CPU = (345_600, 652_800, 960_000, 1_267_200, 1_574_400, 1_881_600, 2_201_600)
 ORIN_GPU = _hz((114.75, 204, 306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5))
@@ -297,7 +297,7 @@ def _odd() -> Board:
 
 
 def board(name: str) -> Board:
-    """Return a fresh board of a name in `NAMES`."""
+    """Return a new board by its name in `NAMES`."""
     if made := {**SERVERS, **SMALL, **GPUS, "grace": grace}.get(name):
         return made()
     if name == "odd":
@@ -307,4 +307,4 @@ def board(name: str) -> Board:
 
 
 NAMES = (*SERVERS, *LAYOUTS, "odd", *GPUS, "grace")
-"""Every tree, also what a fuzzer runs over."""
+"""Every tree, including those for the fuzzer."""

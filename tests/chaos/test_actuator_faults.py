@@ -1,4 +1,4 @@
-"""Every disk and driver call of the actuator fails, once and for good; nothing stays altered."""
+"""Every disk and driver call of the actuator fails, once or permanently; nothing stays altered."""
 
 from __future__ import annotations
 

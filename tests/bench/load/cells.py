@@ -1,4 +1,4 @@
-"""A judged cell, as the bench writes it down."""
+"""A judged cell, in the form in which the bench writes it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRow:
-    """What one arm came to in a cell.
+    """The result of one arm in a cell.
 
-    `saving` is the share of the default's energy; `captured` the share of the way from the best single
-    setting to the per-load oracle, None where that way is noise; `above` the share of windows with a p99
-    above its limit, of those with a spike in them, too; `worst` the largest p99 over its limit.
+    `saving` is the share of the default's energy; `captured` the share of the difference between the best
+    single setting and the per-load oracle, None if that difference is noise; `above` the share of windows
+    with a p99 above its limit, also of those with a spike; `worst` the largest p99 over its limit.
     """
 
     arm: str
@@ -28,7 +28,7 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A rival beside ours, seed by seed: how much more energy it took, as a share of the best single's."""
+    """A rival against ours, paired by seed: its extra energy, as a share of the best single setting's."""
 
     rival: str
     difference: float
@@ -38,7 +38,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """One row of the plan that was followed: below so much of the load, this clock."""
+    """One row of the followed plan: its clock, below a boundary of the load."""
 
     below: float
     clock_mhz: float
@@ -48,8 +48,8 @@ class PlanRow:
 class CellRow:
     """A server under a trace at one slack; times in milliseconds.
 
-    `possible` is by how much less energy the per-load oracle takes than the best single setting, as a
-    share of the latter's.
+    `possible` is the saving of the per-load oracle over the best single setting, as a share of the latter's
+    energy.
     """
 
     server: str

@@ -54,8 +54,8 @@ def load(
 ) -> None:
     """Tune on the first half of each trace, judge the second beside every rival.
 
-    Each server gets the largest share of a trace that does not crowd it. In all cells the same: limits on
-    the p99 of time to first token and of time per token, a window of 299 requests, ten seeds at least.
+    Each server gets the largest share of a trace that does not overload it. All cells have limits on the
+    p99 of time to first token and of time per token, windows of 299 requests, and at least ten seeds.
     """
     from jouletune_bench.llm import read_trace
     from tests.bench.load.judge import of_trace
@@ -146,7 +146,7 @@ def load_contest(
 
 
 def _write(output: Path, result: object) -> None:
-    """Write a result with the cells of an earlier one that it has not judged again."""
+    """Write a result, with the cells of an earlier result that were not judged again."""
     from tuner.cli.output import json_text
 
     judged = json.loads(json_text(result))
@@ -163,7 +163,7 @@ def _place(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def judge_one(task: Task, runs: Path | None) -> list[CellRow]:
-    """Judge one task, in a process of its own."""
+    """Judge one task, in a separate process."""
     from tests.bench.load.judge import judge
     from tests.bench.load.kept import KeptRuns
     from tests.bench.load.servers import opener
@@ -172,7 +172,7 @@ def judge_one(task: Task, runs: Path | None) -> list[CellRow]:
 
 
 def _judged(tasks: Sequence[Task], jobs: int, runs: Path | None) -> Iterator[list[CellRow]]:
-    """Yield the rows of one task after the other, as soon as they are there."""
+    """Yield the rows of each task as soon as they are known."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

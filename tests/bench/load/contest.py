@@ -1,10 +1,10 @@
-"""A contest of schemes that follow the load: studies with different seeds, each judged as a plan is.
+"""A contest of schemes that follow the load: studies with different seeds, each judged like a plan.
 
 The rule was fixed before the runs. Of the schemes that finish and keep the limits in every cell, the one
-with the highest mean share of the way from the best single setting to the per-load oracle wins; the mean
-is over cells where more than 3 % is possible. A share is cut to 0 … 1, and is 0 where limits are broken.
-Within one paired standard error the scheme with fewer lines wins. If none keeps the limits everywhere,
-today's plan with the escape does.
+with the highest mean captured share wins: the share of the difference between the best single setting and
+the per-load oracle. The mean is over cells where more than 3 % is possible. A share is cut to 0 … 1, and is
+0 if limits are broken. Within one paired standard error the scheme with fewer lines wins. If none keeps the
+limits everywhere, today's plan with the escape wins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.bench.load.servers import opener
 
 LEAST_POSSIBLE = 0.03
 JUDGED_SEEDS = 5
-"""Of a cell's seeds, for each study."""
+"""The number of a cell's seeds for each study."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class StudyRow:
 
 
 def contest(tasks: Iterable[Task], seeds: Mapping[str, int], output: Path, kept: KeptRuns) -> None:
-    """Append a line for each study that the file does not have; `seeds` are the studies of each scheme."""
+    """Append a line for each study that is not in the file; `seeds` are the studies of each scheme."""
     known = read(output)
     have = {(r["server"], r["trace"], r["scheme"], r["seed"]) for r in known}
     for task in tasks:
@@ -153,12 +153,12 @@ def tables(studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def share(row: Mapping[str, Any]) -> float:
-    """Return the share of the way by the rule."""
+    """Return the captured share by the rule."""
     return min(1.0, max(0.0, float(row["way"]))) if row["keeps"] else 0.0
 
 
 def _told(scheme: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the studies of a scheme came to in a cell, as means and largest values."""
+    """Return the results of a scheme's studies in a cell, as means and largest values."""
     savings = [float(r["saving"]) for r in rows]
     means = ("saving", "above", "tuning_above", "hours", "cpu_s")
     most = ("above", "worst", "tuning_worst", "hours", "cpu_s")
@@ -174,7 +174,7 @@ def _told(scheme: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _standing(scheme: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a scheme's shares of the way in the cells that count, and whether it kept all limits."""
+    """Return a scheme's captured shares in the cells that count, and whether it kept all limits."""
     own = [(c, s) for c in cells for s in c["schemes"] if s["scheme"] == scheme]
     counted = {
         f"{c['server']} {c['trace']}": s["share"] for c, s in own if c["possible"] > LEAST_POSSIBLE

@@ -1,4 +1,4 @@
-"""A server that runs at its default while requests wait: a faster clock than one chosen serves a burst."""
+"""A server that runs at its default while requests wait, so that the fastest clock serves a burst."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from tuner.core import Setting, Space
 
 LOOK_S = 0.5
 SELDOM, LEAST = 0.95, 2.0
-"""More requests wait than the default has so much of the time, and than so many: so the escape begins."""
+"""The escape begins when more requests wait than at the default for this share of the time, and more than
+this number.
+"""
 SERVED = 0.85
-"""It ends once this share of the most requests in the server, since it began, is left."""
+"""It ends once this share of its peak number of requests in the server is left."""
 SMOOTH_S = 30.0
 """Time constant of the rate."""
 QUEUE_S = 1800.0
-"""So long is the default looked at before a study."""
+"""The time for which the default is observed before a study."""
 
 
 class Escaping:
-    """Any server; `apply` sets what runs outside of an escape, and `read` tells it."""
+    """Any server; `apply` sets the setting outside an escape, and `read` returns it."""
 
     def __init__(self, inner: ServesRequests, queue: float, rate: float = math.inf) -> None:
         """Escape while more than `queue` requests wait, or more than `rate` arrive per second."""
@@ -34,17 +36,17 @@ class Escaping:
         self.rate, self.top = 0.0, 0.0
 
     def read(self) -> Setting:
-        """Return the setting that runs outside of an escape."""
+        """Return the setting outside an escape."""
         return dict(self._wanted)
 
     def apply(self, setting: Setting) -> None:
-        """Set what runs outside of an escape."""
+        """Set the setting outside an escape."""
         self._wanted |= setting
         if not self._most:
             self._inner.apply(setting)
 
     def monotonic(self) -> float:
-        """Return its own time."""
+        """Return the server's time."""
         return self._inner.monotonic()
 
     def counters(self) -> ServerCounters:
@@ -52,13 +54,13 @@ class Escaping:
         return self._inner.counters()
 
     def take(self) -> list[ServedRequest]:
-        """Return the requests answered since the last call, and keep them for the judge."""
+        """Return the requests answered since the last call, and store them for the judge."""
         new = self._inner.take()
         self.answered += new
         return new
 
     def sleep(self, seconds: float) -> None:
-        """Advance the time, and look every half second."""
+        """Advance the time, and check the queue every half second."""
         end = self.monotonic() + seconds
         while (left := end - self.monotonic()) > 1e-9:
             self._inner.sleep(min(LOOK_S, left))
@@ -85,7 +87,7 @@ class Escaping:
 
 
 def queue_of(open_server: Opener, requests: Sequence[Request], seed: int, seconds: float) -> float:
-    """Return how many requests wait at the default for all but 5 % of the time, 2 at least."""
+    """Return the number of waiting requests that the default exceeds in 5 % of the time, at least 2."""
     server = open_server(requests, seed)
     seen = []
     while server.monotonic() < seconds:
@@ -95,5 +97,5 @@ def queue_of(open_server: Opener, requests: Sequence[Request], seed: int, second
 
 
 def escaping(open_server: Opener, queue: float, rate: float = math.inf) -> Opener:
-    """Return what opens servers with the escape."""
+    """Return a function that opens servers with the escape."""
     return lambda requests, seed: Escaping(open_server(requests, seed), queue, rate)

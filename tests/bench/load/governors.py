@@ -1,4 +1,4 @@
-"""The rivals that act on what they see: ondemand, a PI controller on the slack, and AGFT's bandit."""
+"""The rivals that react to observations: ondemand, a PI controller on the slack, and AGFT's bandit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.core import Setting
 
 
 def clocks(server: ServesRequests) -> list[Setting]:
-    """Return a server's settings, the slowest first: all of its grid, by the first knob."""
+    """Return all settings of a server by its first knob, slowest first."""
     name = server.space.knobs[0].name
     return sorted(server.space.grid(), key=lambda s: float(s[name]))
 
@@ -21,7 +21,7 @@ def clocks(server: ServesRequests) -> list[Setting]:
 class Ondemand:
     """Linux's ondemand on a GPU's utilisation: above 80 % the highest clock, else in proportion.
 
-    Source: drivers/cpufreq/cpufreq_ondemand.c (up_threshold 80); looks once a second, as NVML does.
+    Source: drivers/cpufreq/cpufreq_ondemand.c (up_threshold 80); reads once a second, like NVML.
     """
 
     tick_s = 1.0
@@ -33,7 +33,7 @@ class Ondemand:
         self._last = server.counters()
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Set the clock that the last second's utilisation asks for."""
+        """Set the clock for the last second's utilisation."""
         now, last = server.counters(), self._last
         self._last = now
         busy = (now.busy_s - last.busy_s) / max(1e-9, now.now_s - last.now_s)
@@ -47,7 +47,7 @@ class Ondemand:
 
 
 class Slack:
-    """A PI controller on the p99 of the last minute over its limit, at 0.85 of it; gains are passed in."""
+    """A PI controller that keeps the last minute's p99 at 0.85 of its limit, with the given gains."""
 
     tick_s = 2.0
     AIM = 0.85
@@ -85,19 +85,20 @@ class Slack:
 class Agft:
     """AGFT (arXiv 2508.01744): a contextual LinUCB over clocks, rewarded by the energy-delay product.
 
-    After its authors' code (github.com/SusCom-Lab/AGFT at 0ad25bf): config.yaml and src/. Windows of
-    0.8 s; seven features, standardised online; one linear model a clock; a first sweep from the highest
+    After its authors' code (github.com/SusCom-Lab/AGFT at 0ad25bf): config.yaml and src/. Windows of 0.8 s;
+    seven features, standardised online; one linear model for each clock; a first sweep from the highest
     clock down; reward 2 · (1 − EDP / 0.9 of the mean of ten windows unlocked), at least −2; α from 10 by
-    e^(−0.02 a round) to 0.1; a clock of reward −1.2 over three rounds goes within the first 60, and of an
-    EDP four deviations above the best after 6 rounds, each 20; with one below half of the highest clock
-    all below it go. Its limits (1,000 s and 0.8 s) never bind. No cache hits here: that feature is 0.
+    e^(−0.02 per round) to 0.1. In the first 60 rounds a clock with a mean reward of −1.2 over three rounds
+    is dropped; every 20 rounds, from 6 rounds of it on, one with an EDP four deviations above the best. If
+    a dropped clock is below half of the highest, all clocks below it are dropped. Its limits (1,000 s and
+    0.8 s) never bind. No cache hits here: that feature is 0.
     """
 
     tick_s = 0.8
     FEATURES = 7
 
     def __init__(self) -> None:
-        """Know nothing yet; what is learnt stays from server to server."""
+        """Start without knowledge, which is kept from server to server."""
         self._arms: list[Setting] = []
         self._rounds, self._sweep = 0, 0
         self._unlocked: list[float] = []
@@ -107,7 +108,7 @@ class Agft:
         self._pending: tuple[int, np.ndarray] | None = None
 
     def begin(self, server: ServesRequests) -> None:
-        """Take on a server; the clocks are those of the first one."""
+        """Begin with a server; the clocks are those of the first server."""
         if not self._arms:
             self._arms = list(reversed(clocks(server)))
             size = len(self._arms)

@@ -1,4 +1,4 @@
-"""One server under one trace: limits from the first half, every arm on the second, pooled over seeds."""
+"""One server under one trace: limits from the first half, arms on the second half, pooled over seeds."""
 
 from __future__ import annotations
 
@@ -45,32 +45,35 @@ from tests.bench.load.servers import (
 from tuner.core import Setting
 
 LEAST_WINDOWS = 100
-"""Of a cell, over all seeds."""
+"""The least number of windows of a cell, over all seeds."""
 LEAST_SEEDS, MOST_SEEDS = 10, 40
 LEAST_EACH = 5
 """Windows of one seed: a server with a small share of a trace gets several shares in turn."""
 SEARCHED = 25
-"""So many windows an oracle is chosen on; where it breaks its limits on all, it is made faster until it
-keeps them there."""
+"""The number of windows on which an oracle is chosen; if it breaks its limits on all windows, it is made
+faster until it keeps them.
+"""
 MOST_ABOVE, MOST_OVER = 0.05, 1.2
-"""An arm keeps its limits where no more windows are above one, and none by more (or than the default's)."""
+"""The largest share of windows above a limit, and the largest excess, with which an arm keeps its limits
+(or the default's).
+"""
 KEPT_BY_DEFAULT = 0.95
-"""A limit is a slack × what so many of the default's windows of the first half keep."""
+"""A limit is a slack × the value that this share of the default's windows of the first half keeps."""
 LEAST_WAY = 0.001
-"""A share of the best single setting's energy; a smaller possible saving is noise."""
+"""A possible saving below this share of the best single setting's energy is noise."""
 GAINS = ((0.2, 0.02), (0.5, 0.05), (1.0, 0.1), (2.0, 0.3))
-"""Of the PI controller; the best of them on the first half is judged."""
+"""The gains of the PI controller; those that are best on the first half are judged."""
 
 BUILTIN = "simulated:"
-"""Servers of which runs are kept: the code of others is not known here."""
+"""Servers whose runs are stored; the code of other servers is unknown here."""
 SHM = Path("/dev/shm")
-"""In memory, where there is such a folder: a hold is written at every change of row."""
+"""A folder in memory if there is one, because a hold is written at every change of row."""
 OURS, SINGLE, ORACLE, DEFAULT = "plan by load", "best single", "per-load oracle", "governor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a cell is judged on: requests to tune on and to judge on, from and to which second."""
+    """The requests of a cell for tuning and for judging, with the first and the last second of each."""
 
     server: str
     trace: str
@@ -93,7 +96,7 @@ def of_trace(
     slacks: Sequence[float],
     least_windows: int = LEAST_WINDOWS,
 ) -> Task:
-    """Return the task of a trace: its first half hour to tune on, the second to be judged on."""
+    """Return the task of a trace: its first half hour for tuning, the second for judging."""
     judged = second_half(trace)
     return Task(
         server=server,
@@ -109,7 +112,7 @@ def of_trace(
 
 @dataclass
 class Cell:
-    """One server and its share of a task, with everything that was played so far."""
+    """One server and its share of a task, with all runs so far."""
 
     task: Task
     open_server: Opener
@@ -125,7 +128,7 @@ class Cell:
     def judged(
         self, make: Callable[[Sequence[Request]], Controller], seeds: range, arm: str = ""
     ) -> list[Played]:
-        """Play the judged half once a seed, each with a controller of its own; keep an `arm`'s runs."""
+        """Play the judged half once for each seed, with a new controller each; store an `arm`'s runs."""
 
         def run(seed: int) -> Played:
             mine, end_s = self.requests(seed), self.turns * self.task.until_s
@@ -142,13 +145,13 @@ class Cell:
         return in_turns(self.task.judged, self.share, seed, self.turns, self.task.until_s)
 
     def tuned(self, controller: Controller, seed: int) -> Played:
-        """Play the half to tune on."""
+        """Play the half for tuning."""
         task = self.task
         mine = in_turns(task.tuning, self.share, seed, self.turns, task.tuned_s)
         return play(self.open_server, mine, controller, seed, self.turns * task.tuned_s)
 
     def score(self, runs: Sequence[Played]) -> Score:
-        """Return joules, and by how much too often a limit is broken."""
+        """Return the joules, and the excess share of windows above a limit."""
         return Score(
             energy(runs),
             excess(ratios(runs, self.limits), *self.floor) + sum(r.unanswered for r in runs),
@@ -156,12 +159,12 @@ class Cell:
 
 
 def ratios(runs: Sequence[Played], limits: Limits) -> list[float]:
-    """Return the worse p99 over its limit of every window of all runs."""
+    """Return for every window of all runs the larger p99 relative to its limit."""
     return [ratio for run in runs for _, _, ratio in run.ratios(limits)]
 
 
 def share_of(open_server: Opener, requests: Sequence[Request], until_s: float) -> int:
-    """Return the smallest share of a trace that does not crowd a server at its defaults."""
+    """Return the smallest divisor of a trace whose share does not overload a server at its defaults."""
 
     def tail(share: int) -> float:
         return play(open_server, shared(requests, share, 0), Fixed(), 0, until_s).ttft_p99_s
@@ -229,7 +232,7 @@ def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
 def _single(
     cell: Cell, settings: Sequence[Setting], fixed: dict[int, list[Played]]
 ) -> tuple[int, list[Played]]:
-    """Return the setting that takes least, of those that keep the limits, and how it did."""
+    """Return the setting with the least energy that keeps the limits, and its result."""
     best, found = len(settings) - 1, None
     for place, setting in enumerate(settings):
         if place not in fixed:
@@ -249,7 +252,7 @@ def _fixed(setting: Setting) -> Callable[[Sequence[Request]], Controller]:
 
 
 def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> list[Played]:
-    """Choose a table in hindsight, and play it at every seed."""
+    """Choose a table in hindsight, and play it with every seed."""
     edges = edges_of(foresight(cell.requests(0)), WARM_S, cell.turns * cell.task.until_s)
 
     def played(table: Table, seeds: range) -> list[Played]:
@@ -273,7 +276,7 @@ def energy(runs: Sequence[Played]) -> float:
 
 
 def _gains(cell: Cell) -> tuple[float, float]:
-    """Return the PI controller's gains that did best on the first half."""
+    """Return the PI controller's best gains on the first half."""
     scored = []
     for gains in GAINS:
         runs = [cell.tuned(Slack(cell.limits, *gains), seed) for seed in cell.searching[:3]]
@@ -282,7 +285,7 @@ def _gains(cell: Cell) -> tuple[float, float]:
 
 
 def _learnt(cell: Cell) -> Agft:
-    """Return a bandit that has seen the first half, twice."""
+    """Return a bandit that was trained on the first half, twice."""
     agft = Agft()
     for seed in (0, 1):
         cell.tuned(agft, seed)
@@ -346,7 +349,7 @@ def _arm(cell: Cell, name: str, way: float) -> ArmRow:
 
 
 def _in_spikes(cell: Cell, runs: Sequence[Played]) -> float:
-    """Return the share of the windows with a spike in them that are above a limit."""
+    """Return the share of windows above a limit among those with a spike."""
     return above([
         ratio
         for run in runs

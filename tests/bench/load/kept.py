@@ -1,4 +1,4 @@
-"""Keeps what rivals came to: they do not depend on the product, and are most of a cell's time."""
+"""Stores the rivals' runs, which do not depend on the product and take most of a cell's time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class KeptRuns:
     """Runs by their key, in a file; several processes may use it at once."""
 
     def __init__(self, file: Path | None) -> None:
-        """Keep runs in that file, or none where there is none."""
+        """Store runs in a file; without a file, store none."""
         self._file, self._code = file, code_key() if file is not None else ""
 
     def run(self, key: str, make: Callable[[], Played]) -> Played:
-        """Return the run of that key, played now if it is new."""
+        """Return the run of a key, playing it if it is not stored."""
         if self._file is None:
             return make()
         key = hashlib.sha256(f"{self._code}/{key}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Two made-up traces for the contest: bursts by chance, and a load that moves between three levels."""
+"""Two made-up traces for the contest: random bursts, and a load that moves between three levels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.load.judge import Task
 
 TUNED_S, JUDGED_S = 3600.0, 7200.0
 VARIATION = 2.0
-"""Of the gaps of the bursty trace: their standard deviation over their mean."""
+"""The standard deviation of the bursty trace's gaps over their mean."""
 LEVELS = (0.5, 1.0, 1.6)
 STAYS_S = (120.0, 600.0)
 
@@ -37,7 +37,7 @@ def levels(rate_per_s: float, seed: int, until_s: float) -> list[Request]:
 
 
 def tasks(slack: float) -> list[Task]:
-    """Return both, each on a server with a rate that it serves without a crowd."""
+    """Return both, each with a rate that its server serves without a queue."""
     made = (
         ("made-up gusts", gusts, "simulated:l20-llm/qwen2.5-7b", 1.0),
         ("made-up levels", levels, "simulated:h100-llm/llama2-70b", 2.2),

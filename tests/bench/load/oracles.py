@@ -1,8 +1,8 @@
-"""What foresight would do: one setting for all, one setting for each load, and one that sees ahead.
+"""Oracles: one setting for all loads, one setting for each load, and one that knows the future.
 
-Each is chosen on the very requests that it is judged on: the least energy of those tables that break the
-limits as seldom as asked. One that has a setting for each load knows the load as it is, not as it was
-measured; the clairvoyant goes by the tokens that are still to come.
+Each is chosen on the requests on which it is judged: the table with the least energy that breaks the limits
+as rarely as required. The per-load oracle knows the true load, not a measured one; the clairvoyant one uses
+the tokens that are still to come.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from tests.bench.load.servers import quantile
 from tuner.core import Setting
 
 BANDS = 5
-"""Of a load, each with as much of the time as any other. Ours."""
+"""The number of bands of a load, each with an equal part of the time. Our choice."""
 AHEAD_S = 4.0
-"""So far the clairvoyant sees: longer than a change of the clock, shorter than a burst."""
+"""The clairvoyant oracle's horizon in s: longer than a change of the clock, shorter than a burst."""
 DECODE_WEIGHT = 6.0
-"""An output token counts as so many of a prompt: about what a board's table says of a batch of 16."""
+"""An output token counts as this many prompt tokens: about the ratio in a board's table at a batch of 16.
+"""
 
 Foresight = Callable[[Sequence[Request]], Callable[[float], float]]
-"""Of requests, a function of the time that tells the true load there."""
+"""From requests, a function that returns the true load at a time."""
 Table = tuple[int, ...]
-"""A clock's place for each band of the load."""
+"""The index of a clock for each band of the load."""
 
 
 def rate_now(requests: Sequence[Request]) -> Callable[[float], float]:
-    """Tell the arrivals per second in the five seconds around a time."""
+    """Return the arrivals per second in the five seconds around a time."""
     at = [r.arrival_s for r in requests]
     return lambda now: (bisect_right(at, now + 2.5) - bisect_left(at, now - 2.5)) / 5.0
 
 
 def work_ahead(requests: Sequence[Request]) -> Callable[[float], float]:
-    """Tell the tokens per second that come from a second ago until `AHEAD_S` from now."""
+    """Return the tokens per second from a second ago until `AHEAD_S` from now."""
     at = [r.arrival_s for r in requests]
     sums = [0.0, *accumulate(r.prompt_tokens + DECODE_WEIGHT * r.output_tokens for r in requests)]
 
@@ -50,9 +51,9 @@ def work_ahead(requests: Sequence[Request]) -> Callable[[float], float]:
 
 
 class ByLoad:
-    """Sets the clock that a table has for the load that foresight tells, every half second.
+    """Sets the clock of a table for the foreseen load, in steps of half a second.
 
-    It knows when that will change, and looks only then.
+    It knows when the clock will change, and acts only then.
     """
 
     STEP_S = 0.5
@@ -60,11 +61,11 @@ class ByLoad:
     def __init__(
         self, load: Callable[[float], float], edges: Sequence[float], table: Table
     ) -> None:
-        """Follow a load by a table of places among the clocks."""
+        """Follow a load by a table of indices of clocks."""
         self._load, self._edges, self._table = load, edges, table
 
     def begin(self, server: ServesRequests) -> None:
-        """Set the first one."""
+        """Set the first clock."""
         self._clocks: list[Setting] = clocks(server)
         self._step, self._place = 0, self._place_at(0)
         self._ahead()
@@ -72,13 +73,13 @@ class ByLoad:
 
     @property
     def tick_s(self) -> float:
-        """Seconds until the next change, a minute at most."""
+        """The seconds until the next change, at most a minute."""
         return self.STEP_S * (self._next - self._step)
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Set the clock of this moment's load."""
+        """Set the clock for the present load."""
         self._step = round(server.monotonic() / self.STEP_S)
-        if self._step < self._next:  # the run was cut short between two looks
+        if self._step < self._next:  # the run was cut short between two steps
             return
         place = self._place_at(self._step)
         self._ahead()
@@ -97,7 +98,7 @@ class ByLoad:
 
 
 def edges_of(load: Callable[[float], float], begin_s: float, end_s: float) -> list[float]:
-    """Return where a load's bands begin, so that each has as much of the time."""
+    """Return the lower bounds of a load's bands, which have equal parts of the time."""
     seen = [load(begin_s + s) for s in range(int(end_s - begin_s))]
     found = sorted({quantile(seen, k / BANDS) for k in range(1, BANDS)})
     return [edge for edge in found if edge > min(seen)]
@@ -105,13 +106,13 @@ def edges_of(load: Callable[[float], float], begin_s: float, end_s: float) -> li
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a table came to: joules, and by how much too many windows are above a limit (0: kept)."""
+    """The result of a table: joules, and the excess share of windows above a limit (0: kept)."""
 
     energy_j: float
     excess: float
 
     def better(self, other: Score) -> bool:
-        """Return whether it is to be preferred: limits first, then energy."""
+        """Return whether it is preferable: limits first, then energy."""
         if (self.excess > 0.0) or (other.excess > 0.0):
             return self.excess < other.excess
         return self.energy_j < other.energy_j
@@ -120,7 +121,7 @@ class Score:
 def descend(
     bands: int, start: int, places: int, score: Callable[[Table], Score]
 ) -> tuple[Table, Score]:
-    """Return the best table found by changing one band at a time, from one place for all of them."""
+    """Return the best table found by changing one band at a time, starting with one clock for all bands."""
     table: Table = (start,) * bands
     best = score(table)
     step = max(1, places // 6)
@@ -139,7 +140,7 @@ def descend(
 
 
 def excess(ratios: Sequence[float], most_above: float, most_over: float) -> float:
-    """Return by how much windows are too often, or too far, above 1; 0 where they are not."""
+    """Return the excess of the share of windows above 1, or of the largest window; 0 without an excess."""
     if not ratios:
         return math.inf
     above = sum(r > 1.0 for r in ratios) / len(ratios)

@@ -1,4 +1,4 @@
-"""What this program does: a study on the first half of a trace, its plan followed by the agent's runner."""
+"""The product: a study on the first half of a trace, whose plan the agent's runner follows."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from tuner.wire import HoldOrder
 
 BY = "arrival_rate_per_s"
 TUNED_S = 24 * 3600.0
-"""No study takes longer, on the first half of a trace repeated."""
+"""The longest study, on the repeated first half of a trace."""
 TRIALS = 40
-"""Half as many again as a server has clocks, for all loads. Ours."""
+"""One and a half times the number of a server's clocks, for all loads. Our choice."""
 WINDOW_S = 60.0
 REST_S = 60.0
-"""Between two questions of a study that waits for a load."""
+"""The time between two requests of a study that waits for a load."""
 SETTLED_S = 4 * 3600.0
-"""A study that has held one plan for so long has seen every load of a repeated half hour."""
+"""A study that has held one plan for this time has met every load of a repeated half hour."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long windows and rests of a study are, in seconds, how long all of it is, and how many trials."""
+    """The lengths in s of a study's windows and rests and of the whole study, and its number of trials."""
 
     window_s: float = WINDOW_S
     max_window_s: float = 0.0
@@ -67,7 +67,7 @@ SIMULATED = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The plan that a study came to, and why; its trials, their hours, and the second of its last step."""
+    """A study's plan with its reason; its trials, their hours, and the second of its last step."""
 
     plan: Plan
     trials: int
@@ -81,17 +81,17 @@ class Follows:
     """The agent's plan runner over the agent's holder, on the server's own time."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        """Hold that plan, and keep each hold in a new folder of that one."""
+        """Hold a plan, and store each hold in a new folder below the given one."""
         self._plan, self._folder = plan, folder
         self._runner: PlanRunner | None = None
 
     @property
     def tick_s(self) -> float:
-        """As often as the runner itself looks."""
+        """The runner's own interval."""
         return 1.0 if self._runner is None else self._runner.tick_s
 
     def begin(self, server: ServesRequests) -> None:
-        """Take the hold up."""
+        """Begin the hold."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         target = Target((attach(server, "server", "simulated"),))
         holder = _holder(target, server, folder)
@@ -99,7 +99,7 @@ class Follows:
         self._runner = PlanRunner("server", target, holder, server)
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Let the runner look once."""
+        """Let the runner read the load once."""
         if self._runner is not None:
             self._runner.tick()
 
@@ -136,7 +136,7 @@ def tune(
 ) -> Tuned:
     """Run one study on requests repeated without end, and return its plan.
 
-    It has settled once it held one plan for the whole of them.
+    It has settled once it has held one plan through all of them.
     """
     server = open_server(list(repeated(requests, _turns(requests))), seed)
     pace = replace(SIMULATED, settled_s=max(SETTLED_S, requests[-1].arrival_s))
@@ -151,7 +151,7 @@ def tune_on(
     pace: Pace = SIMULATED,
     by: str = BY,
 ) -> Tuned:
-    """Run one study on a server, and return the plan that it held last; without `by` of any load."""
+    """Run one study on a server, and return its last held plan; without `by` it is for any load."""
     target = Target((attach(server, "server", "simulated"),))
     study = _study(target, kept, seed, pace, by)
     bench = Measurer(
@@ -197,7 +197,7 @@ def tune_on(
 
 
 def _rest(server: ServesRequests, follows: Follows | None, seconds: float) -> None:
-    """Let a hold be followed for some seconds."""
+    """Follow a hold for some seconds."""
     until = server.monotonic() + seconds
     while (left := until - server.monotonic()) > 1e-9:
         server.sleep(left if follows is None else min(left, follows.tick_s))
@@ -236,7 +236,7 @@ def _study(target: Target, kept: Limits, seed: int, pace: Pace, by: str = BY) ->
 
 
 class _Loads:
-    """The load that the tuner knows of: the last look's."""
+    """The load that the tuner knows: the latest reading."""
 
     def __init__(self, server: ServesRequests) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Plays requests to a server under a controller, and says what it drew and what broke its limits."""
+"""Plays requests to a server under a controller, and returns its energy and the broken limits."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tests.bench.load.servers import WARM_S, Limits, Opener, quantile, windows
 from tuner.core import Setting
 
 DRAIN_S = 900.0
-"""So long is waited for the answers to what came in time."""
+"""The longest wait in s for the answers to the counted requests."""
 
 
 class Controller(Protocol):
-    """Sets a server by what it sees of it; `tick_s` is how long it waits between looks."""
+    """Sets a server by its observations of it; `tick_s` is the time between two observations."""
 
     @property
     def tick_s(self) -> float:
-        """Seconds until the next look."""
+        """The seconds until the next observation."""
         ...
 
     def begin(self, server: ServesRequests) -> None:
-        """Take on a server that has just been opened."""
+        """Begin with a server that has just been opened."""
         ...
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Look, and set; `served` was answered since the last look."""
+        """Observe and set; `served` are the requests answered since the last call."""
         ...
 
 
 class Fixed:
-    """Leaves a server at one clock: its default where none is given."""
+    """Leaves a server at one clock: the given one or its default."""
 
     tick_s = 300.0
 
     def __init__(self, setting: Setting | None = None) -> None:
-        """Hold that setting."""
+        """Hold a setting."""
         self.setting = setting
 
     def begin(self, server: ServesRequests) -> None:
@@ -52,7 +52,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One run: joules over its counted seconds, and the windows of the requests that came in them."""
+    """One run: joules over its counted seconds, and the windows of the requests that arrived in them."""
 
     energy_j: float
     seconds: float
@@ -67,7 +67,7 @@ class Played:
         return self.energy_j / self.seconds
 
     def ratios(self, limits: Limits) -> list[tuple[float, float, float]]:
-        """Return begin, end and the worse p99 over its limit of every window of 299 requests."""
+        """Return start, end and the larger p99 relative to its limit of every window of 299 requests."""
         return [(a, b, limits.worst(t, p)) for a, b, t, p in self.windows]
 
 
@@ -79,7 +79,7 @@ def play(
     until_s: float,
     warm_s: float = WARM_S,
 ) -> Played:
-    """Play requests until a time, and wait for the answers to those that came before it."""
+    """Play requests until a time, and wait for the answers to the earlier ones."""
     server = open_server(requests, seed)
     controller.begin(server)
     _run(server, controller, warm_s, [])

@@ -19,12 +19,14 @@ from tests.bench.load.rounds import KNOB, ROUNDS, RoundServer
 from tests.bench.load.servers import Limits, quantile
 
 LOW_PER_S, HIGH_PER_S = 36.0, 140.0
-"""What 2 rounds a second serve, and what only 8 do: no setting is best at both."""
+"""A rate that 2 rounds a second serve, and one that needs 8: no setting is best at both."""
 PHASE_S = 36.0
 TIMES = 1
-"""Each arm gets the low and the high load so often, the low one first."""
+"""The number of times that each arm gets the low and the high load, the low one first."""
 SLACK = 1.5
-"""The limit on the p99, × that of the fewest rounds at the low load: both include delays by others."""
+"""The limit on the p99, as a multiple of that of the fewest rounds at the low load, which also includes
+delays by other programs.
+"""
 PACE = Pace(window_s=8.0, max_window_s=24.0, rest_s=2.0, tuned_s=330.0, settled_s=75.0, trials=8)
 SEED = 1
 
@@ -46,7 +48,7 @@ def phase(now_s: float) -> int:
 
 @dataclass
 class ByPhase:
-    """A controller whose energy and answers are kept for each phase of the load."""
+    """A controller whose energy and answers are recorded for each phase of the load."""
 
     inner: Controller
     cpu_s: dict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -55,7 +57,7 @@ class ByPhase:
 
     @property
     def tick_s(self) -> float:
-        """Half a second at most."""
+        """At most half a second."""
         return min(0.5, self.inner.tick_s)
 
     def begin(self, server: ServesRequests) -> None:
@@ -65,7 +67,7 @@ class ByPhase:
         self._last = now.now_s, now.energy_j
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Look, and count what was used since the last look."""
+        """Observe, and count the energy since the last observation."""
         self.inner.tick(server, served)
         now = server.counters()
         at, before = self._last
@@ -77,10 +79,10 @@ class ByPhase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealArm:
-    """What an arm came to: CPU seconds, and the p99 of each window of 299 requests.
+    """The result of an arm: CPU seconds, and the p99 of each window of 299 requests.
 
-    `low` and `high` are the p99 and the CPU seconds of the first phase of each load: of a setting that
-    is too slow for the high one, no request of an earlier phase waits then.
+    `low` and `high` are the p99 and the CPU seconds of the first phase of each load, when no request of an
+    earlier phase waits, even at a setting that is too slow for the high load.
     """
 
     arm: str
@@ -95,13 +97,13 @@ class RealArm:
         return sum(p99_s > limit_s for p99_s in self.p99_s) / max(1, len(self.p99_s))
 
     def told(self, limit_s: float) -> dict[str, object]:
-        """Return the arm as the result has it."""
+        """Return the arm in the form of the result."""
         worst = max(self.p99_s, default=0.0) / limit_s
         return {**asdict(self), "above": self.above(limit_s), "worst": worst}
 
 
 def real(say: Callable[[str], None]) -> dict[str, object]:
-    """Judge fixed settings, tune, and follow the plan; return what each came to."""
+    """Judge fixed settings, tune, and follow the plan; return the result of each."""
     seconds = 2.0 * PHASE_S * TIMES
     requests, busy = moving(seconds, SEED), os.getloadavg()[0]
     fixed: list[RealArm] = []
@@ -131,10 +133,11 @@ def real(say: Callable[[str], None]) -> dict[str, object]:
 
 
 def compared(fixed: Sequence[RealArm], ours: RealArm, limit_s: float) -> dict[str, object]:
-    """Return the best single setting, the best per load, and how much of the way between ours went.
+    """Return the best single setting, the best per load, and the share of the difference that ours
+    captures.
 
-    The best per load is put together from the fixed runs, so that its changes cost nothing. None where
-    no single setting keeps the limit, or none per load takes less.
+    The best per load is composed of the fixed runs, so its changes cost nothing. None if no single setting
+    keeps the limit, or none per load takes less energy.
     """
     keeps = [arm for arm in fixed if arm.above(limit_s) <= MOST_ABOVE]
     single = min(keeps, key=lambda arm: arm.cpu_s, default=None)

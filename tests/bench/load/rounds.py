@@ -1,7 +1,8 @@
 """A real service on one core that works in rounds, each a padded batch; its knob is the rounds per second.
 
-So a model of a static shape is served. A round costs the same for one request as for `BATCH`, and there is
-none without a request: fewer rounds take less CPU time, serve fewer requests per second, and answer later.
+Models of a static shape are served like this. A round costs the same for one request as for `BATCH`, and no
+round runs without a request: fewer rounds take less CPU time, serve fewer requests per second, and answer
+later.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ KNOB = "rounds_per_s"
 ROUNDS = (2, 4, 8)
 BATCH = 24
 WIDTH = 8
-"""Of the classifier: a round takes some milliseconds, so that other programs matter little."""
+"""The size of the classifier: a round takes some milliseconds, so that other programs matter little."""
 START_S, CHANGE_S = 120.0, 10.0
 
 
 def serve(channel: Connection) -> None:
-    """Serve in a process of its own until the channel closes."""
+    """Serve in a separate process until the channel closes."""
     import torch
 
     from agents.workloads.reference.resnet18 import classifier
@@ -56,7 +57,9 @@ def serve(channel: Connection) -> None:
 
 
 class RoundServer:
-    """Server, actuator and clock in one, in real time; the CPU seconds of its process are its joules."""
+    """Server, actuator and clock in one object, in real time; the CPU seconds of its process are its
+    joules.
+    """
 
     def __init__(self, requests: Sequence[Request], seed: int) -> None:
         """Start the process, wait for it, and send the requests at their times."""

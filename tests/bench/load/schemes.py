@@ -1,6 +1,6 @@
-"""The schemes of the contest: one setting with an escape, as the product holds it, and a staircase.
+"""The schemes of the contest: one setting with an escape, which is the product's, and a staircase.
 
-The third, a plan with a row for each load, was the product's until commit d7283e1a: the table has its
+The third, a plan with a row for each load, was the product's until commit d7283e1a: the table has the
 studies of that commit.
 """
 
@@ -24,19 +24,19 @@ from tuner.core import Setting
 
 PLAN, STAIRS, ONE = "plan + escape", "staircase", "single + escape"
 LONGEST_S = 12 * 3600.0
-"""The staircase takes no longer."""
+"""The longest time of the staircase."""
 LONG_S = 300.0
-"""The length of windows: the load differs less between longer ones."""
+"""The length of windows: longer ones differ less in load."""
 SETTLED_S = 2 * 3600.0
-"""A setting held for so long, or for the trace, is not confirmed at a higher load any more."""
+"""A setting held for this time, or for the trace, is not confirmed again at a higher load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Studied:
     """A study's result: the controller and the server of each judged run, and the cost of the study.
 
-    `tails` is the worse p99 over its limit of each of its windows of 299 requests; `held` is what it
-    holds, in words.
+    `tails` is the larger p99 relative to its limit of each window of 299 requests; `held` is its setting as
+    text.
     """
 
     controller: Callable[[], Controller]
@@ -90,7 +90,7 @@ LINES = {ONE: 0, STAIRS: 1, PLAN: 2}
 
 
 def _stream(cell: Cell, seed: int) -> list[Request]:
-    """Return a seed's requests of the half to tune on, repeated for longer than any study."""
+    """Return a seed's requests of the half for tuning, repeated for longer than any study."""
     requests = shared(cell.task.tuning, cell.share, seed)
     turns = int(1.5 * TUNED_S / max(1.0, requests[-1].arrival_s)) + 1
     return list(repeated(requests, turns))

@@ -1,4 +1,4 @@
-"""The servers, the requests that each gets, and the limits it is to keep."""
+"""The servers, the requests of each, and its limits."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from jouletune_bench.llm import (
 from tuner.core import InvalidInput
 
 HALF_S = 1800.0
-"""A trace is tuned on before this, and judged after."""
+"""The second of a trace that separates tuning from judging."""
 WARM_S = 60.0
-"""Of the time before the judged half is played first, and not counted."""
+"""The time before the judged half that is played first, and not counted."""
 WINDOW = 299
 """The fewest requests by which a p99 has an upper bound (`tuner.core.tails`)."""
 SHARES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 CROWDED = 2.5
-"""A server gets so small a share of a trace that its p99 to the first token, at its defaults, is below this
-many times that of a server which gets a request of 64: what the longest prompts alone take. Ours."""
+"""A server's share of a trace is small enough if its p99 to the first token, at its defaults, is below this
+multiple of that at one request of 64, which the longest prompts determine. Our choice.
+"""
 
 Opener = Callable[[Sequence[Request], int], ServesRequests]
-"""Makes a server that these requests will come to, with a seed for its noise."""
+"""Creates a server for these requests, with a seed for its noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The p99 that is to be kept in every window of 299 requests, in seconds."""
+    """The limits on the p99 in every window of 299 requests, in seconds."""
 
     ttft_s: float
     tpot_s: float
 
     def worst(self, ttft_s: float, tpot_s: float) -> float:
-        """Return the larger of two p99s over their limits: above 1 one is broken."""
+        """Return the larger of two p99s relative to their limits: above 1 a limit is broken."""
         return max(ttft_s / self.ttft_s, tpot_s / self.tpot_s)
 
 
@@ -50,10 +51,9 @@ def builtin() -> list[str]:
 
 
 def opener(spec: str) -> Opener:
-    """Return what opens `simulated:SERVER[/MODEL]` or `MODULE:NAME`, a function of requests and a seed.
+    """Return the function that opens `simulated:SERVER[/MODEL]` or `MODULE:NAME`, from requests and a seed.
 
-    Raises:
-        InvalidInput: there is no such server, or its module cannot be imported.
+    Raises: InvalidInput: there is no such server, or its module cannot be imported.
     """
     kind, _, rest = spec.partition(":")
     if kind == "simulated":
@@ -70,25 +70,25 @@ def opener(spec: str) -> Opener:
 
 
 def first_half(trace: Sequence[Request]) -> list[Request]:
-    """Return the requests that a trace is tuned on."""
+    """Return a trace's requests for tuning."""
     return [r for r in trace if r.arrival_s < HALF_S]
 
 
 def second_half(trace: Sequence[Request]) -> list[Request]:
-    """Return those that it is judged on, with a minute before them; time 0 is its begin."""
+    """Return a trace's requests for judging, with the minute before them, in which time 0 lies."""
     began = HALF_S - WARM_S
     return [replace(r, arrival_s=r.arrival_s - began) for r in trace if r.arrival_s >= began]
 
 
 def shared(trace: Sequence[Request], share: int, seed: int) -> list[Request]:
-    """Return what one of `share` servers gets: each `share`-th request; the seed says which first."""
+    """Return the requests of one of `share` servers: each `share`-th one, the first by seed."""
     return list(trace[seed % share :: share])
 
 
 def in_turns(
     trace: Sequence[Request], share: int, seed: int, turns: int, lasts_s: float
 ) -> list[Request]:
-    """Return what several of `share` servers get, one after the other: a trace of `lasts_s` each."""
+    """Return the requests of several of `share` servers in turn: a trace of `lasts_s` each."""
     return [
         replace(r, arrival_s=r.arrival_s + turn * lasts_s)
         for turn in range(turns)
@@ -98,13 +98,13 @@ def in_turns(
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that so many are at or below."""
+    """Return the value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, int(share * len(ordered))))]
 
 
 def windows(served: Sequence[ServedRequest]) -> list[tuple[float, float, float, float]]:
-    """Return begin, end, and the p99 of TTFT and TPOT, of every 299 requests in the order they came."""
+    """Return start, end and the p99 of TTFT and TPOT of every 299 requests, by arrival."""
     ordered = sorted(served, key=lambda s: s.arrival_s)
     cut = [ordered[i : i + WINDOW] for i in range(0, len(ordered) - WINDOW + 1, WINDOW)]
     if cut:

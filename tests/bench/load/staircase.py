@@ -1,6 +1,6 @@
-"""A staircase: for each band of the rate one clock step down at a time, in turns with what is held.
+"""A staircase: each band of the rate goes one clock step down at a time, in turns with the held step.
 
-The server that it sets has the escape (`escape`): it runs at its default while requests wait.
+Its server has the escape (`escape`): it runs at its default while requests wait.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ SMOOTH_S = 30.0
 BAND = 1.25
 """The ratio between the ends of a band."""
 TURN_S = 150.0
-"""A turn at the next steps, then one at the steps that are held."""
+"""The lengths of a turn at the next steps and of one at the held steps."""
 ENOUGH_S, ENOUGH = 150.0, 299
-"""A step of a band is judged once it has so many seconds and requests."""
+"""The seconds and requests after which a band's step is judged."""
 FEWER_S = 1800.0
-"""Or so many seconds: at a low rate no p99 is known before."""
+"""Or these seconds: at a low rate no p99 is known earlier."""
 NEAR = 0.9
 """No step down from a p99 above this share of its limit."""
 FAR = 0.6
-"""Two steps at a time while the p99 is below this share."""
+"""Two steps at a time if the p99 is below this share."""
 WORSE = 1.03
-"""A band has ended once so many times the joules per token of its best are needed."""
+"""A band has ended once a step needs this multiple of its best joules per token."""
 MATTERS = 0.04
-"""A band with less of the time is not waited for."""
+"""A band with a smaller share of the time is not awaited."""
 LEAST_S = 3600.0
 
 
 @dataclass
 class Step:
-    """What a band came to at one clock."""
+    """The results of a band at one clock."""
 
     seconds: float = 0.0
     joules: float = 0.0
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def p99(self) -> float:
-        """Of the requests, the worse of their times over its limit."""
+        """For each request the larger of its times relative to their limits."""
         return quantile(self.ratios, 0.99)
 
     @property
@@ -63,7 +63,7 @@ class Step:
 
 @dataclass
 class Stairs:
-    """The steps of one band; `place` is held, `ended` once no lower one is tried."""
+    """The steps of one band; `place` is the held one, `ended` is set once no lower step will be tried."""
 
     place: int
     ended: bool = False
@@ -94,24 +94,24 @@ class Stairs:
         return good or self.steps
 
     def _end(self) -> None:
-        """Hold the best of the places that keep the limit."""
+        """Hold the best place that keeps the limit."""
         self.ended = True
         self.place = min(self._good(), key=self._smoothed)
 
     def _smoothed(self, place: int) -> float:
-        """Return the joules per token of a place and its neighbours: single turns differ by chance."""
+        """Return the joules per token over a place and its neighbours, because single turns are noisy."""
         near = [s for p, s in self.steps.items() if abs(p - place) <= 2 and s.enough]
         near = near or [self.steps[place]]
         return sum(s.joules for s in near) / max(1.0, sum(s.tokens for s in near))
 
 
 class Staircase:
-    """Learns while it is played; `held` stops that."""
+    """A controller that learns while it is played, until `held` is called."""
 
     tick_s = 1.0
 
     def __init__(self, limits: Limits, *, one: bool = False) -> None:
-        """Keep these limits; with `one` there is one clock for all loads."""
+        """Keep these limits; with `one` all loads have one clock."""
         self._limits, self._one = limits, one
         self.stairs: dict[int, Stairs] = {}
         self.seconds: dict[int, float] = {}
@@ -134,7 +134,7 @@ class Staircase:
         )
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
-        """Look, learn and set."""
+        """Observe, learn and set."""
         now, last = server.counters(), self._last
         seconds = now.now_s - last.now_s
         if seconds <= 0.0:

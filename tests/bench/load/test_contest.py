@@ -1,4 +1,4 @@
-"""The contest: the escape, the staircase, what a study comes to, and the rule."""
+"""The contest: the escape, the staircase, the results of a study, and the rule."""
 
 from __future__ import annotations
 

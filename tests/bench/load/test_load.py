@@ -1,4 +1,4 @@
-"""Following the load, judged: windows and limits, the arms, the oracles, and what the command writes."""
+"""Following the load, judged: windows and limits, the arms, the oracles, and the command's output."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_table_by_the_load_follows_it() -> None:
 
 
 def spiky(seed: int) -> list[Request]:
-    """Return 2 requests/s for 25 minutes, every 5 of which have a minute of 8, risen within 2 s."""
+    """Return 2 requests/s for 25 minutes, with a minute of 8 in every five, which rises within 2 s."""
     crowds = [(300.0 * k, 300.0 * k + 60.0) for k in range(1, 5)]
     rng, now, requests = Random(seed), 0.0, list[Request]()
     while now < 1500.0:
@@ -130,7 +130,7 @@ def spiky(seed: int) -> list[Request]:
 def test_spikes_bring_one_window_at_most_above_a_limit_that_the_baseline_keeps(
     tmp_path: Path,
 ) -> None:
-    """None is asked for; docs/figures-load.md has the reason of the one."""
+    """Expected are none; docs/figures-load.md has the reason for the one."""
     requests = spiky(1)
     rows = (Row(4.0, {CLOCK: 1380}), Row(math.inf, FAST))
     plan = Follows(Plan(rows, "arrival_rate_per_s", eager=True), tmp_path)
