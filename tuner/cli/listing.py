@@ -3,7 +3,7 @@
 Columns are in the order of their importance. A column's name may begin with marks. `>` aligns it to the
 right. `+` shows it only if every value of the list fits in full. `~` shortens its values at the end of
 a word. `=` is for ids, which are shortened in the middle. `!` is for values that are useless if cut,
-such as commands: if they do not fit, they are printed below their row. Other columns that do not fit
+such as commands: if not all of them fit, all are printed below their row. Other columns that do not fit
 are hidden, and `Listing.hidden` counts them. The first column is always shown.
 """
 
@@ -145,6 +145,8 @@ def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
     for column in columns[1:]:
         if not column.optional and _least([*shown, column]) <= width:
             shown.append(column)
+    if any(c.whole and c.filled and c not in shown for c in columns if not c.optional):
+        shown = [column for column in shown if not column.whole]  # all of them, or none
     for column in columns[1:]:
         if column.optional and column.filled and _total([*shown, column]) <= width:
             shown.append(column)

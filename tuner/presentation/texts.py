@@ -236,15 +236,18 @@ def why_not(answer: ExplanationView) -> Iterator[str]:
 
 
 def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
-    """Yield the predictions along each knob, then those of settings that look better but are not tried."""
+    """Yield the predictions along each knob; `(here)` marks the setting that all of them contain."""
     through = answer.explanation.through
     for along in answer.explanation.slices:
         for point in along.points:
             value = f"{along.knob}={point.setting[along.knob]}"
-            here = " (others as here)" if point.setting == through else ""
-            yield _believed(value + here, point, answer)
+            yield _believed(value + " (here)" * (point.setting == through), point, answer)
+
+
+def refused_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
+    """Yield the predictions of settings that look better but are not tried."""
     for point in answer.explanation.refused:
-        yield _believed(change(point.setting, through), point, answer)
+        yield _believed(change(point.setting, answer.explanation.through), point, answer)
 
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from tuner.presentation.studies import (
     side_by_side,
     titled,
 )
-from tuner.presentation.texts import believed_rows, requested_metrics, why_not
+from tuner.presentation.texts import believed_rows, refused_rows, requested_metrics, why_not
 from tuner.wire import StudyView
 
 COLUMNS = (
@@ -111,15 +111,18 @@ def show(api: Api, study: StudyId) -> Answer:
 def explain(api: Api, study: StudyId, setting: WhyNot = None) -> Answer:
     """Show the predicted effect of each knob, settings that are not tried, and related metrics.
 
-    With KNOB=VALUE: why that setting was not chosen; other knobs are as in the best one.
+    `chance` is that of keeping every limit. With KNOB=VALUE: why that setting was not chosen; other
+    knobs are as in the best one.
     """
     beliefs = api.explain(study, shlex.join(setting or []) or None)
     lines: list[str | Rows] = [*why_not(beliefs), f"{beliefs.policy}: {beliefs.explanation.text}"]
     if beliefs.explained and not setting:
-        first, *others = (f">{metric}" for metric in beliefs.metrics)
-        columns = ("setting", first, ">keeps every limit", "!remark", *others)
-        rows = ((row[0], row[1], *row[-2:], *row[2:-2]) for row in believed_rows(beliefs))
-        lines.append(Rows(columns, rows, "no predictions before the baseline is measured"))
+        columns = ("setting", *(f">{metric}" for metric in beliefs.metrics), ">chance", "!remark")
+        nothing = "no predictions before the baseline is measured"
+        lines.append(Rows(columns, believed_rows(beliefs), nothing))
+        if beliefs.explanation.refused:
+            lines += ["predicted to be better, but not tried:"]
+            lines.append(Rows(columns, refused_rows(beliefs), ""))
     if beliefs.correlations and not setting:
         each = ", ".join(f"{name} {value:+.2f}" for name, value in beliefs.correlations.items())
         lines.append(f"rank correlation with {beliefs.metrics[0]} over the trials: {each}")

@@ -56,6 +56,15 @@ def test_a_name_cut_in_the_middle_keeps_its_ends_and_its_mark(text: str, width: 
     assert cut == text or (CUT in cut and (cut[0], cut[-1]) == (text[0], text[-1]))
 
 
+def test_compared_values_are_all_beside_each_other_or_all_below() -> None:
+    row = ("name", "a" * 30, "b" * 30, "c" * 30)
+    head, entry = lines(("fact", "!s1", "!s2", "!s3"), [row], 80)
+    assert head == "fact" and entry.splitlines()[1:] == [
+        f"    {name}: {value}" for name, value in zip(("s1", "s2", "s3"), row[1:], strict=True)
+    ]
+    assert len(lines(("fact", "!s1", "!s2", "!s3"), [row], 102)[1].splitlines()) == 1
+
+
 def test_a_value_that_is_wider_than_the_terminal_stays_whole() -> None:
     assert lines(("device", "~setting"), [("d" * 90, "a=1 b=2")], 80)[1].startswith("d" * 90)
 
