@@ -203,14 +203,17 @@ class Restorer:
         return reading
 
     def _was_reset(self, reading: DeviceReading) -> bool:
-        """Return whether all that we changed shows what a reset of the device leaves.
+        """Return whether all that we changed and can read shows what a reset of the device leaves.
 
-        Another program's return to the default looks the same: it counts as a reset once in CONTEST_S.
+        Another program's return to the default looks the same: it counts as a reset once in CONTEST_S. A
+        write in progress, and all that it may move, shows nothing.
         """
         after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
-        ours = [(n, e.state) for n, e in entries if n in after and e.wrote != after[n]]
-        shown = all(state == SET and reading.shows(name, after[name]) for name, state in ours)
-        if not (ours and shown) or contested(self.reset_at, self.now()):
+        busy = self._moved(e.knob for _, e in entries if e.state == WRITING)
+        sure = [(n, e) for n, e in entries if e.state == SET and e.knob not in busy and n in after]
+        ours = [n for n, e in sure if e.wrote != after[n]]
+        shown = bool(ours) and all(reading.shows(name, after[name]) for name in ours)
+        if not shown or contested(self.reset_at, self.now()):
             return False
         self.reset_at = self.now()
         return True
