@@ -61,3 +61,4 @@ class SpeculationStats(BaseModel):
     switch_s: float = Field(ge=0.0, allow_inf_nan=False)
     restarts: int = Field(ge=0)
     repeated: int = Field(ge=0)
+    lost: int = Field(default=0, ge=0)

@@ -69,6 +69,8 @@ class Forwarder:
         self._load = control.load
         self.totals = DecodingTotals()
         self.repeated = 0
+        self.lost = 0
+        """Requests without an answer, or with one that the engine broke off."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -123,6 +125,7 @@ class Forwarder:
                     other_than=server if attempt == ATTEMPTS - 1 else None
                 )
             except DeviceLost as error:
+                self.lost += 1
                 await _refuse(send, 503, str(error))
                 return False
             async with server.serving():
@@ -136,9 +139,13 @@ class Forwarder:
                     continue
                 try:
                     await _pass(response, send, generation)
+                except httpx2.HTTPError:
+                    self.lost += 1
+                    raise
                 finally:
                     await response.aclose()
                 return response.is_success
+        self.lost += 1
         await _refuse(send, 502, "the engine did not answer; check that it is running")
         return False
 

@@ -101,6 +101,7 @@ class ProxyApi:
                 "switch_s": servers.switch_s,
                 "restarts": servers.restarts,
                 "repeated": self._forwarder.repeated,
+                "lost": self._forwarder.lost,
             }
         )
 
@@ -131,9 +132,8 @@ class ProxyApi:
         return plan_answer(self._control.plan, self._control.row)
 
 
-def application(control: EngineControl) -> Starlette:
+def application(control: EngineControl, forwarder: Forwarder) -> Starlette:
     """Return the proxy application over an engine's control."""
-    forwarder = Forwarder(control)
     return Starlette(
         routes=[*ProxyApi(control, forwarder).routes(), Mount("/", app=forwarder)],
         exception_handlers=HANDLERS,

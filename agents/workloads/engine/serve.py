@@ -15,6 +15,7 @@ from agents.workloads.engine.child import end_leftovers
 from agents.workloads.engine.control import EngineControl, attached_control, launched
 from agents.workloads.engine.decoding import DecodingLoad
 from agents.workloads.engine.dialect import Draft
+from agents.workloads.engine.forward import Forwarder
 from agents.workloads.engine.launch import Launcher, ServerFlag
 from agents.workloads.engine.proxy import application
 from tuner.core import Clock
@@ -43,20 +44,22 @@ class ProxyOptions:
 
 def run_proxy(
     options: ProxyOptions, clock: Clock, ready: Callable[[str, EngineControl], None]
-) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called with the URL once requests are answered.
+) -> str:
+    """Serve until SIGTERM or SIGINT, and return the numbers of requests and restarts as text.
+
+    `ready` is called with the URL once requests are answered.
 
     Raises:
         InvalidInput: the command, a draft or the address cannot be used, or a running server ignores
             the length of a request.
         ActuationError, DeviceLost: no server becomes ready.
     """
-    asyncio.run(_run(options, clock, ready))
+    return asyncio.run(_run(options, clock, ready))
 
 
 async def _run(
     options: ProxyOptions, clock: Clock, ready: Callable[[str, EngineControl], None]
-) -> None:
+) -> str:
     """Open the server, then serve; end quietly if a signal comes first."""
     with listening(options.port) as listener:
         folder = options.state_dir / f"engine-{listener.getsockname()[1]}"
@@ -66,13 +69,19 @@ async def _run(
             try:
                 control = await opening
             except asyncio.CancelledError:
-                return
+                return "it was ended before it served"
         for number in ENDING:
             signal.signal(number, _noted)
         try:
-            server = quiet_server(application(control), END_S)
+            forwarder = Forwarder(control)
+            server = quiet_server(application(control, forwarder), END_S)
             ready(url_of(listener), control)
             await server.serve(sockets=[listener])
+            servers = control.servers
+            return (
+                f"{control.load.arrived} requests, {forwarder.lost} lost, {servers.switches} changes, "
+                f"{servers.restarts} restarts after a failure"
+            )
         finally:
             await control.servers.close()
 

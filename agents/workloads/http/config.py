@@ -126,7 +126,8 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
     where = str(path)
     table = toml.read(path, FILE_KEYS)
     demand(where, table, "name")
-    latency = inner(f"{where}: latency", table, "latency", LATENCY_KEYS, "histogram")
+    needed = () if "load" in table else ("histogram",)  # with a load it has the path of the metrics
+    latency = inner(f"{where}: latency", table, "latency", LATENCY_KEYS, *needed)
     failures = inner(f"{where}: failures", table, "failures", COUNTER_KEYS, "counter")
     process = _process(f"{where}: process", table)
     config = ServiceConfig(

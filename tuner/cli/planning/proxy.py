@@ -106,7 +106,9 @@ def proxy(
         how = "set per request" if control.per_request else "changed by a restart"
         typer.echo(f"ready at {url}: its knobs are {how}")
 
-    run_proxy(options, HostClock(), ready)
+    ended = run_proxy(options, HostClock(), ready)
+    if not as_json:
+        typer.echo(f"ended: {ended}")
 
 
 def _flag(text: str) -> ServerFlag:

@@ -97,6 +97,26 @@ SGLANG = LlmEngine(
     lazy=True,
     request=IGNORE_END,
 )
+TRTLLM = LlmEngine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    version="1.2",
+    probes=("/version",),
+    keys=frozenset({"version"}),
+    owner="tensorrt_llm",
+    metrics="/prometheus/metrics",
+    histograms={
+        "latency": ("trtllm_e2e_request_latency_seconds",),
+        "ttft": ("trtllm_time_to_first_token_seconds",),
+        "tpot": ("trtllm_time_per_output_token_seconds",),
+    },
+    queue="trtllm_request_queue_time_seconds",
+    tokens="trtllm_generation_tokens_total",
+    running="trtllm_num_requests_running",
+    enable="start it with return_perf_metrics: true in its --config",
+    lazy=True,
+    request=IGNORE_END,
+)
 LLAMA_CPP = LlmEngine(
     name="llama.cpp",
     title="llama.cpp",
@@ -154,5 +174,5 @@ OPENAI = LlmEngine(
     metrics="",
     watch="jouletune has no names of its metrics",
 )
-ENGINES = (SGLANG, LLAMA_CPP, TGI, OLLAMA, TRITON, VLLM, OPENAI)
+ENGINES = (SGLANG, LLAMA_CPP, TGI, OLLAMA, TRITON, VLLM, TRTLLM, OPENAI)
 """In the order of the checks: engines with the most specific marks first."""

@@ -157,6 +157,13 @@ def _explaining(server: ServedModel) -> Iterator[str]:
             yield f"per = {to_toml(per)}"
 
 
+def _metrics(engine: LlmEngine) -> Iterator[str]:
+    """Yield the head of the table that has the path of the metrics."""
+    yield "\n[latency]"
+    if engine.metrics != "/metrics":
+        yield f"metrics = {to_toml(engine.metrics)}"
+
+
 def _watched(server: ServedModel) -> Iterator[str]:
     """Yield the tables that measure the server's own traffic."""
     engine = server.engine
@@ -166,9 +173,8 @@ def _watched(server: ServedModel) -> Iterator[str]:
             f"the traffic of {engine.title} at {server.url} cannot be measured: {engine.watch}",
             hint=f"{LOAD_HINT}{own}",
         )
-    yield f"\n[latency]\nhistogram = {to_toml(available(server, 'latency'))}"
-    if engine.metrics != "/metrics":
-        yield f"metrics = {to_toml(engine.metrics)}"
+    yield from _metrics(engine)
+    yield f"histogram = {to_toml(available(server, 'latency'))}"
     yield f"unit = {to_toml(engine.unit)}"
     for metric in ("ttft", "tpot"):
         if name := available(server, metric):
@@ -190,6 +196,8 @@ def _sent(
             f"{delay} has no effect under a load of {load.callers} callers: it has no pauses",
             hint="give rate= or trace= with pauses, or start the proxy without this knob",
         )
+    if server.text and server.engine.metrics != "/metrics":
+        yield from _metrics(server.engine)
     yield f"\n[load]\npath = {to_toml(server.engine.completions)}\nstream = true"
     yield f"bodies = {to_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
     if load.callers is not None:

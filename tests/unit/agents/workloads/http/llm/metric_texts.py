@@ -7,7 +7,7 @@ prometheus_client 0.26, metrics-exporter-prometheus, prometheus-cpp and llama.cp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 TOKENS = 8
@@ -110,6 +110,15 @@ SGLANG_METRICS = (
         gauge=True,
     ),
 )  # fmt: skip
+TRTLLM_METRICS = tuple(
+    replace(
+        one,
+        name=one.name.replace("vllm:", "trtllm_").replace("_request_time_per", "_time_per"),
+        labels='engine_type="trtllm",model_name="small"',
+    )
+    for one in VLLM_METRICS
+)
+"""Written after vLLM's; its request_time_per_output_token_seconds has a shorter name."""
 TGI_METRICS = (
     Shown("tgi_request_duration", "Request duration", LATENCY_S, buckets=TGI_DURATION),
     Shown(

@@ -21,6 +21,7 @@ from tests.unit.agents.workloads.http.llm.metric_texts import (
     TGI_METRICS,
     TOKENS,
     TRITON_METRICS,
+    TRTLLM_METRICS,
     VLLM_METRICS,
     Shown,
     exposition,
@@ -34,6 +35,8 @@ class Engine:
     answers: Mapping[str, Mapping[str, Any]]
     metrics: tuple[Shown, ...] = ()
     style: str = ""
+    path: str = "/metrics"
+    """The path of its Prometheus text; TensorRT-LLM has JSON at /metrics."""
     off: int = 404
     """The status of /metrics without the flag or port that enables it."""
     knobs: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +63,12 @@ SHOWN: dict[str, Engine] = {
         },
         SGLANG_METRICS,
         "processes",
+    ),
+    "trtllm": Engine(
+        {"/version": {"version": "1.2.0"}, "/v1/models": _models("tensorrt_llm")},
+        TRTLLM_METRICS,
+        "processes",
+        path="/prometheus/metrics",
     ),
     "llama.cpp": Engine(
         {
@@ -167,7 +176,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
         def do_GET(self) -> None:
             if self.refused():
                 return
-            if self.path == "/metrics" and server.shown.style not in ("", "cpp"):
+            if self.path == server.shown.path and server.shown.style not in ("", "cpp"):
                 if server.silent:
                     self.answer(
                         server.shown.off, {"error": {"message": "Start it with `--metrics`"}}

@@ -33,7 +33,7 @@ from tuner.core import (
     TuningError,
 )
 
-WATCHED = ("vllm", "sglang", "tgi")
+WATCHED = ("vllm", "sglang", "trtllm", "tgi")
 LOAD = RequestedLoad.parse("callers=2,prompt=4-8,output=8")
 Start = Callable[..., ModelServer]
 
@@ -208,7 +208,7 @@ def test_a_generated_load_times_tokens_at_the_client(
     sent = running.bodies[0]
     assert sent["stream"] and sent["stream_options"] == {"include_usage": True}
     assert sent["max_tokens"] == 8 and 4 <= len(sent["prompt"].split()) <= 8
-    assert ("ignore_eos" in sent) is (name in ("vllm", "sglang", "llama.cpp"))
+    assert ("ignore_eos" in sent) is (name in ("vllm", "sglang", "trtllm", "llama.cpp"))
 
 
 def test_the_first_responses_of_triton_are_measured_in_its_unit() -> None:
@@ -246,7 +246,7 @@ def test_a_server_without_a_histogram_gets_advice_on_measuring(
     assert wanted in refused.value.hint
 
 
-@pytest.mark.parametrize("name", ["sglang", "tgi"])
+@pytest.mark.parametrize("name", ["sglang", "trtllm", "tgi"])
 def test_a_server_that_exposes_metrics_after_its_first_request_gets_one(
     name: str, start: Start, tmp_path: Path
 ) -> None:
