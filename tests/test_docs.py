@@ -53,7 +53,7 @@ ONLY_READ = {
     "actuator": "root's, on the host's own hardware",
     "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
-    "speculation proxy": "serves until it is ended",
+    "workload proxy": "serves until it is ended",
     "speculation profile": "needs a llama-server, and measures for minutes",
     "speculation table": "reads what the command before it measured",
     "diff": "reads a fleet file: the tests of tuner.service.declared apply the page's example",

@@ -87,5 +87,5 @@ def _cannot(stats: SpeculationStats) -> dict[str, str]:
 def _source(load: PromptLoad | None) -> str:
     """Return the origin of the metrics as text."""
     if load is None:
-        return "the statistics of the speculation proxy"
+        return "the statistics of the proxy"
     return f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"

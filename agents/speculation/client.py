@@ -15,7 +15,7 @@ from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_sett
 CHANGE_S = 900.0
 """Timeout of a change: the server before last may still drain, and a large model takes long to load."""
 SIGNAL, LENGTH = "decoding_requests", "speculation_length"
-PROXY, START_IT = "the speculation proxy", "start it with `jouletune speculation proxy`"
+PROXY, START_IT = "the proxy", "start it with `jouletune workload proxy`"
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
 

@@ -44,7 +44,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     if opener is None and kind == "text":
         raise InvalidInput(
             f"there is no workload {spec!r}: the text engine was removed",
-            hint="start `jouletune speculation proxy` in front of a llama-server, and give its address: "
+            hint="start `jouletune workload proxy` in front of a llama-server, and give its address: "
             "llama_cpp:http://127.0.0.1:8090",
         )
     if opener is None:

@@ -177,7 +177,7 @@ def _offered(server: Side, draft: str) -> Space:
         raise InvalidInput(
             f"{server.name} has no knob {LENGTH}, so there is nothing to profile",
             hint="give a server with speculative decoding: --workload llama_cpp:http://127.0.0.1:8090, "
-            "the address of `jouletune speculation proxy`",
+            "the address of `jouletune workload proxy`",
         )
     if not any(live.signal.name == SIGNAL and live.signal.askable for live in server.signals):
         raise InvalidInput(

@@ -1,9 +1,9 @@
-"""llama.cpp's server behind the speculation proxy, which sets its draft length.
+"""An engine behind the proxy, which restarts it with other flags; llama.cpp's draft length.
 
-`jouletune speculation proxy` speaks llama-server's own API and adds `/knobs`, `/plan` and `/stats`
-(`agents/workloads/engine/proxy.py`); `llama_cpp:http://127.0.0.1:8090` attaches to it. The arriving
-traffic is measured; with `#callers:4,prompts:FILE.json,tokens:64` after the address, our load generator
-sends streamed completions. Items are tokens.
+`jouletune workload proxy` speaks the engine's own API and adds `/knobs`, `/plan` and `/stats`
+(`agents/workloads/engine/proxy.py`). `llama_cpp:http://127.0.0.1:8090` attaches to a llama-server's. The
+arriving traffic is measured; with `#callers:4,prompts:FILE.json,tokens:64` after the address, our load
+generator sends streamed completions. Items are tokens.
 
 A length is accepted only if the timings of an answer show it (`draft_n`). llama.cpp as in
 llama-cpp-python 0.3.16 uses the length in a request (`speculative.n_max`), which the proxy sets for the

@@ -12,7 +12,7 @@ from agents.speculation.client import SpeculationClient
 from agents.target.side import Side
 from tuner.core import Clock, InvalidInput, TuningError
 
-HINT = "write llama_cpp:http://127.0.0.1:8090, the address of `jouletune speculation proxy`"
+HINT = "write llama_cpp:http://127.0.0.1:8090, the address of `jouletune workload proxy`"
 LOAD_HINT = "write #callers:4,prompts:FILE.json,tokens:64"
 LEAST_PROMPTS = 64
 """More prompts than a server has slots, as each slot keeps its last prompt."""

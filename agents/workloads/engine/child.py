@@ -98,14 +98,14 @@ def end_leftovers(folder: Path) -> None:
     their environment.
     """
     log, until_s = str(folder.resolve() / LOG), time.monotonic() + END_S
-    while (left := list(_writers(log))) and time.monotonic() < until_s:
+    while (left := list(writers(log))) and time.monotonic() < until_s:
         for number in left:
             with suppress(OSError):
                 os.kill(number, signal.SIGKILL)
         time.sleep(LOOK_S)
 
 
-def _writers(log: str) -> Iterator[int]:
+def writers(log: str) -> Iterator[int]:
     """Yield the processes whose output goes to a file."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
 """Tunes a real llama-server jointly: `python -m tests.engines.tuned.joint --output FILE.json`.
 
-`jouletune speculation proxy` runs the server, `jouletune run --llm` tunes it under a generated load, once
+`jouletune workload proxy` runs the server, `jouletune run --llm` tunes it under a generated load, once
 for each limit. The rival sets one knob after the other, each to the best of all its values, with as many
 windows. Then all are measured in turns with the defaults, and at last the server is killed under load.
 """

@@ -106,7 +106,7 @@ class Gone:
     """The counters of a proxy that has ended."""
 
     def read(self) -> Reading:
-        raise MeasurementError("the speculation proxy does not answer")
+        raise MeasurementError("the proxy does not answer")
 
     stop = read
 

@@ -98,7 +98,7 @@ def test_a_draft_that_is_not_offered_is_named(
 
 def test_an_engine_without_a_draft_length_is_refused(tmp_path: Path) -> None:
     target = open_target(Attachment("simulated:orin", ""), "profile", 0, tmp_path, Path("/"))
-    with raised(InvalidInput, "jouletune speculation proxy"):
+    with raised(InvalidInput, "jouletune workload proxy"):
         ServerBench(target, "", QUIET, ANY_SHARE)
     target.close()
 

@@ -166,7 +166,7 @@ def test_another_model_behind_the_proxy_is_another_workload(by_restart: RunningP
 
 
 def test_a_speculation_proxy_that_has_ended_is_named() -> None:
-    with raised(DeviceLost, "jouletune speculation proxy"):
+    with raised(DeviceLost, "jouletune workload proxy"):
         opened("llama_cpp:http://127.0.0.1:9")
 
 
@@ -201,5 +201,5 @@ def test_a_load_that_cannot_be_read_is_refused(
 
 @pytest.mark.parametrize("spec", ["text", "text:http://127.0.0.1:8100"])
 def test_the_removed_text_engine_is_refused_with_its_replacement(spec: str) -> None:
-    with raised(InvalidInput, "jouletune speculation proxy"):
+    with raised(InvalidInput, "jouletune workload proxy"):
         opened(spec)
