@@ -272,8 +272,8 @@ class Restorer:
     async def _judge(self, reading: DeviceReading, *, ending: bool) -> None:
         """Update the state of each entry from a reading; pause the device if another program changed one.
 
-        Our last value is not a change by another program. While `ending`, the original and the target
-        are not either: a crash may have come halfway. A value below a ceiling that we wrote may be a
+        Our last value is not a change by another program. While `ending`, neither are the original and
+        the target: a crash may have interrupted the restore. A value below a ceiling that we wrote may be a
         cap: see `_probe`.
         """
         new, low = dict[str, JournalEntry](), dict[str, Any]()

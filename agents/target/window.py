@@ -238,7 +238,7 @@ class TargetWindow:
     def samples(self, wall_s: tuple[float, float]) -> WindowSamples:
         """Return the raw values of the window, which began and ended at `wall_s` seconds since 1970.
 
-        An error that allows for a followed load is not a ratio's own, so its metric counts as finished.
+        A metric whose error was widened for a followed load counts as finished by its meter.
         """
         marks = self._marks[1:]
         names = dict.fromkeys(n for mark in marks for n in mark if n != SECONDS)

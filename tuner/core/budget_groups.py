@@ -370,7 +370,7 @@ class MemberRecord:
         at = {k.name: at_most[k.name] for k in self.knobs if k.name in at_most}
         like = [c for c in self.exceeded if c.at_most == at or len(self.exceeded) >= MOST_EXCEEDED]
         others = tuple(c for c in self.exceeded if c not in like)
-        # Merged ceilings count with the highest of their watts from the lowest of their values on.
+        # Merged: the lowest of the ceilings' values, with the highest of their watts.
         lowest = {
             n: min(v, *(c.at_most.get(n, v) for c in like)) if like else v for n, v in at.items()
         }

@@ -38,7 +38,7 @@ def test_metrics_are_served_on_loopback_and_nothing_else_is(server: MetricsServe
     assert httpx2.post(f"{url(server)}/metrics").status_code == 501
 
 
-def test_a_page_whose_name_leads_to_loopback_gets_nothing(server: MetricsServer) -> None:
+def test_a_foreign_page_whose_name_resolves_to_loopback_is_refused(server: MetricsServer) -> None:
     for host in ("evil.example.org", "localhost.evil.example.org", ""):
         assert httpx2.get(f"{url(server)}/metrics", headers={"Host": host}).status_code == 400
 
@@ -68,7 +68,7 @@ def test_metrics_that_failed_once_are_served_the_next_time() -> None:
         assert httpx2.get(f"{url(made)}/metrics").status_code == 200
 
 
-def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
+def test_a_socket_belongs_to_the_group_and_is_removed_with_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
