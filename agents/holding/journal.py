@@ -137,7 +137,7 @@ class Journal:
         log.error("event=%s device=%s file=%s next='it is rewritten'", event, device, path)
         try:
             files.write(path, _render(noted))
-        except StoreError as error:  # no reason to leave the device as it is
+        except StoreError as error:  # the device is restored without the file, too
             log.error("event=journal_not_written device=%s why=%r", device, str(error))
         return noted
 

@@ -338,7 +338,7 @@ def _matrix(items: Sequence[ItemT], likeness: Callable[[ItemT, ItemT], float]) -
 def _likeness(drafts: Sequence[Draft]) -> Array:
     """Return the correlation of drafts: a common part, a part for each knob, and one for all knobs.
 
-    Numbers are the more alike the fewer other values lie between; names are alike or not.
+    Two numbers are more alike if fewer other values lie between them; two names are alike only if equal.
     """
     knobs = list(zip(*drafts, strict=True))
     if not knobs:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tuner.core import Safety
 
 LATE = 25.0
-"""Before a search ends, a violation costs the square of `Caution.violation` over this. The
-remaining settings would else never be measured; the stricter the level of safety, the less
-the bar is lowered."""
+"""Before a search ends, a violation costs only the square of `Caution.violation` over this,
+because the remaining settings would never be measured otherwise. A stricter level of safety
+lowers this price less."""
 
 
 @dataclass(frozen=True, slots=True)

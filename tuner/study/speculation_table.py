@@ -170,7 +170,7 @@ class _Rounds:
         return windows(self._own, setting)
 
     def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
-        """Return the gain round by round: the load and its phase are the same.
+        """Return the gain by paired rounds, whose windows have the same load and phase.
 
         The lengths share the level of each look, as the best of them is taken.
         """
