@@ -127,7 +127,7 @@ class _Head(threading.local):
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """A network whose reads end when the head is due: httpcore2 limits each part, which a drip renews."""
+    """A network whose reads end when the head is due: httpcore2's limit restarts with each part."""
 
     def __init__(self, inner: httpcore2.NetworkBackend, head: _Head) -> None:
         self._inner, self._head = inner, head

@@ -56,7 +56,7 @@ class FileKnob:
     def read(self) -> Value | None:
         """Return the knob's value from the files that are online; if they differ, a text of all values.
 
-        Clocks agree if each file shows the highest one, as far as its table and its CPU allow.
+        Files of clocks agree if each shows the highest clock of them, as limited by its table and its CPU.
         """
         shown: list[Any] = []
         with_values: list[Path] = []

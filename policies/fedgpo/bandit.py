@@ -162,7 +162,7 @@ class _Outlook:
         return np.asarray((counts + SPARE <= self._left).mean(axis=0))
 
     def _then_fastest(self, counts: Array) -> Array:
-        """Return the rounds to the goal by each work in the share `FIRST` of the rest, then by the fastest."""
+        """Return the rounds to the goal: `FIRST` of those left by each work, then by the fastest."""
         fastest = counts[:, [int(np.log(counts).mean(axis=0).argmin())]]
         ahead = FIRST * self._left
         return np.minimum(counts, ahead + np.maximum(0.0, 1.0 - ahead / counts) * fastest)

@@ -30,8 +30,8 @@ FLOOR_K, FLOOR_K_SD = -0.06, 0.06
 """The deviation of the floor's change with local work: chosen on synthetic tasks that are not
 used in the evaluation."""
 CREEP, STALLED = 0.1, 2.0
-"""Near and below its floor the error falls by the share `CREEP` of the goal's error; where the
-floor lies above the goal, by up to `STALLED` e-folds less."""
+"""Near and below its floor the error still falls, by the share `CREEP` of the goal's error. If the
+floor is above the goal, it falls by up to `STALLED` e-folds less."""
 NOISE = 0.02
 LEAST_LEFT, HIGHEST = 1e-3, -0.1
 """The least error left above the floor, and the highest logarithm of the floor."""

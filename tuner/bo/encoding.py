@@ -30,8 +30,8 @@ class Grid:
     `points` has one float64 row per setting and one column per knob with more than one value;
     `names` are those knobs, `roles` their roles, `named` whether their values are unordered names.
     `places` is the same with a column for each name instead, so that any two names have a distance
-    of 1. `ratios` is each value over the baseline's, in the shape of `points`; knobs whose values
-    are not positive numbers count from 1 to e over their list. `breaks` are those of parallel
+    of 1. `ratios` is each value over the baseline's, in the shape of `points`; values that are not
+    positive numbers count from 1 to e in the order of their list. `breaks` are those of parallel
     resources.
     """
 

@@ -213,7 +213,7 @@ def _nearer_baseline(
 ) -> list[Candidate]:
     """Return the settings to try where a held one may break a limit at a higher load.
 
-    They are farther from the limits: the one in the middle of these, then the farthest.
+    Candidates are farther from the limits than it: first the middle one, then the farthest.
     """
 
     def nearness(candidate: Candidate) -> float:
@@ -231,7 +231,7 @@ def _nearer_baseline(
 
 
 def _windows_above(study: Study, evidence: Evidence, setting: Setting) -> int:
-    """Return how many windows of a setting were above a limit, where loads come and go; else 0.
+    """Return the number of a setting's windows above a limit; 0 if the study follows no load.
 
     A p99 over all windows can keep a limit that one window in ten breaks.
     """

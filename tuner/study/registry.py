@@ -56,8 +56,8 @@ class Registry:
     def note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:
         """Store a device's reported setting if it has changed.
 
-        Other tuners are notified of that, and of `news` on whether the device takes orders: their
-        copies are outdated.
+        Other tuners are notified of a change, and of `news` on whether the device takes orders,
+        because their caches are then outdated.
         """
         state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
         if self._applied.get(applied.device) != state:

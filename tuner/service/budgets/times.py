@@ -29,8 +29,8 @@ class MemberTimes:
     A time stored before this tuner leads is on an unknown clock: another tuner's, or this one's before a
     step. So silence counts from the start of the lead, and an earlier schedule counts with its highest cap.
     Until a member has answered it may draw more than the stored caps; if it stays silent it counts with the
-    most that it may draw. A time that changes later counts from its change, unless this clock can have
-    written it.
+    most that it may draw. If a stored time changes later, it is taken as the time of its change, unless
+    this clock can have written it.
     """
 
     def __init__(self, clock: SteadyClock) -> None:

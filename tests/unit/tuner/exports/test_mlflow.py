@@ -41,7 +41,7 @@ def of(uri: str) -> tuple[Any, dict[str, Any]]:
     return parent, trials
 
 
-def test_mlflow_reads_a_run_a_study_with_its_trials_nested(uri: str) -> None:
+def test_mlflow_has_one_run_for_each_study_with_its_trials_nested(uri: str) -> None:
     verbs, study = worlds.held()
     assert MlflowExport(uri).write(exported(verbs, study)) == ExportCount(added=8)
     parent, trials = of(uri)
@@ -123,7 +123,7 @@ def test_an_interrupted_export_is_completed(uri: str, monkeypatch: pytest.Monkey
     assert all(run.data.metrics for run in trials.values())
 
 
-def test_two_studies_are_two_runs_and_an_experiment_may_have_another_name(uri: str) -> None:
+def test_two_studies_are_two_runs_in_an_experiment_of_any_name(uri: str) -> None:
     verbs: Operations
     for _ in range(2):
         verbs, study = worlds.held()
