@@ -186,16 +186,14 @@ class FirstHour:
             self.found |= {name: {"not_run": why} for name in LOADED}
             return
         working.work("steady")
+        doctor = parts.Doctor()  # beside the next parts: it only reads
         self.part("who_works_here", LIST_S, lambda: parts.listed(handle, working.pid))
-        for name, work in (("steady", "steady"), ("memory", "memory"), ("on_off", "on-off 0.05")):
-            working.work(work)
-            self._energy(name, handle)
-        working.work("idle")
-        self._energy("context", handle)
-        working.work("steady")
-        doctor = parts.Doctor()  # beside the windows: it only reads
+        self._energy("steady", handle)
         self.part("windows", parts.WINDOWS * seconds + CHECK_S, windows)
         self.part("doctor_loaded", DOCTOR_S, doctor.result)
+        for name, work in (("memory", "memory"), ("on_off", "on-off 0.05"), ("context", "idle")):
+            working.work(work)
+            self._energy(name, handle)
         for share in (100, 30, 5):
             working.work(f"share {share / 100:g}")
             time.sleep(SETTLE_S * self.scale)

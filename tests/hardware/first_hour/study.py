@@ -30,7 +30,7 @@ LIMIT = "latency_p50_ms <= 2x baseline"
 CALLERS, ROUNDS = 4, 4
 SURE, BIAS = 3.0, 0.02
 """Two savings agree within this many standard errors of their difference, and this share."""
-RUN_S, STEP_S = 150.0, 0.3
+RUN_S, STEP_S, WARM_S = 150.0, 0.3, 0.5
 ARCHIVE = "evidence.zip"
 
 
@@ -92,6 +92,7 @@ def in_turns(
         for own, setting in zip(costs, settings, strict=True):
             _ask(url, "PUT", "/knobs", setting)
             with _called(url):
+                time.sleep(WARM_S)
                 spent, before = read(), _ask(url, "GET", "/stats")["items"]
                 time.sleep(seconds)
                 used, after = read() - spent, _ask(url, "GET", "/stats")["items"]
