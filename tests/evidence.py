@@ -150,6 +150,19 @@ def formula(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     return True
 
 
+def other_formula(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Count an item's energy by the second, in the samples and in the estimate."""
+    window = chance.choice([w for w in doc["windows"] if w["samples"]])
+    file = window["samples"][0]
+    raw = json.loads(files[file])
+    if not {"energy_j", "power_w"} <= raw["ratios"].keys():
+        return False
+    raw["ratios"]["energy_j"] = raw["ratios"]["power_w"]
+    window["estimates"]["energy_j"] = window["estimates"]["power_w"]
+    files[file] = json.dumps(raw).encode()
+    return True
+
+
 def infinite(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     estimates = chance.choice([w for w in doc["windows"] if w["estimates"]])["estimates"]
     estimates[chance.choice([*estimates])][chance.choice([0, 1, 2])] = "inf"
@@ -175,5 +188,6 @@ KINDS: dict[str, Damage] = {
     "absent": absent,
     "formula": formula,
     "infinite": infinite,
+    "other_formula": other_formula,
 }
 """The kinds of damage that docs/evidence.md lists as found, also with new digests."""

@@ -12,8 +12,7 @@ import zipfile
 from itertools import pairwise
 from typing import Any
 
-Estimate = tuple[float, float, float, float, float]
-"""Mean, standard error, number of observations, one-sided 95 % bounds."""
+Estimate = tuple[float, float, float, float, float]  # mean, error, n, one-sided 95 % bounds
 Pools = dict[str, Estimate]
 Json = Any
 PRIOR, GAP_S, FACTOR, ABSENT = 3, 300.0, 3.0, -1.0  # windows, s, a factor, no reading
@@ -200,11 +199,7 @@ class Archive:
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
         doc = json.loads(self.bundle.read("evidence.json"))
         self.study, self.doc = doc["study"], doc
-        origins = {o for w in doc["windows"] for o, _ in w["origins"].values()}
-        self.real_time = origins <= {"measured", "estimated"}
         self.windows = {window["number"]: window for window in doc["windows"]}
-        for window in doc["windows"]:
-            window["shown"] = {n: tuple(map(float, e)) for n, e in window["estimates"].items()}
         self.order()
         for window in doc["windows"]:
             self.window(window, f"trial {window['number']}")
@@ -223,6 +218,7 @@ class Archive:
         done, run, before = list[Json](), None, 0.0
         for window in self.doc["windows"]:
             name, began = f"trial {window['number']}", window["started_at"]
+            window["shown"] = {n: tuple(map(float, e)) for n, e in window["estimates"].items()}
             passed = [turn for turn in turns if turn["at"] <= began]
             if window["phase"] not in [t["phase"] for t in passed if t["at"] == passed[-1]["at"]]:
                 self.say(f"order: {name} is not of the phase in force, {window['phase']}")
@@ -273,7 +269,8 @@ class Archive:
         if not raw["runs"] and max(steps) > FACTOR * statistics.median(steps) + 2.0:
             say(f"gap: {name} was not read for {max(steps):.3g} s")
         clock, wall = (raw[key][1] - raw[key][0] for key in ("clock_s", "wall_s"))
-        late = self.real_time and not -1.0 <= wall - clock <= 60.0
+        real_time = {o for o, _ in window["origins"].values()} <= {"measured", "estimated"}
+        late = real_time and not -1.0 <= wall - clock <= 60.0
         if late or max(abs(clock - seconds[-1]), abs(raw["wall_s"][0] - window["began"])) > 1e-3:
             say(f"clock: the two clocks of {name} disagree, or are not those of its window")
         for total, values in totals.items():
@@ -282,9 +279,9 @@ class Archive:
                 say(f"counter: {total} of {name} goes back, or lacks readings")
         if "items" in totals and int(max(totals["items"])) != window["completed"]:
             say(f"items: {name} has {window['completed']} items, its samples another number")
-        made: dict[str, Estimate | None] = {}
-        series = {**totals, "seconds": seconds}
-        for metric, (total, per, scale) in raw["ratios"].items():
+        made, series = dict[str, Estimate | None](), {**totals, "seconds": seconds}
+        for metric, formula in raw["ratios"].items():
+            total, per, scale = RATIOS.get(metric, formula)
             pairs = [(0.0, 0.0), *zip(series[total], series[per], strict=True)]
             rows = [row for row in pairs if ABSENT not in row]
             made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
@@ -322,11 +319,14 @@ class Archive:
         """Return every figure that follows from the windows, as the report prints it, by name."""
         study = self.study
         base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
-        top = self.doc["pools"]["best"]
-        for n, one in self.windows.items() if study["alternates"] and base else ():
-            won = one["phase"] == "confirming" and one["setting"] == study["best"]
-            if won and one["state"] == "completed" and study["since"] <= n and n not in top:
-                self.say(f"pool: trial {n} confirmed the best setting, but is not in its pool")
+        pools = self.doc["pools"]
+        for n, one in self.windows.items() if study["alternates"] and base and best else ():
+            name = "best" if one["setting"] == study["best"] else "baseline"
+            whole = one["state"] == "completed" and one["shown"].keys() >= {*study["needed"]}
+            own = one["phase"] == "confirming" and one["setting"] == study[name]
+            inside = name == "best" or min(pools[name]) < n < max(pools["best"])
+            if own and whole and inside and study["since"] <= n and n not in pools[name]:
+                self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
         sure = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
         limits = [
             (n, op, x if not by else (x if solid[n][0] > 0.0 else 2.0 - x) * solid[n][0])

@@ -1,6 +1,6 @@
 """The evidence of a study as one archive, which a stranger checks with `tuner/verify.py` alone.
 
-It has numbers, and knobs, values and metrics as they were written; no host, user, command or reason.
+It has numbers, and the names of knobs and metrics; no host, user, command, path or reason.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -19,6 +20,8 @@ from tuner import verify
 from tuner.core import (
     CAPACITY,
     ENERGY,
+    IDLE,
+    IDLE_UNLOADED,
     POWER,
     BaselineCourse,
     BaselinePart,
@@ -29,6 +32,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    Value,
     Worth,
     billed_windows,
     called,
@@ -57,6 +61,8 @@ What this archive does not prove
 
 Check it with a verify.py from a release, not with the one in this archive: python3 -I verify.py FILE
 """
+WORD = re.compile(r"[A-Za-z0-9_-]{1,24}")
+"""The texts of knobs that are exported as they are, such as `powersave` and `int8`."""
 MOVED = "its windows were moved to one load"
 Json = dict[str, Any]
 
@@ -109,7 +115,7 @@ def _document(
                 "completed": window.completed,
                 "mean": window.mean,
                 "stderr": window.stderr,
-                "setting": dict(window.setting),
+                "setting": exported(dict(window.setting)),
                 "basis": [[_basis(p, course, window.context, pools), p.share] for p in parts],
             }
         )
@@ -120,9 +126,12 @@ def _document(
         "id": study.id,
         "policy": study.policy,
         "seed": study.seed,
-        "knobs": {k.name: {"values": k.values, "default": k.default} for k in study.space.knobs},
-        "baseline": study.baseline,
-        "best": winner,
+        "knobs": {
+            k.name: {"values": [*map(_word, k.values)], "default": _word(k.default)}
+            for k in study.space.knobs
+        },
+        "baseline": exported(study.baseline),
+        "best": winner if winner is None else exported(winner),
         "metric": study.objective.metric,
         "needed": needed_metrics(study),
         "sign": study.objective.sign,
@@ -211,7 +220,7 @@ def _window(study: Study, trial: Trial, names: Mapping[tuple[int, str], str]) ->
         "phase": trial.phase,
         "state": trial.state,
         "censored": trial.censored,
-        "setting": trial.setting,
+        "setting": exported(trial.setting),
         "context": trial.context,
         "alone": bool(trial.device),
         "started_at": trial.started_at.timestamp(),
@@ -229,6 +238,18 @@ def _window(study: Study, trial: Trial, names: Mapping[tuple[int, str], str]) ->
         "throttled": window.throttled if window else (),
         "load": window.context if window else {},
     }
+
+
+def exported(setting: Setting) -> Setting:
+    """Return a setting as the archive has it; equal ones stay equal."""
+    return {name: _word(value) for name, value in setting.items()}
+
+
+def _word(value: Value) -> Value:
+    """Return a value, or its digest if its text may be a path, a host or a command."""
+    if not isinstance(value, str) or WORD.fullmatch(value):
+        return value
+    return f"sha256:{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
 def _numbers_of(estimate: Estimate) -> list[float | str]:
@@ -262,6 +283,8 @@ def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[
         "windows that broke a limit": "no window has its verdict here",
         "figures within a reason": "reasons are not in the archive",
     }
+    if {IDLE, IDLE_UNLOADED} & report.baseline.metrics.keys():
+        beyond["power without requests in kWh a day"] = "only its W is a metric of the windows"
     if report.bill.priced_by:
         beyond["cost and CO₂e"] = "the prices are not in the archive"
     if report.baseline_shift is not None:

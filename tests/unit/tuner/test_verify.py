@@ -13,8 +13,10 @@ import pytest
 from tests.evidence import KINDS, closed, opened, packed, simulated, written
 from tests.unit.tuner.cli import worlds
 from tuner import verify
+from tuner.core import Setting
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.reports import account, comparison, verdict
+from tuner.service.evidence import exported
 from tuner.service.operations import Operations
 
 UNITS = "%|µJ|mJ|J|kJ|MJ|mW|W|kW|µs|ms|s|min|h|days|/s|kWh"
@@ -137,13 +139,31 @@ def test_hostile_archives_neither_hide_nor_fake_the_result(
     assert "one name" in str(verify.Archive(str(twice)).wrong)
 
 
-def test_a_window_that_confirmed_the_best_setting_cannot_be_left_out(
-    archive: Path, tmp_path: Path
+@pytest.mark.parametrize(("name", "at"), [("best", -1), ("baseline", -1), ("baseline", 1)])
+def test_a_window_that_confirmed_cannot_be_left_out(
+    archive: Path, tmp_path: Path, name: str, at: int
 ) -> None:
     files, doc = opened(archive)
-    doc["pools"]["best"].pop()
+    assert len(doc["pools"][name]) >= 2
+    gone = doc["pools"][name].pop(at)
     bad = closed(files, doc, tmp_path / "bad.zip", sums=True)
-    assert any("confirmed the best" in line for line in verify.Archive(str(bad)).wrong)
+    wanted = f"trial {gone} confirmed {name}"
+    assert any(wanted in line for line in verify.Archive(str(bad)).wrong)
+
+
+def test_a_value_that_may_be_a_path_is_exported_as_its_digest() -> None:
+    setting: Setting = {
+        "governor": "powersave",
+        "model": "/home/ann/m.gguf",
+        "batch": 8,
+        "on": True,
+    }
+    shown = exported(setting)
+    assert (
+        shown["model"] == exported(setting)["model"] != exported({"model": "other.gguf"})["model"]
+    )
+    assert shown == {**setting, "model": shown["model"]}
+    assert "ann" not in str(shown)
 
 
 def test_an_archive_names_no_host_person_or_device(archive: Path) -> None:
