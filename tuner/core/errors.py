@@ -132,9 +132,8 @@ def first_fault(error: Exception) -> str:
         first: dict[str, Any] = errors()[0]
         place, text = ".".join(map(str, first["loc"])), str(first["msg"])
         return f"{place}: " * bool(place) + text.removeprefix("Value error, ")
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    missing = " is missing" * isinstance(error, KeyError)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{missing}"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from tuner.bounds import redacted
 from tuner.core import InvalidInput, Phase, Study, Unreadable, UnreadableStudy
 from tuner.moments import moment, when
 from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
@@ -104,7 +105,9 @@ def _origin(report: StudyReport) -> str:
 def side_by_side(studies: Sequence[StudyReport | Unreadable]) -> list[tuple[str, ...]]:
     """Return rows of a fact's name and its text for each study; an unreadable one only has its error."""
     columns = [
-        {"status": f"unreadable: {one}"} if isinstance(one, Unreadable) else _compared(one)
+        {"status": f"unreadable: {redacted(str(one))}"}
+        if isinstance(one, Unreadable)
+        else _compared(one)
         for one in studies
     ]
     names = dict.fromkeys(name for own in sorted(columns, key=len, reverse=True) for name in own)

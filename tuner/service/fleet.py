@@ -201,30 +201,17 @@ class FleetOverview:
 
 def _faulty(device: Device, why: str) -> FleetRow:
     """Return the row of a device whose full row failed, with the reason."""
-    return FleetRow(
-        device=device.id,
-        board=device.board,
-        workload=device.workload,
-        host=device.agent,
-        health=Health.UNREADABLE,
-        default=device.space.default,
-        last_seen=device.seen_at,
-        error=why,
-    )
+    row = _unread(device.id, why, device.seen_at)
+    about = {"board": device.board, "workload": device.workload, "host": device.agent}
+    return row.model_copy(update={**about, "default": device.space.default})
 
 
 def _unread(name: str, why: str, heard_at: datetime | None) -> FleetRow:
     """Return the row of a device that cannot be read from the database."""
-    last_seen = heard_at or datetime.fromtimestamp(0.0, UTC)
     return FleetRow(
-        device=name,
-        board="",
-        workload="",
-        health=Health.UNREADABLE,
-        default={},
-        last_seen=last_seen,
-        error=why,
-    )
+        device=name, board="", workload="", health=Health.UNREADABLE, default={},
+        last_seen=heard_at or datetime.fromtimestamp(0.0, UTC), error=why,
+    )  # fmt: skip
 
 
 def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tuner.core import (
@@ -36,41 +36,24 @@ class StudyViews:
         changed = [n for n, stamp in stamps.items() if n not in cached or cached[n][0] != stamp]
         loaded = studies.stored(among=None if len(changed) == len(stamps) else changed)
         fresh = {study.id: study for study in loaded}
-        devices = {device.id: device for device in loop.store.devices.list()}
-        stopped = loop.store.stops.current() is not None
+        present = _present_on(loop, _devices(loop))
         views = []
         for name in stamps:
             study = fresh.get(name)
             if isinstance(study, UnreadableStudy):
                 views.append(unreadable_view(study))
             elif study is not None or name in cached:  # else it was deleted since
-                views.append(self._row(loop, name, study, devices, stopped))
+                views.append(self._row(loop, name, study, present))
         return views
-
-    def one(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        """Return the view of a study; its trials are read if they are not given."""
-        view = self._kept(loop, study, trials)
-        return _as_of_now(
-            loop,
-            view,
-            lambda name: device_of(loop, name),
-            stopped=loop.store.stops.current() is not None,
-        )
 
     def briefs(
         self, loop: Loop, studies: Sequence[tuple[Study | UnreadableStudy, Limit | None]]
     ) -> list[StudyView]:
         """Return present views, each with its unmet limit, without the trials, which are not read."""
-        devices = {device.id: device for device in loop.store.devices.list()}
-        stopped = loop.store.stops.current() is not None
-        rows = loop.changes.rows("the page of studies")
-
-        def device(name: str) -> Device:
-            return devices[name] if name in devices else device_of(loop, name)
+        present, rows = _present_on(loop, _devices(loop)), loop.changes.rows("the page of studies")
 
         def brief(study: Study, unmet: Limit | None) -> StudyView:
-            view = stored_view(study, unmet=unmet)
-            return _as_of_now(loop, view, device, stopped=stopped)
+            return present(stored_view(study, unmet=unmet))
 
         return [
             unreadable_view(study)
@@ -79,25 +62,18 @@ class StudyViews:
             for study, unmet in studies
         ]
 
+    def one(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        """Return the view of a study; its trials are read if they are not given."""
+        return _present_on(loop, {})(self._kept(loop, study, trials))
+
     def _row(
-        self,
-        loop: Loop,
-        name: str,
-        study: Study | None,
-        devices: dict[str, Device],
-        stopped: bool,
+        self, loop: Loop, name: str, study: Study | None, present: Callable[[StudyView], StudyView]
     ) -> StudyView:
         """Return the view of a study in the list; if that fails, with the reason."""
-
-        def device(name: str) -> Device:
-            return devices[name] if name in devices else device_of(loop, name)
-
-        def shown() -> StudyView:
-            view = self._cached[name][1] if study is None else self._kept(loop, study)
-            return _as_of_now(loop, view, device, stopped=stopped)
-
         return loop.changes.rows("the list of studies").each(
-            name, shown, lambda why: faulty_view(study or loop.store.studies.get(name), why)
+            name,
+            lambda: present(self._cached[name][1] if study is None else self._kept(loop, study)),
+            lambda why: faulty_view(study or loop.store.studies.get(name), why),
         )
 
     def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
@@ -112,16 +88,27 @@ class StudyViews:
         return view
 
 
-def _as_of_now(
-    loop: Loop, view: StudyView, device: Callable[[str], Device], *, stopped: bool
-) -> StudyView:
-    """Return a study's view with its present obstacles, which change without a change of the study."""
-    active, here = view.phase in ACTIVE, loop.presence
-    devices = [device(name) for name in view.devices] if active else []
-    now = {
-        "offline": tuple(d.id for d in devices if not here.online(d, view)),
-        "unable": here.unable(view.devices) if active else "",
-        "stopped": stopped,
-        "waits": waits_to_explore(view.exploration, loop.now()) if active else "",
-    }
-    return view.model_copy(update=now)
+def _devices(loop: Loop) -> Mapping[str, Device]:
+    """Return all devices by id, for the views of many studies."""
+    return {device.id: device for device in loop.store.devices.list()}
+
+
+def _present_on(loop: Loop, read: Mapping[str, Device]) -> Callable[[StudyView], StudyView]:
+    """Return what adds a view's present obstacles, which change without a change of the study.
+
+    Devices that are not among those `read` are read.
+    """
+    stopped, here = loop.store.stops.current() is not None, loop.presence
+
+    def present(view: StudyView) -> StudyView:
+        active = view.phase in ACTIVE
+        devices = [read.get(n) or device_of(loop, n) for n in view.devices] if active else []
+        now = {
+            "offline": tuple(d.id for d in devices if not here.online(d, view)),
+            "unable": here.unable(view.devices) if active else "",
+            "stopped": stopped,
+            "waits": waits_to_explore(view.exploration, loop.now()) if active else "",
+        }
+        return view.model_copy(update=now)
+
+    return present

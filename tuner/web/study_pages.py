@@ -32,7 +32,7 @@ from tuner.web.history_pages import side_by_side
 from tuner.web.looks import Explanations, Looks
 from tuner.web.render import Pages
 from tuner.web.study_actions import new_study
-from tuner.wire import DeviceView, StudyView, TrialView
+from tuner.wire import DeviceView, Problem, StudyView, TrialView
 
 PAGE = 50
 SUGGESTED = re.compile(r'[:;,]? add (?:the |--)constraint "([^"]+)" to keep it')
@@ -91,7 +91,8 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         """Show a study, with a page of its trials in the order `sort`."""
         look = readable(looks.at, study)
         if isinstance(look, Unreadable):
-            return pages.page(request, "error", status_of(look), error=look, study=study)
+            shown = Problem(code=look.code, message=look.message, hint=look.hint)
+            return pages.page(request, "error", status_of(look), error=shown, study=study)
         report, view = look.report, look.report.study
         revisions = operations.revisions(study)
         saving = gained(report)

@@ -90,10 +90,12 @@ def test_pages_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
         for page in ("/", "/studies", f"/compare?study={good}&study={HURT}"):
             shown = browser.get(page).text
             assert good in shown and HURT in shown and "cannot be read" in shown, page
+            assert "sqlite:" not in shown, f"{page} has the database's address"
         for page in ("/", "/devices/bad-device"):
             assert "unreadable" in (shown := browser.get(page).text) and "cannot be read" in shown
         refused = browser.get(f"/studies/{HURT}")
         assert refused.status_code == 409 and f"/studies/{HURT}/stop" in refused.text
+        assert "sqlite:" not in refused.text
         assert site.fleet.view().health["unreadable"] == 1
         send(browser, f"/studies/{HURT}/stop", f"/studies/{HURT}", why="it cannot be read")
     assert verbs.loop.store.studies.phases()[HURT][0] is Phase.STOPPED
