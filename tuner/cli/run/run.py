@@ -178,7 +178,7 @@ def run(
         load=load,
         constraint=constraint,
         seed=seed,
-        allow_restart=allow_restart,
+        allow_restart=allow_restart or bool(engine),
     )
     demand_consent(device, restart=allow_restart, llm=bool(llm))
     wishes = Wishes(
