@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.errors import raised
-from tests.processes import until
+from tests.processes import gone, until
 from tests.unit.agents.workloads.engine.test_engine import STAND_IN, memory_is_free, starts
 from tuner.cli.reach import OWN, with_own_engine
 from tuner.cli.run.engine import demand_engine, proxy_words, served
@@ -61,3 +63,25 @@ def test_no_process_of_the_engine_survives_the_run(tmp_path: Path, killed: str) 
     with served(engine.words, tmp_path) as again:
         assert again.url == engine.url
     assert len(starts(model)) == 2 and memory_is_free(model)
+
+
+HANGING = """
+import signal, subprocess
+from tuner.cli import tied
+tied.GRACE_S = 0.1
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+engine = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], start_new_session=True)
+tied.end_with_parent()
+"""
+
+
+def test_a_proxy_that_hangs_ends_with_the_run_and_with_its_engine() -> None:
+    proxy = subprocess.Popen(
+        [sys.executable, "-c", HANGING], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert proxy.stdout is not None
+    worker = int(proxy.stdout.readline())
+    proxy.communicate(timeout=60.0)  # closes its stdin, as the end of the run does
+    assert proxy.returncode == -signal.SIGKILL
+    until(lambda: gone(worker), "the engine outlived its proxy")
