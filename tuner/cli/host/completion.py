@@ -112,6 +112,8 @@ def _command(verb: Callable[..., object]) -> dict[str, Any]:
     options: dict[str, Any] = {"--help": None, "-h": None}
     arguments, many = list[Any](), False
     for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+        if parameter.annotation is typer.Context:
+            continue
         kind, about = get_args(parameter.annotation)[:2]
         types = {kind, *get_args(kind)}
         value = None if bool in types else _values(name, about.metavar, types)

@@ -40,7 +40,7 @@ def test_a_job_passes_device_and_workload_to_the_agent() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("{", "not JSON"),
+        ("{", "Invalid JSON"),
         ('{"db": "x", "jobs": [{"devise": "cpu"}]}', "jobs.0"),
         ('{"db": "x", "jobs": [], "version": 9}', "version 9"),
     ],
