@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from agents.workloads.engine.child import writers
 from agents.workloads.http.llm.detection import find_server
 from agents.workloads.http.llm.engines import VLLM
 from agents.workloads.http.llm.service_file import available
@@ -31,6 +32,18 @@ pytestmark = [
 START_S = 300.0
 DRAFTS = '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2}'
 LOAD = "callers=4,prompt=32,output=8"
+ENVIRON = {
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+}  # fmt: skip
+KNOBS = ("max_num_seqs=8,2", "max_num_batched_tokens=512,1024", "speculative_tokens=0,3")
+
+
+def serving() -> list[str]:
+    """Return the command of vLLM with the model."""
+    python, model = environment() / "bin/python", environment() / "model"
+    options = ["--max-model-len", "1024", "--enforce-eager", "--dtype", "float32"]
+    return [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model), *options]
 
 
 @dataclass
@@ -69,18 +82,11 @@ def health(url: str) -> int:
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningVllm]:
     log, port = tmp_path_factory.mktemp("vllm") / "log", reserved_port()
-    options = ["--max-model-len", "1024", "--enforce-eager", "--dtype", "float32"]
-    options += ["--max-num-seqs", "8", "--speculative-config", DRAFTS, "--port", str(port)]
-    python, model = environment() / "bin/python", environment() / "model"
-    environ = os.environ | {
-        "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    }  # fmt: skip
-    command = [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
+    options = ["--max-num-seqs", "8", "--speculative-config", DRAFTS, "--port", str(port)]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *options],
-            env=environ, stdout=out, stderr=out, start_new_session=True,
+            [*serving(), "--host", "127.0.0.1", *options],
+            env=os.environ | ENVIRON, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     url, began = f"http://127.0.0.1:{port}", time.monotonic()
     server = RunningVllm(process, url, log, [])
@@ -103,7 +109,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningVllm]:
 def jouletune(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = "import sys; from tuner.cli.app import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=840)
 
 
 def test_nothing_listens_while_the_model_loads(vllm: RunningVllm) -> None:
@@ -173,3 +179,23 @@ def test_a_sigterm_ends_streams_and_every_child(vllm: RunningVllm) -> None:
     assert not caller.is_alive()
     until(lambda: gone(vllm.process.pid) or vllm.process.poll() is not None, "its end", 60.0)
     assert health(vllm.url) == 0
+
+
+def test_a_run_starts_it_tunes_its_flags_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    options = ["--device", "cpu", "--json", "--state-dir", str(tmp_path), "--generate-load", LOAD]
+    options += ["--trials", "1", "--window", "6", "--foreign-share", "1"]
+    options += [word for knob in KNOBS for word in ("--knob", knob)]
+    for metric in ("ttft_p95_ms", "tpot_p95_ms"):
+        options += ["--constraint", f"{metric} <= 3x baseline"]
+    done = jouletune("run", "--llm", *options, "--", *serving())
+    ended = (tmp_path / "proxy.log").read_text()
+    assert done.returncode == 0, done.stderr + ended
+    tried = json.loads(done.stdout)["trials"]
+    assert len({json.dumps(trial["setting"]) for trial in tried}) == 2
+    assert " 0 lost, " in ended and "0 restarts after a failure" in ended
+    (log,) = tmp_path.glob("engine/engine-*/engine.log")
+    assert not list(writers(str(log.resolve())))
