@@ -92,7 +92,7 @@ class ActivePassive:
                 await self._make_room(former)
             try:
                 fresh = await self._start(setting)
-            except TuningError:
+            except Exception:
                 if former is not None and not self._beside:
                     self._watch = asyncio.create_task(self._start_again(former.setting))
                 raise

@@ -134,7 +134,11 @@ async def help_of(command: Sequence[str], word: str = "--help") -> str:
         raise InvalidInput(
             f"{program} {word} did not end within {HELP_S:g} s", hint=GIVE_PATH
         ) from None
-    return text.decode(errors="replace")
+    shown = text.decode(errors="replace")
+    if process.returncode and "--" not in shown:  # some builds end with a status after their help
+        last = (shown.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise InvalidInput(f"{program} {word} fails: {last.strip()}", hint="start it by hand once")
+    return shown
 
 
 def free_port() -> int:

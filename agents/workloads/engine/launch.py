@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,9 @@ START_S = 600.0
 ALL = "--help=all"
 """vLLM's word for the help on every flag."""
 ON, OFF = "on", "off"
+NAME, VALUE = r"-[\w-]+", r"[ =](?:\{.*?\}|\[.*?\]|[A-Z<][^\s,]*)"
+OPTIONS = re.compile(rf"\s*{NAME}(?:{VALUE})?(?:,\s*{NAME}(?:{VALUE})?)*")
+"""The names of an option in a line of help, each with its value: `-tp N, --tensor-parallel-size N`."""
 
 
 class EngineStart(Protocol):
@@ -50,20 +53,25 @@ class EngineStart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerFlag:
-    """A flag of the server as a knob: `ubatch_size` is its `--ubatch-size`; on and off may be `--no-…`."""
+    """A flag of the server as a knob: `ubatch_size` is its `--ubatch-size`; on and off may be `--no-…`.
+
+    `listed` is the option as the build's help spells it; a `switch` has no value.
+    """
 
     name: str
     values: tuple[Value, ...]
     default: Value
+    listed: str = ""
+    switch: bool = False
 
     @property
     def option(self) -> str:
         """The option on the command line."""
-        return f"--{self.name.replace('_', '-')}"
+        return self.listed or f"--{self.name.replace('_', '-')}"
 
-    def words(self, value: Value, switches: frozenset[str]) -> tuple[str, ...]:
-        """Return the words for a value; `switches` are the flags without a value."""
-        if self.name not in switches:
+    def words(self, value: Value) -> tuple[str, ...]:
+        """Return the words for a value."""
+        if not self.switch:
             return self.option, str(value)
         return (self.option if value == ON else f"--no-{self.option[2:]}",)
 
@@ -76,7 +84,6 @@ class Launcher:
     engine: EngineStart
     folder: Path
     flags: tuple[ServerFlag, ...] = ()
-    switches: frozenset[str] = frozenset()
 
     @classmethod
     async def of(
@@ -108,13 +115,13 @@ class Launcher:
             engine = LlamaCpp.of(command, drafts, help_text)
         else:
             engine, command = OpenAiEngine.of(command, [flag.name for flag in flags], help_text)
-        switches = {flag.name for flag in flags if _is_switch(flag, command, help_text, engine)}
-        return cls(tuple(command), engine, folder, tuple(flags), frozenset(switches))
+        flags = tuple(_as_listed(flag, command, help_text, engine) for flag in flags)
+        return cls(tuple(command), engine, folder, flags)
 
     def words(self, setting: Setting) -> list[str]:
         """Return the options of a setting."""
         plain = [flag for flag in self.flags if not self.engine.owned([flag.option])]
-        own = [word for flag in plain for word in flag.words(setting[flag.name], self.switches)]
+        own = [word for flag in plain for word in flag.words(setting[flag.name])]
         return [*self.engine.own, *self.engine.words(setting), *own]
 
     async def __call__(self, setting: Setting) -> EngineServer:
@@ -136,36 +143,42 @@ class Launcher:
         return server
 
 
-def _is_switch(
+def _as_listed(
     flag: ServerFlag, command: Sequence[str], help_text: str, engine: EngineStart
-) -> bool:
-    """Return whether a flag has no value, only a `--no-` form.
+) -> ServerFlag:
+    """Return a flag as the help spells it, and whether it has no value, only a `--no-` form.
 
     Raises:
         InvalidInput: a build lacks the flag or a value, or the command or the proxy sets it.
     """
     if flag.name in getattr(engine, "knobs", ()):
-        return False
-    rows = (
-        re.match(r"\s*(-[\w-]+(?:,\s*-[\w-]+)*)(?:[ =]\{(.*?)\})?", t)
-        for t in help_text.splitlines()
-    )
-    names = [(re.split(r",\s*", row[1]), row[2]) for row in rows if row]
-    same, choices = next((one for one in names if flag.option in one[0]), (None, None))
+        if odd := [value for value in flag.values if not isinstance(value, int) or value < 0]:
+            raise InvalidInput(f"{flag.name} cannot be {odd[0]}", hint="use whole numbers from 0")
+        return flag
+    rows = (OPTIONS.match(line) for line in help_text.splitlines())
+    names = [(_dashed(re.findall(NAME, re.sub(VALUE, "", row[0]))), row[0]) for row in rows if row]
+    same, row = next((one for one in names if flag.option in one[0]), (None, ""))
     if same is None:
         raise InvalidInput(
             f"{command[0]} --help does not list {flag.option}",
             hint="write the flag's long name with _ for -: ubatch_size=512,64",
         )
-    given = [word for word in command[1:] if word.partition("=")[0].replace("_", "-") in same]
+    choices = re.search(r"\{(.*?)\}", row)
+    given = [word for word in command[1:] if {*_dashed([word.partition("=")[0]])} & {*same}]
     if given or engine.owned(same):
         by = f"in the command as {given[0]}" if given else "set by the proxy"
         raise InvalidInput(f"{flag.option} cannot be a knob: it is {by}", hint="leave one out")
     switch = f"--no-{flag.option[2:]}" in same
-    listed = [ON, OFF] if switch else choices.split(",") if choices else None
+    listed = [ON, OFF] if switch else choices[1].split(",") if choices else None
     wrong = [str(value) for value in flag.values if listed and str(value) not in listed]
     if listed and wrong:
         raise InvalidInput(
             f"{flag.option} of {command[0]} cannot be {wrong[0]}", hint=f"use {', '.join(listed)}"
         )
-    return switch
+    spelled = next(name for name in re.findall(NAME, row) if _dashed([name]) == [flag.option])
+    return replace(flag, listed=spelled, switch=switch)
+
+
+def _dashed(options: Sequence[str]) -> list[str]:
+    """Return options with - for _, which vLLM takes for the same."""
+    return [option.replace("_", "-") for option in options]

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+
 from agents.workloads.engine.child import end_leftovers
 from tuner.cli.reach import OWN
 from tuner.cli.run.processes import LOOK_S, ChildProcess, Children
@@ -71,6 +73,7 @@ def served(words: Sequence[str], state_dir: Path) -> Iterator[StartedEngine]:
     children = Children(state_dir)
     (state_dir / "proxy.log").write_bytes(b"")
     own = ["workload", "proxy", "--state-dir", str(folder)]
+    typer.echo(f"starting {words[words.index('--') + 1]}; its log is below {folder}", err=True)
     child = children.start("proxy", [*own, *words], os.environ)
     try:
         url = _ready(child)

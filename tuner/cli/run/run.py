@@ -200,7 +200,7 @@ def run(
             "--resume continues the run with its own options",
             hint=RESUMES,
         )
-    with ExitStack() as stack:
+    with _one_interrupt(), ExitStack() as stack:
         started, words = None, proxy_words(engine or (), knob or ())
         if engine:
             stack.enter_context(files.lock(state_dir, "run", 0o700))
@@ -330,8 +330,7 @@ def _carry_out(
             print_report(progress, result)
 
     try:
-        with _one_interrupt():
-            conduct(record, state_dir, user_name(), display, done, engine)
+        conduct(record, state_dir, user_name(), display, done, engine)
     except KeyboardInterrupt:
         where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
         raise TuningError(

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from agents.workloads.engine.active import ActivePassive
 from agents.workloads.engine.launch import Launcher, ServerFlag
+from agents.workloads.engine.server import EngineServer
 from tests.errors import raised
 from tests.llama.running import RunningProxy, running
 from tests.processes import kill, reserved_port, until
 from tests.unit.agents.workloads.engine.vllm_stand_in import TOO_MANY
-from tuner.core import InvalidInput, Value
+from tuner.core import InvalidInput, Setting, Value
 
 STAND_IN = (sys.executable, "-m", "tests.unit.agents.workloads.engine.vllm_stand_in", "serve")
 KNOBS: tuple[str, ...] = (
@@ -108,6 +110,29 @@ def test_after_a_setting_that_does_not_start_the_former_one_serves(
     assert "8" in starts(model)[-1] and len(starts(model)) == 2
 
 
+def test_after_a_start_that_fails_in_an_unknown_way_the_former_server_is_started() -> None:
+    starts = list[int]()
+
+    async def start(setting: Setting) -> EngineServer:
+        starts.append(int(setting["n"]))
+        if setting["n"] == 2:
+            raise KeyError("unknown")
+        return EngineServer("http://127.0.0.1:9", setting)
+
+    async def change() -> Setting:
+        servers = ActivePassive(start, beside=False)
+        await servers.change({"n": 1})
+        with pytest.raises(KeyError):
+            await servers.change({"n": 2})
+        try:
+            return (await servers.acquire(10.0)).setting
+        finally:
+            await servers.close()
+
+    assert asyncio.run(change()) == {"n": 1}
+    assert starts == [1, 2, 1]
+
+
 def test_what_a_killed_engine_leaves_is_ended_before_the_next_start(
     vllm: RunningProxy, model: Path
 ) -> None:
@@ -142,6 +167,12 @@ def launcher(model: Path, flags: Mapping[str, Sequence[Value]], *more: str) -> L
         ({"host": ("a", "b")}, (), "--host"),
         ({"max_num_seqs": (8, 16)}, ("--max_num_seqs=4",), "in the command as --max_num_seqs=4"),
         ({"max_num_seqs": (8, 16)}, ("--port=80",), "--port=80 is set by the proxy"),
+        ({"tensor_parallel_size": (1, 2)}, ("-tp", "2"), "in the command as -tp"),
+        ({"speculative_tokens": ("on", "off")}, (), "cannot be on; use whole numbers"),
+        ({"speculative_tokens": (0, 2)}, ("-sc",), "-sc has no JSON object"),
+        ({"speculative_tokens": (0, 2)}, ("-sc", "[1]"), "-sc has no JSON object"),
+        ({"speculative_tokens": (0, 2)}, ("-sc.method", "eagle"), "-sc.method is in the command"),
+        ({"speculative_tokens": (0, 2)}, ("--spec-type", "none"), "--spec-type is in the command"),
     ],
 )
 def test_a_knob_that_this_version_or_command_excludes_is_refused_by_name(
@@ -151,11 +182,24 @@ def test_a_knob_that_this_version_or_command_excludes_is_refused_by_name(
         launcher(model, flags, *more)
 
 
-def test_the_speculative_configuration_of_the_command_is_kept(model: Path) -> None:
-    own = ("--speculative-config", '{"method": "eagle", "model": "m"}')
+@pytest.mark.parametrize("words", ["--speculative-config {}", "--speculative_config={}", "-sc {}"])
+def test_the_speculative_configuration_of_the_command_is_kept(model: Path, words: str) -> None:
+    own = [word.format('{"method": "eagle", "model": "m"}') for word in words.split()]
     started = launcher(model, {"speculative_tokens": (2, 0)}, *own)
     assert started.command == (*STAND_IN, str(model))
     option, drafting = started.words({"speculative_tokens": 2})
-    assert option == own[0]
+    assert option == "--speculative-config"
     assert json.loads(drafting) == {"method": "eagle", "model": "m", "num_speculative_tokens": 2}
     assert started.words({"speculative_tokens": 0}) == []
+
+
+def test_a_flag_is_spelled_as_the_build_lists_it(model: Path) -> None:
+    started = launcher(model, {"max_batch_size": (8, 16)})
+    assert started.words({"max_batch_size": 16}) == ["--max_batch_size", "16"]
+    assert not started.engine.beside
+
+
+def test_a_program_without_a_help_is_refused_with_its_error(model: Path) -> None:
+    broken = [sys.executable, "-c", "raise SystemExit('ImportError: libcudart.so.12')"]
+    with raised(InvalidInput, "fails: ImportError: libcudart.so.12"):
+        asyncio.run(Launcher.of(broken, {}, model, [ServerFlag("n", (1, 2), 1)]))

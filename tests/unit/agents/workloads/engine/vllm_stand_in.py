@@ -22,6 +22,9 @@ TOO_MANY = 13
 HELP = """
   --host HOST           Host name. (default: None)
   --max-num-seqs MAX_NUM_SEQS
+  --tensor-parallel-size N, -tp N
+  --max_batch_size INTEGER
+  --kv_cache_free_gpu_memory_fraction FLOAT
   --enable-prefix-caching, --no-enable-prefix-caching
   --kv-cache-dtype {auto,fp8}
   --gpu-memory-utilization GPU_MEMORY_UTILIZATION
@@ -40,7 +43,8 @@ def main() -> None:
     parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction)
     parser.add_argument("--kv-cache-dtype", default="auto")
     parser.add_argument("--speculative-config", type=json.loads)
-    given = parser.parse_args()
+    parser.add_argument("--load-s", type=float, default=0.3)
+    given, unknown = parser.parse_known_args()
     if given.help:
         print(
             HELP
@@ -48,6 +52,8 @@ def main() -> None:
             else "  Use `--help=all` to show all available flags at once."
         )
         return
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if given.max_num_seqs == TOO_MANY:
         sys.exit("ValueError: max_num_seqs")
     memory = (given.model / "memory").open("w")
@@ -67,7 +73,7 @@ def main() -> None:
             sys.exit(0)
 
         signal.signal(signal.SIGTERM, end)
-        time.sleep(0.3)
+        time.sleep(given.load_s)
         healthy = {**SHOWN["vllm"].answers, "/health": {}}
         ModelServer(replace(SHOWN["vllm"], answers=healthy), port=given.port)
         worker.wait()

@@ -85,3 +85,17 @@ def test_a_proxy_that_hangs_ends_with_the_run_and_with_its_engine() -> None:
     proxy.communicate(timeout=60.0)  # closes its stdin, as the end of the run does
     assert proxy.returncode == -signal.SIGKILL
     until(lambda: gone(worker), "the engine outlived its proxy")
+
+
+def test_a_run_that_is_ended_while_its_engine_loads_leaves_no_process(tmp_path: Path) -> None:
+    model, state = tmp_path / "model", tmp_path / "state"
+    model.mkdir()
+    words = ["run", "--llm", "--device", "cpu", "--state-dir", str(state), "--knob"]
+    words += ["max_num_seqs=8,16", "--", *STAND_IN, str(model), "--load-s", "60"]
+    main = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    with subprocess.Popen([sys.executable, "-c", main, *words], stderr=subprocess.PIPE) as run:
+        until((model / "starts").exists, "the engine does not start")
+        for number in (signal.SIGTERM, signal.SIGINT):  # the second changes nothing
+            run.send_signal(number)
+        assert "error: interrupted" in run.communicate()[1].decode()
+    assert run.returncode == 1 and memory_is_free(model)
