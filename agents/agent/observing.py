@@ -69,17 +69,20 @@ class ObservingAgent:
 
         Raises:
             Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never accepted this agent.
+            Exception: an unexpected error of a meter ended the measuring.
         """
-        ended = threading.Event()
-        name = f"{self.device.id} observed"
-        measuring = threading.Thread(target=self._measure, args=(ended,), name=name, daemon=True)
+        ended, broken = threading.Event(), list[Exception]()
+        name, args = f"{self.device.id} observed", (ended, broken)
+        measuring = threading.Thread(target=self._measure, args=args, name=name, daemon=True)
         measuring.start()
         try:
-            while not self._around.stop.is_set():
+            while not (broken or self._around.stop.is_set()):
                 self.step()
         finally:
             ended.set()
             measuring.join(MEASURER_S)
+        if broken:
+            raise broken[0]
 
     def step(self) -> None:
         """Deliver the windows, and poll: the tuner sees that the device is online."""
@@ -101,8 +104,8 @@ class ObservingAgent:
                 self.waiting.clear()
             contact.worked(self.standing)
 
-    def _measure(self, ended: threading.Event) -> None:
-        """Measure windows until stopped; the polling thread delivers those that the tuner missed."""
+    def _measure(self, ended: threading.Event, broken: list[Exception]) -> None:
+        """Measure windows until stopped, or until an unexpected error; the polling thread delivers them."""
         clock, first = self._around.clock, True
 
         def check() -> None:
@@ -121,11 +124,11 @@ class ObservingAgent:
                     device=self.device.id, study="", revision=0, setting={}, measurement=shown
                 )
                 self._around.link.keep(report)
-                self._around.link.deliver()
-            except Conflict:
-                return
             except TuningError as error:
                 log.warning("event=not_observed device=%s why=%r", self.device.id, str(error))
+            except Exception as error:  # noqa: BLE001  `run` raises it
+                broken.append(error)
+                return
             ended.wait(max(0.0, due - clock.monotonic()))
 
 

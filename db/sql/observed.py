@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Select,
     extract,
+    func,
     literal,
     select,
     union_all,
@@ -87,11 +88,18 @@ def recently_observed(
     last: int,
 ) -> list[MetricCourse]:
     """Return metrics over the `last` windows of some devices."""
-    names = sorted(metrics)
+    names, started_at = sorted(metrics), ObservedRow.started_at
+    place = func.row_number().over(partition_by=ObservedRow.device, order_by=started_at.desc())
+    ranked = (
+        select(ObservedRow.id, place.label("place"))
+        .where(ObservedRow.device.in_(devices), started_at >= since)
+        .subquery()
+    )
     query = (
-        select(ObservedRow.device, extract("epoch", ObservedRow.started_at), *map(_mean, names))
-        .where(ObservedRow.device.in_(devices), ObservedRow.started_at >= since)
-        .order_by(ObservedRow.started_at)
+        select(ObservedRow.device, extract("epoch", started_at), *map(_mean, names))
+        .join(ranked, ranked.c.id == ObservedRow.id)
+        .where(ranked.c.place <= last)
+        .order_by(started_at)
     )
     points: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for device, at_s, *means in connection.execute(query):
@@ -99,7 +107,7 @@ def recently_observed(
             if mean is not None:
                 points[device, metric].append((float(at_s), mean))
     return [
-        MetricCourse(study="", device=device, metric=metric, points=tuple(each[-last:]))
+        MetricCourse(study="", device=device, metric=metric, points=tuple(each))
         for (device, metric), each in points.items()
     ]
 

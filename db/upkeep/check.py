@@ -109,9 +109,13 @@ def _readable(studies: Studies, restore: str) -> Checked:
 
 def _kept(connection: Connection) -> Checked:
     """Return the number of rows of the main tables."""
-    tables = ("studies", "trials", "observations", "events")
+    tables = ("studies", "trials", "observations", "observed_windows", "events")
     counts = {t: connection.scalar(text(f"SELECT count(*) FROM {t}")) for t in tables}
-    return Checked("kept", True, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    return Checked(
+        "kept",
+        True,
+        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()),
+    )
 
 
 def _backed_up(connection: Connection, now: Now, again: str) -> Checked:

@@ -37,6 +37,13 @@ def refused(played: Stage, path: str, body: object) -> str:
     return answer.text
 
 
+def scraped(played: Stage) -> str:
+    return httpx2.get(
+        f"http://127.0.0.1:{played.tuner_port}/metrics",
+        headers={"Authorization": f"Bearer {played.token_file.read_text().strip()}"},
+    ).text
+
+
 def test_windows_without_a_study_are_history_metrics_and_a_status(played: Stage) -> None:
     played.start_tuner()
     observing(played, observe=True)
@@ -51,11 +58,7 @@ def test_windows_without_a_study_are_history_metrics_and_a_status(played: Stage)
     assert view["device"]["space"]["knobs"] == []
     (row,) = played.call("GET", "/fleet")["rows"]
     assert (row["health"], row["study"]) == ("observed", "")
-    scraped = httpx2.get(
-        f"http://127.0.0.1:{played.tuner_port}/metrics",
-        headers={"Authorization": f"Bearer {played.token_file.read_text().strip()}"},
-    ).text
-    assert f'jouletune_observed_power_watts{{device="{name}"' in scraped
+    assert f'jouletune_observed_power_watts{{device="{name}"' in scraped(played)
     draft = {"devices": [name], "policy": "sobol", "constraints": []}
     answer = refused(played, "/studies", draft)
     assert "is only observed" in answer
@@ -85,3 +88,4 @@ def test_a_held_device_that_is_only_observed_from_now_on_is_put_back(played: Sta
     trials = len(played.trials(study))
     until(lambda: played.call("GET", f"/devices/{name}/observed")["windows"] >= 3, "no windows")
     assert len(played.trials(study)) == trials  # nothing more was ordered
+    assert f'jouletune_observed_power_watts{{device="{name}"' in scraped(played)

@@ -187,7 +187,7 @@ def _observed(
     rows: Sequence[FleetRow], windows: Mapping[str, tuple[Device, Measurement]]
 ) -> Iterator[Metric]:
     """Yield the metrics of the last window of each device that is only observed."""
-    names = [row.device for row in rows if row.health is Health.OBSERVED and row.device in windows]
+    names = [row.device for row in rows if row.observed and row.device in windows]
     yield from _last("observed", [(name, *windows[name]) for name in names])
 
 

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import db
-from tuner.core import InvalidInput, NotFound, Now, Observation, TuningError, implausible
+from tuner.core import (
+    InvalidInput,
+    NotFound,
+    Now,
+    Observation,
+    TuningError,
+    Unreadable,
+    implausible,
+)
 from tuner.study.changes import Changes
 from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldReport, Receipt
@@ -30,7 +38,7 @@ class ObservedReports:
         """
         try:
             return self._stored(messages)
-        except (InvalidInput, NotFound) as error:
+        except (InvalidInput, NotFound, Unreadable) as error:
             if len(messages) == 1:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
