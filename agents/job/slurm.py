@@ -20,6 +20,8 @@ FILE = re.compile(r"(?i)(?<!\w)File=(\S+)")
 GPUS = re.compile(rf"/dev/nvidia(\d{{1,4}}|\[{SPANS}(?:,{SPANS})*\])", re.ASCII)
 SHARED = re.compile(r"(?i)(?:^|\s)(?:Name=|Gres=(?:\S*,)?)(shard|mps)\b")
 FOREIGN = re.compile(r"(?i)\b(MultipleFiles|NodeName)=")
+KEYED = re.compile(r'\s*[-*+/]?=\s*(?:"([^"]*)")?')
+"""Before a value, as parse_config.c accepts it: spaces, an operator and quotes."""
 PROC = "proc/driver/nvidia/gpus"
 MOST_GPUS, MOST_INCLUDES = 256, 4
 
@@ -207,6 +209,7 @@ def _lines(path: Path, depth: int = 0) -> list[str]:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     joined = re.sub(r"\\\n", " ", text)
     lines = [line.partition("#")[0].strip() for line in joined.splitlines()]
+    lines = [KEYED.sub(lambda m: "=" + re.sub(r"\s", "_", m[1] or ""), line) for line in lines]
     named = ((line, re.fullmatch(r"(?i)include\s+(\S+)", line)) for line in lines)
     inner = (
         [line] if one is None else _lines(path.parent / one[1], depth + 1) for line, one in named
@@ -216,4 +219,4 @@ def _lines(path: Path, depth: int = 0) -> list[str]:
 
 def _values(path: Path, key: str) -> list[str]:
     """Return the values of a key of a Slurm file. Raises ConfigError."""
-    return [m[1] for line in _lines(path) if (m := re.fullmatch(rf"(?i){key}\s*=\s*(\S+)", line))]
+    return [m[1] for line in _lines(path) if (m := re.fullmatch(rf"(?i){key}=(\S+)", line))]

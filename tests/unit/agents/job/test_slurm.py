@@ -153,6 +153,9 @@ def test_a_file_that_includes_itself_is_refused(node: Path) -> None:
         ("Name=mps Count=400\n", "", True),
         ("Name=mps Count=400\n", "PartitionName=p OverSubscribe=EXCLUSIVE\n", False),
         ("NodeName=m1 Name=shard Count=8\n", "", False),
+        ('Name = "shard" Count = 8\n', "", True),
+        ("", 'NodeName = "n2" Gres = "shard:8,gpu:4"\n', True),
+        ("", "NodeName=n[1-9] Gres+=shard:8\n", True),
         ("Include more.conf\n", "", True),
         ("", "include more.conf\n", True),
     ],
@@ -176,6 +179,7 @@ def test_a_gpu_that_may_be_shared_is_refused_by_name(
     [
         ("PrologFlags=Alloc\n", True),
         ("prologflags = NoHold,alloc\n", True),
+        ('PrologFlags="Alloc"\n', True),
         ("PrologFlags=Contain # implies Alloc\n", True),
         ("PrologFlags=Serial\n", False),
         ("#PrologFlags=Alloc\n", False),
