@@ -80,8 +80,7 @@ class ManagedDevice:
     def describe(self) -> dict[str, Any]:
         """Return the device's description, its granted values, and its configured original and floor."""
         terms = {"granted": self.restorer.granted, "original": self.restorer.terms.original}
-        floor = {"floor": self.restorer.floor}
-        return {**self.restorer.about, **terms, **floor, "errors": self.errors}
+        return {**self.restorer.about, **terms, "floor": self.restorer.floor, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Run a peer's verb, after every expired trial or hold has ended: a late renewal is refused.

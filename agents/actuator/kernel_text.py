@@ -15,9 +15,7 @@ STEP_KHZ, MOST_DIGITS, MOST_RUNGS = 100_000, 18, 1000
 """A number with more digits, or a range with more steps, is ignored."""
 AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
 """The errors of a read while the CPU or the device behind a file is offline."""
-REFUSED = (
-    "check its minimum, a lock by the BIOS, and the drop-in of the actuator's unit for this device"
-)
+REFUSED = "check its minimum, a lock by the BIOS, and the drop-in of the actuator's unit"
 
 
 class Away(ActuationError, code="actuation"):

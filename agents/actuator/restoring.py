@@ -147,8 +147,7 @@ class Restorer:
     @property
     def stuck(self) -> bool:
         """Return whether an entry is neither restored nor waiting."""
-        left = {n for n, e in self.record.entries.items() if not e.restored}
-        return bool(left - self.waiting.keys())
+        return not {n for n, e in self.record.entries.items() if not e.restored} <= {*self.waiting}
 
     # Readings
 
@@ -401,9 +400,12 @@ class Restorer:
         try:
             own = {n: v for n, v in keeps.items() if entries[n].knob in reading.values}
             await self._write({**own, **targets}, targets, reading, strict=True)
-        except errors.KnobRefused as error:  # it had no effect: there is nothing to restore
-            left = record.entries.items()
-            self._keep({n: e for n, e in left if n in before or e.knob != error.knob})
+        except errors.KnobRefused as error:  # another file of the knob may have been written
+            left, reading = record.entries.items(), await self.shown()
+            new = {
+                n for n, e in left if e.knob == error.knob
+            } & reading.entries.keys() - before.keys()
+            self._keep({n: e for n, e in left if n not in new or reading.differs(n, e.original)})
             raise
         if wrong := ", ".join(await self._verify(targets, keeps)):
             hint = PARTS if len(setting) > 1 else ""

@@ -28,7 +28,7 @@ class Gpu:
     `loads` counts the loads of its driver, which move hwmon's number; `busy` is the error that all its
     files answer; `asleep` is ended by any read; `slept_ms` counts what it slept. `limits` is how
     pp_od_clk_voltage behaves: of a `card`, a `part` of a data centre or an `apu`; `staged` waits for its
-    commit, `determined` is the clock that the level perf_determinism has fixed.
+    commit, `determined` is the clock that the level perf_determinism has fixed, `curve` a voltage offset.
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Gpu:
     limits: str = ""
     staged: tuple[int, int] = (0, 0)
     determined: int = 0
+    curve: int = 0
 
     def __post_init__(self) -> None:
         self.cap, self.top = self.cap or self.default, self.top or self.table[-1]
@@ -135,18 +136,24 @@ class Gpu:
             self.determined = high if self.level == "perf_determinism" else 0
         else:
             self._free()
-            self.staged = self.staged if self.limits == "part" else (0, 0)
+            self.curve, self.staged = 0, self.staged if self.limits == "part" else (0, 0)
 
     def shown_limits(self) -> str:
         """Return pp_od_clk_voltage: only a data centre's card hides staged values."""
         staged = (0, 0) if self.limits == "part" else self.staged
         low, high = staged[0] or self.floor, staged[1] or self.top
-        ranges = "" if self.limits == "part" else f"\nOD_RANGE:\nSCLK: {low}Mhz {high + 250}Mhz"
-        return f"OD_SCLK:\n0: {low}Mhz\n1: {high}Mhz{ranges}"
+        most = FINE[1] + 250 * (self.limits == "card")
+        ranges = "" if self.limits == "part" else f"\nOD_RANGE:\nSCLK: {FINE[0]:7}Mhz {most:10}Mhz"
+        curve = f"\nOD_VDDGFX_OFFSET:\n{self.curve}mV" if self.limits == "card" else ""
+        width = 10 if self.limits == "apu" else 0
+        return f"OD_SCLK:\n0: {low:{width}}Mhz\n1: {high:{width}}Mhz{curve}{ranges}"
+
+    def _told_limits(self) -> tuple[int, int]:
+        return self.staged[0] or self.floor, self.staged[1] or self.top
 
     def kept_limits(self) -> str:
-        low, high = self.staged[0] or self.floor, self.staged[1] or self.top
-        return f"{self.floor} {self.top} {low} {high} {self.determined}"
+        low, high = self._told_limits()
+        return f"{self.floor} {self.top} {low} {high} {self.determined} {self.curve}"
 
     def take_mask(self, text: str) -> None:
         rows = frozenset(map(whole, text.split()))
@@ -162,9 +169,10 @@ class Gpu:
 
     def rows(self, now_mhz: float, *, fine: bool) -> str:
         """Return the clock table. One without discrete levels has its two ends, and the present clock
-        between them.
+        between them. Those of an APU are its limits.
         """
-        table = [FINE[0], round(now_mhz), FINE[1]] if fine else [*self.table]
+        ends = self._told_limits() if self.limits == "apu" else FINE
+        table = [ends[0], round(now_mhz), ends[1]] if fine else [*self.table]
         now = 1 if fine else min(range(len(table)), key=lambda n: abs(table[n] - now_mhz))
         return "\n".join(f"{n}: {mhz}Mhz{' *' * (n == now)}" for n, mhz in enumerate(table))
 

@@ -8,6 +8,7 @@ amdgpu-clocks 63 (a higher power limit resets committed clocks).
 """
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,15 @@ from typing import Any
 from agents.actuator import kernel_text
 from agents.actuator.driver import Value
 from agents.devices.drm.card import CLOCK, LIMIT, STEP_MHZ, Card
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, KnobRefused
 
 MASK, LIMITS, MODE = "pp_dpm_sclk", "pp_od_clk_voltage", "power_dpm_force_performance_level"
 SETTABLE = ("manual", "perf_determinism")
 """Levels in which a limit of the clock counts; a mask does in the first alone."""
 ROW = re.compile(r"^\d+: (\d{1,6})M[Hh]z", re.M)
-PAIR = re.compile(r"^OD_SCLK:\n0: (\d{1,6})M[Hh]z\n1: (\d{1,6})M[Hh]z", re.M)
+PAIR = re.compile(r"^OD_SCLK:\n0: +(\d{1,6})M[Hh]z\n1: +(\d{1,6})M[Hh]z", re.M)
+RANGE = re.compile(r"\A(?!.*VDD).*^OD_RANGE:\nSCLK: +(\d{1,6})M[Hh]z +(\d{1,6})M[Hh]z", re.M | re.S)
+"""The ends of an APU's clock: its table shows the limits. A card's range includes overclocking."""
 LEAST_LEVELS = 4
 SINGLE = f"{MASK} lists only the lowest, present and highest clock, {LIMITS} none"
 FOREIGN = f"{MODE} is manual, and its mask cannot be read back; set it to auto"
@@ -38,6 +41,8 @@ class AmdCard(Card):
                 texts[n] = (self.folder / name).read_text()
         self.fine = bool(PAIR.search(texts[1])) and len(ROW.findall(texts[0])) < LEAST_LEVELS
         self.foreign = not self.fine and kernel_text.words(self.folder / MODE) == {SETTABLE[0]}
+        self.counts = SETTABLE if self.fine else SETTABLE[:1]
+        self.ours = self.theirs = False
         self.staged = (CLOCK,) if self.fine else ()
         self.moves = {LIMIT: (CLOCK,)} if self.fine else {}
 
@@ -55,9 +60,18 @@ class AmdCard(Card):
         if not value:
             return {name: None, MODE: "auto"}
         rows = [str(n) for n, mhz in enumerate(self._levels()) if mhz <= float(value)]
+        if self.theirs:
+            raise ActuationError(f"{self.uuid}: {FOREIGN}")
         level = self._text(MODE)
         text = f"{float(value):.0f}" if self.fine else " ".join(rows)
-        return {name: text, MODE: level if level in SETTABLE else SETTABLE[0]}
+        return {name: text, MODE: level if level in self.counts else SETTABLE[0]}
+
+    def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return each file's knob and text; see Card. Without our entry, a mask in `manual` is not ours."""
+        answers, silent = super().entries(names)
+        manual = answers.get(MODE, ("", ""))[1] == SETTABLE[0]
+        self.theirs = manual and not (self.fine or self.ours or {MODE, CLOCK} & {*names})
+        return answers, silent
 
     def _clocks(self) -> list[int]:
         """Return the clock ceilings in MHz, ascending. Raises ActuationError."""
@@ -86,6 +100,8 @@ class AmdCard(Card):
 
     def _levels(self) -> list[int]:
         """Return the clocks of the table in MHz, by row. Raises ActuationError, DeviceLost."""
+        if self.fine and (ends := RANGE.search(self._text(LIMITS))):
+            return [int(mhz) for mhz in ends.groups()]
         return [int(mhz) for mhz in ROW.findall(self._text(MASK))]
 
     def _limit(self, row: int = 1) -> int:
@@ -102,23 +118,42 @@ class AmdCard(Card):
     def _set(self, name: str, text: str | None) -> None:
         """Set one file; None sets its default. Raises ActuationError, DeviceLost.
 
-        The whole mask is written before the level leaves `manual`: a narrower one would stay unseen.
-        The level goes back last: else what is left looks like a GPU after a reset.
+        The whole mask is written before the level leaves `manual`, and after another program's change of
+        it: a narrower one would stay unseen. The level goes back last: else what is left looks like a GPU
+        after a reset. A refused value leaves nothing behind.
         """
         if name not in (MASK, LIMITS, MODE):
             super()._set(name, text)
             return
         level = self._text(MODE)
-        sets = name == LIMITS or (name == MASK and text)
-        if sets and level not in (SETTABLE if self.fine else SETTABLE[:1]):
+        if name == MODE:
+            if level == SETTABLE[0] and text != level and not self.fine:
+                self._put_clock(MASK, None)
+            self._put(MODE, text or "auto")
+            self.ours = text == SETTABLE[0]
+            return
+        if other := level not in self.counts:
             self._put(MODE, SETTABLE[0])
-        ends = (name == MODE and text != level) or (name == MASK and not text)
-        if level == SETTABLE[0] and not self.fine and ends:
-            self._put(MASK, " ".join(map(str, range(len(self._levels())))))
-        if name == LIMITS:
-            if not text:
-                self._put(LIMITS, "r")  # it shows the default then
-            for line in (f"s 1 {text or self._limit()}", "c"):
+            self.ours = True
+        try:
+            self._put_clock(name, text)
+        except KnobRefused:
+            if other:
+                self._put(MODE, level)
+            raise
+        if other and not text:
+            self._put(MODE, level)
+
+    def _put_clock(self, name: str, text: str | None) -> None:
+        """Write the mask, or stage and commit a limit; None is the default. A refused limit is unstaged."""
+        levels = self._levels()
+        if name == MASK:
+            self._put(MASK, text or " ".join(map(str, range(len(levels)))))
+            return
+        before = self._limit()
+        try:  # not `r`, which resets a floor and voltages, too
+            for line in (f"s 1 {text or levels[-1]}", "c"):
                 self._put(LIMITS, line)
-        elif name == MODE or text:
-            self._put(name, text or "auto")
+        except KnobRefused:
+            self._put(LIMITS, f"s 1 {before}")
+            raise

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agents.actuator.device import Peer
 from agents.actuator.driver import KnobDriver, _described
-from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.grants import Granted
 from agents.devices.drm.amd import MASK, MODE
-from agents.devices.drm.card import CLOCK, LIMIT, Card
-from agents.devices.drm.knobs import discover
-from tests.actuation import Direct, actuator_of
+from agents.devices.drm.card import CLOCK, LIMIT
 from tests.boards.cards import UW
 from tests.boards.gpus import GPUS, PCI
-from tests.boards.inline import InlineBoard
-from tests.boards.kernel import fixed
-from tests.chaos.points import InlineDriver
+from tests.boards.kernel import Node, fixed
 from tests.contracts.drivers import DriverContract
 from tests.contracts.members import MemberContract
-from tests.unit.agents.devices.drm.conftest import Host
+from tests.unit.agents.devices.drm.conftest import ME, UUID, Host, Stands, card_of
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 SETTABLE = [name for name in GPUS if name != "amdgpu-guest"]
-ME, UUID = Peer(1, 1, 7), "drm:0000:03:00.0"
-
-
-def card_of(board: InlineBoard) -> Card:
-    (card,) = discover(str(board.root))
-    assert isinstance(card, Card)
-    return card
 
 
 @pytest.mark.parametrize("name", SETTABLE)
@@ -45,60 +28,6 @@ class TestGpus(DriverContract, MemberContract):
     @pytest.fixture
     def driver(self, host: Host, name: str) -> KnobDriver:
         return card_of(host(name))
-
-
-@dataclass
-class Stand:
-    """A host, an actuator over it that grants everything, and a clock to turn."""
-
-    board: InlineBoard
-    folder: Path
-    now: list[float] = field(default_factory=lambda: [0.0])
-    grant: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self, granted: Granted | None = None) -> None:
-        """Start the actuator, as after a kill."""
-        if not self.grant:
-            spans = card_of(self.board).ranges().items()
-            self.grant = {knob: (values[0], values[-1]) for knob, values in spans}
-        granted = granted or Granted(match="drm:*", grant=self.grant)
-        config = ActuatorConfig(devices=(granted,))
-        made = actuator_of(
-            config,
-            lambda: InlineDriver(lambda: discover(str(self.board.root)), lambda _: None),
-            RestoreJournal(self.folder),
-            "boot",
-            lambda: self.now[0],
-        )
-        self.actuator = Direct(made)
-        self.actuator.replay()
-
-    @property
-    def gpu(self) -> Any:  # noqa: ANN401 - a card's state
-        return self.board.board.gpus[0]
-
-    def hold(self, **setting: Any) -> None:  # noqa: ANN401
-        knobs = {"watts": LIMIT, "mhz": CLOCK}
-        self.actuator.hold(ME, UUID, {knobs[k]: v for k, v in setting.items()}, 1000.0)
-
-    def told(self) -> dict[str, Any]:
-        return self.actuator.read(ME, UUID)
-
-    def is_back(self) -> bool:
-        self.actuator.release(ME, UUID)
-        return self.board.altered == {} and self.told()["paused"] == ""
-
-
-Stands = Callable[[str], Stand]
-
-
-@pytest.fixture
-def stand(host: Host, tmp_path: Path) -> Stands:
-    (tmp_path / "journal").mkdir()
-    return lambda name: Stand(host(name), tmp_path / "journal")
 
 
 def test_a_clock_ceiling_is_a_level_and_a_mask_and_the_mask_goes_back_first(stand: Stands) -> None:
@@ -391,3 +320,19 @@ def test_a_second_loss_of_the_setting_is_left_to_the_other_program(stand: Stands
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def test_a_tile_that_took_a_clock_is_restored_if_another_refuses_it(stand: Stands) -> None:
+    """Only the refused file has nothing to restore; Ponte Vecchio has two tiles."""
+    xe = stand("xe")
+    nodes = xe.board.board.nodes
+    for path, node in [item for item in nodes.items() if "/tile0/" in item[0]]:
+        nodes[path.replace("tile0", "tile1")] = node
+    refuses = Node(lambda: 2400, lambda _: _raise(OSError(errno.EINVAL, "Invalid argument")))
+    nodes[f"{PCI}/tile1/gt0/freq0/max_freq"] = refuses
+    xe.board.board.begin = xe.board.board.snapshot()
+    xe.board.reload()
+    xe.restart()
+    with pytest.raises(KnobRefused, match="tile1"):
+        xe.hold(mhz=900)
+    assert xe.gpu.top == 2400 and xe.is_back() and xe.told()["trouble"] == ""
