@@ -59,8 +59,12 @@ class StudyOutcome:
     def of(
         cls, report: StudyReport, revisions: Sequence[RevisionView], trials: Sequence[TrialView]
     ) -> Self:
-        """Return the outcome of a study, with the reasons from its revisions."""
-        reasons = {r.phase: r.reason or r.why for r in revisions}
+        """Return the outcome of a study, with the reasons from the revisions of its latest search."""
+        reasons = dict[Phase, str]()
+        for revision in revisions:
+            if revision.phase in (Phase.BASELINE, Phase.TUNING):  # a new search, or the same
+                reasons.clear()
+            reasons[revision.phase] = revision.reason or revision.why
         return cls(
             report=report,
             why=reasons.get(Phase.HOLDING, report.study.phase_why),

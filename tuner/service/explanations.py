@@ -7,16 +7,17 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tuner import guard
 from tuner.core import (
     BelievedSetting,
+    Candidate,
     Estimate,
     Explains,
     Explanation,
     InvalidInput,
     Past,
-    Phase,
     Setting,
     SettingKey,
     Study,
@@ -65,10 +66,10 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
     else:
         explanation = Explanation(text=f"the policy {study.policy} has no model to explain")
     if not study.searching:
-        reasons = {
-            r.study.phase: r.study.reason or r.why for r in loop.store.studies.revisions(name)
-        }
-        why = reasons.get(Phase.CONFIRMING, reasons[study.phase])
+        first, *others = loop.store.studies.revisions(name)
+        ends = [b for a, b in pairwise([first, *others]) if a.study.searching > b.study.searching]
+        last = [first, *ends][-1]  # of the present search: a changed device or limit begins another
+        why = last.study.reason or last.why
         explanation = replace(explanation, text=f"the search has ended: {why}. {explanation.text}")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
@@ -82,7 +83,7 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
         explanation=explanation,
         held=setting_view(past.evidence, held),
         query=None if query is None else setting_view(past.evidence, query),
-        why_not="" if query is None else _why_not(past, held, query, explanation.query),
+        why_not="" if query is None else _why_not(past, best, query, explanation.query),
     )
 
 
@@ -102,9 +103,11 @@ def _spelled(study: Study, text: str) -> Setting:
     return {name: study.space.knob(name).spelled(value) for name, _, value in pairs}
 
 
-def _why_not(past: Past, held: Setting, query: Setting, believed: BelievedSetting | None) -> str:
+def _why_not(
+    past: Past, best: Candidate | None, query: Setting, believed: BelievedSetting | None
+) -> str:
     """Return why a setting was not chosen: its windows, the guard, the model, or the search's end."""
-    if setting_key(query) == setting_key(held):
+    if best is not None and setting_key(query) == setting_key(best.setting):
         return "it is the best setting that was measured"
     if why := guard.objection(past.study, past.evidence, past.trials, query):
         return why

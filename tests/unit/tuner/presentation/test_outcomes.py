@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Bill, Safety
 from tuner.presentation.documents import COLUMNS, ReportedStudy, overview
 from tuner.presentation.outcomes import StudyOutcome, applied_now
@@ -90,3 +91,13 @@ def test_before_any_confirmation_the_bill_reports_that_it_does_not_pay_yet() -> 
     view = one.outcome.report.study
     assert view.confirmed is None and not applied_now(view)
     assert billed(Bill(explored_j=1.0), view).endswith("yet: no setting is confirmed yet")
+
+
+def test_a_new_search_has_none_of_the_reasons_of_the_one_before() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    world.loop.changes.start_over(world.store.studies.get("s1"), "another driver")
+    verbs = Operations(world.loop)
+    again = StudyOutcome.of(verbs.report("s1"), verbs.revisions("s1"), verbs.trials("s1"))
+    assert (again.why, again.proposed) == ("another driver", "")

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from tests.builders import knob, study, trial, window
 from tests.unit.tuner.cli.worlds import operations
-from tuner.core import Past, Phase, Plan, Space, setting_key
-from tuner.service.explanations import LEAST_TRIALS, bounded, correlations
-from tuner.wire import StudyDraft
+from tests.unit.tuner.study.worlds import World, truth
+from tuner.core import Past, Phase, Plan, Space, render_setting, setting_key
+from tuner.service.explanations import LEAST_TRIALS, bounded, correlations, explained
+from tuner.service.halting import halt
+from tuner.wire import Change, StudyDraft
 
 SPACE = Space((knob("gpu.clock_mhz", tuple(range(1, 101)), 100),))
 
@@ -72,3 +74,17 @@ def test_a_knob_without_effect_has_its_default_in_the_requested_setting() -> Non
     ).id
     query = verbs.explain(name, "gpu.clock_mhz=600 batch_size=4").query
     assert query is not None and query.setting == {"gpu.clock_mhz": 600, "batch_size": 1}
+
+
+def test_an_explanation_is_of_the_present_search_and_of_what_was_measured() -> None:
+    world = World()
+    base = render_setting(world.start().baseline)
+    assert explained(world.loop, "s1", base).why_not == "not tried yet"
+    world.run(truth)
+    ended = explained(world.loop, "s1", base)
+    assert "the search has ended: that is low enough" in ended.explanation.text
+    world.loop.changes.start_over(world.store.studies.get("s1"), "another driver")
+    halt(world.loop, "s1", Phase.STOPPED, Change(who="ann", why="no time"))
+    stopped = explained(world.loop, "s1", base)
+    assert "the search has ended: no time" in stopped.explanation.text
+    assert stopped.why_not == "not tried before the end"
