@@ -126,7 +126,8 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
     where = str(path)
     table = toml.read(path, FILE_KEYS)
     demand(where, table, "name")
-    needed = () if "load" in table else ("histogram",)  # with a load it has the path of the metrics
+    path_only = "load" in table and [*table.get("latency", ())] == ["metrics"]
+    needed = () if path_only else ("histogram",)
     latency = inner(f"{where}: latency", table, "latency", LATENCY_KEYS, *needed)
     failures = inner(f"{where}: failures", table, "failures", COUNTER_KEYS, "counter")
     process = _process(f"{where}: process", table)

@@ -165,8 +165,21 @@ def stand(
             yield Stand(api, devices, children.check)
     finally:
         children.end()
-        if (state_dir / AGENT).is_dir():
-            revert(state_dir / AGENT, tell=False)
+        restore(state_dir / AGENT, beside)
+
+
+def restore(folder: Path, beside: ChildProcess | None) -> None:
+    """Restore the devices. Raises ActuationError, which names the end of a child beside it, if any."""
+    try:
+        if folder.is_dir():
+            revert(folder, tell=False)
+    except ActuationError as error:
+        try:
+            if beside is not None:
+                beside.check()
+        except TuningError as cause:
+            raise ActuationError(f"{cause.message}; {error.message}", hint=cause.hint) from None
+        raise
 
 
 def await_file(file: Path, children: Children, failing: str) -> None:

@@ -441,6 +441,14 @@ def test_an_invalid_entry_is_refused_with_its_place(
     assert str(tmp_path / "thumbnails.toml") in caught.value.message
 
 
+@pytest.mark.parametrize("key", ["", "unit = 'ms'", "labels = {handler = '/thumb'}"])
+def test_under_a_load_only_the_path_of_the_metrics_needs_no_histogram(
+    service: Service, tmp_path: Path, key: str
+) -> None:
+    with raised(ConfigError, "latency has no histogram"):
+        reopened(tmp_path, f'name = "a"\nurl = "{service.url}"\n{LOAD}\n[latency]\n{key}\n')
+
+
 def test_a_file_without_figures_and_load_is_refused(service: Service, tmp_path: Path) -> None:
     with raised(ConfigError, "[latency]", "[load]"):
         reopened(tmp_path, f'name = "a"\nurl = "{service.url}"\n')

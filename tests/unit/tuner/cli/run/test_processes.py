@@ -9,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.builders import START
 from tests.errors import raised
 from tests.processes import gone, until
-from tuner.cli.run.processes import ChildProcess, Children, all_there, last_error
+from tuner.cli.run.processes import ChildProcess, Children, all_there, last_error, restore
 from tuner.client import Client
 from tuner.core import ActuationError, ConfigError, TuningError
 
@@ -60,6 +62,21 @@ def test_a_killed_child_is_reported(tmp_path: Path) -> None:
     assert ended.value.message.endswith("signal 9"), "what it last did did not end it"
     assert "continue with --resume" in ended.value.hint
     child.end()
+
+
+def test_a_restore_that_fails_beside_an_ended_child_names_its_end_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_folder: Path, *, tell: bool) -> None:
+        raise ActuationError("the service does not answer", hint="start it")
+
+    monkeypatch.setattr("tuner.cli.run.processes.revert", fail)
+    child = spawn(tmp_path, "import time; time.sleep(60)")
+    with raised(ActuationError, "the service does not answer; start it"):
+        restore(tmp_path, child)
+    child.end()
+    with raised(ActuationError, "signal 15; the service does not answer"):
+        restore(tmp_path, child)
 
 
 def test_ending_a_child_ends_its_processes(tmp_path: Path) -> None:
