@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tuner.bo.encoding import Grid, positive
 from tuner.bo.margin import complete_windows, tail_gap
-from tuner.bo.mixture import CALM, Mixture, RowReading
+from tuner.bo.mixture import BESIDE_LAWS, CALM, Mixture, RowReading, without_laws
 from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
 from tuner.bo.physics import BaselineFacts, items_in_flight, share_drawn
-from tuner.bo.prior import free_hypothesis, physical_hypotheses
+from tuner.bo.prior import no_law, physical_hypotheses
 from tuner.bo.scale import Scale
 from tuner.core import (
     POWER,
@@ -39,10 +39,6 @@ from below."""
 WILDEST = 0.2
 """The most of an objective's deviation (log units) that counts as promise: a wide guess promises
 nothing."""
-
-SPREADS = (1.0, 0.1, 0.01, 0.001)
-"""Prior scales of a metric without a law, as shares of the scale of times and energies: an
-accuracy moves by percents where a time moves by factors."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +147,9 @@ def believe(
         ]
         own_kinds = tuple(kinds[metric] for metric in group)
         physical = Kind.OTHER not in own_kinds
-        priors = physical_hypotheses(grid, own_kinds, facts) if physical else free_hypothesis(grid)
-        spreads = SPREADS[:1] if physical else SPREADS
-        condition = partial(Mixture, grid, home, len(group), priors=priors, spreads=spreads)
+        priors = physical_hypotheses(grid, own_kinds, facts) if physical else no_law(grid)
+        rests = BESIDE_LAWS if physical else without_laws(grid)
+        condition = partial(Mixture, grid, home, len(group), priors=priors, rests=rests)
         mixtures = [condition(readings=readings)]
         if pending:
             expected = _expected(mixtures[0], pending, readings)

@@ -29,8 +29,9 @@ class Grid:
 
     `points` has one float64 row per setting and one column per knob with more than one value;
     `names` are those knobs, `roles` their roles, `named` whether their values are unordered names.
-    `places` is the same with a column for each name instead, so that any two names have a distance
-    of 1. `ratios` is each value over the baseline's, in the shape of `points`; values that are not
+    `places` is the same with a column for each name but the baseline's instead: all names are as
+    far from that one, and none lies between others. `owners` has the knob of each of its columns.
+    `ratios` is each value over the baseline's, in the shape of `points`; values that are not
     positive numbers count from 1 to e in the order of their list. `breaks` are those of parallel
     resources.
     """
@@ -43,6 +44,7 @@ class Grid:
     places: Tensor
     ratios: Tensor
     rows: Mapping[SettingKey, int]
+    owners: tuple[int, ...]
     breaks: Breaks = ()
 
     def row(self, setting: Setting) -> int | None:
@@ -75,16 +77,19 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
     varied = [k for k in space.knobs if len(k.values) > 1]
     named = tuple(_numbers(k.values) is None for k in varied)
     points, places, ratios = [], [], []
-    for knob, names in zip(varied, named, strict=True):
+    owners: list[int] = []
+    for number, (knob, names) in enumerate(zip(varied, named, strict=True)):
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
         ratio = dict(zip(knob.values, multiples(knob.values, knob.default), strict=True))
         chosen = [setting[knob.name] for setting in settings]
         points.append([place[value] for value in chosen])
         ratios.append([ratio[value] for value in chosen])
         if names:
-            places += [[(c == value) / math.sqrt(2.0) for c in chosen] for value in knob.values]
+            others = [value for value in knob.values if value != knob.default]
+            places += [[float(c == value) for c in chosen] for value in others]
         else:
             places.append(points[-1])
+        owners += [number] * (len(places) - len(owners))
     return Grid(
         tuple(k.name for k in varied),
         tuple(k.role for k in varied),
@@ -94,6 +99,7 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
         _columns(places, len(settings)),
         _columns(ratios, len(settings)),
         {setting_key(s): i for i, s in enumerate(settings)},
+        tuple(owners),
         tuple(_breaks(k) for k in varied),
     )
 

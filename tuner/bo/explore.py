@@ -11,7 +11,7 @@ from torch import Tensor
 from tuner.bo.beliefs import WILDEST
 from tuner.bo.caution import even_chance, last_chance
 from tuner.bo.search import Search
-from tuner.core import Safety, Try, Verdict
+from tuner.core import Kind, Safety, Try, Verdict, quantity_of
 
 PRICE = 0.08
 """The price of breaking a limit per unit of `Caution.violation`, as a share of the study's possible
@@ -91,9 +91,12 @@ class Rules:
         Then the model's further promises come from its uncertainty. Not while a knob was never
         changed, as the gain may be there. Not for a strict search: it measured the safest settings
         instead, and may have found no gain for that reason. Not while a window of the baseline is worth
-        a trial.
+        a trial. Not if no law covers the objective: a few windows say nothing about the other settings.
         """
         search, model = self.search, self.view.models[0]
+        objective = search.study.objective.metric
+        if quantity_of(objective, search.study.quantities).kind is Kind.OTHER:
+            return False
         windows = search.windows.total() - search.windows[search.baseline]
         strict = search.study.terms.safety is Safety.STRICT
         broken = search.evidence.broken is not None

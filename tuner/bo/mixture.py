@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 
 import torch
@@ -28,12 +28,29 @@ larger three; a single row deviates from any smooth surface by one of the smalle
 LENGTHS = (0.25, 1.0)
 """Length scales of that process, in the unit cube."""
 
+SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+"""Deviations of a metric without a law: an accuracy moves by percents where a time moves by factors."""
+
+ROUGH = (0.01, 0.1)
+"""Its deviations of a single row, as shares of these."""
+
+DRAWS = 32
+"""Draws of its length scales, one for each knob: lognormal, a factor of e wide, around half the square
+root of the number of knobs, as the distance of two settings grows with it."""
+
+SEED = 20_260_117
+"""The draws are the same in every study."""
+
 LEVEL = 1.0
 """Prior deviation of the baseline's own level from its windows."""
 
 NEGLIGIBLE = 0.005
 """Components below this share of the probability are dropped, and laws below this share of the
 likeliest's."""
+
+MOST_COMPONENTS = 96
+"""Where there are more leftovers, this number of components is drawn in proportion to their
+probability, at equal intervals."""
 
 CALM = 4.0
 """Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
@@ -53,15 +70,35 @@ class RowReading:
 class Leftover:
     """The part that a hypothesis does not explain: a smooth residual, and roughness from row to row."""
 
-    length: float
+    lengths: tuple[float, ...]
     residual: float
     roughness: float
-    spread: float
 
     def covariance(self, smooth: Tensor, same: Tensor) -> Tensor:
         """Return level, residual and roughness between rows of this correlation that may be the same."""
-        deviations = self.residual**2 * smooth + self.roughness**2 * same
-        return LEVEL**2 + self.spread**2 * deviations
+        return LEVEL**2 + self.residual**2 * smooth + self.roughness**2 * same
+
+    def alike(self, one: Tensor, other: Tensor) -> Tensor:
+        """Return the correlation of the smooth residual between places."""
+        lengths = torch.tensor(self.lengths, dtype=torch.float64)
+        return matern(torch.cdist(one / lengths, other / lengths))
+
+
+BESIDE_LAWS = tuple(
+    Leftover((length,), residual, roughness)
+    for length, residual, roughness in product(LENGTHS, SIZES[1:], SIZES[:-1])
+)
+"""The leftovers of a hypothesis about laws: all knobs have one length scale."""
+
+
+@lru_cache(maxsize=2)
+def without_laws(grid: Grid) -> tuple[Leftover, ...]:
+    """Return the leftovers of a metric that no law covers: each knob has a length scale of its own."""
+    source, knobs = torch.Generator().manual_seed(SEED), len(grid.names)
+    draws = torch.randn(DRAWS, knobs, dtype=torch.float64, generator=source).exp()
+    lengths = (math.sqrt(knobs) / 2.0 * draws)[:, list(grid.owners)].tolist()
+    each = product(lengths, SCALES, ROUGH)
+    return tuple(Leftover(tuple(own), scale, rough * scale) for own, scale, rough in each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +143,8 @@ class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
     `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
-    each row with `home`, have the shape `components x rows x metrics`. `spreads` are factors that may
-    shrink the prior's expectations. Deterministic for the same readings.
+    each row with `home`, have the shape `components x rows x metrics`. Each hypothesis is combined
+    with each of `rests`. Deterministic for the same readings.
     """
 
     def __init__(
@@ -117,7 +154,7 @@ class Mixture:
         metrics: int,
         readings: Sequence[RowReading],
         priors: Sequence[Hypothesis],
-        spreads: Sequence[float] = (1.0,),
+        rests: Sequence[Leftover] = BESIDE_LAWS,
     ) -> None:
         self.home, self.metrics = home, metrics
         self.rows, self.points = len(grid.settings), grid.places
@@ -129,9 +166,12 @@ class Mixture:
         own = [self.noise[self.metric == metric] for metric in range(metrics)]
         self.usual_noise = torch.stack([(x if len(x) else self.noise).median() for x in own])
         self._at = self.metric * self.rows + self.row
-        apart = torch.cdist(self.points[self.row], self.points)
-        self._smooth = {length: matern(apart / length) for length in LENGTHS}
-        self.components, self.weights = self._conditioned_on_all(priors, spreads)
+        self.components, self.weights = self._conditioned_on_all(priors, rests)
+        several = {c.rest.lengths: c.rest for c in self.components}
+        self._smooth = {
+            lengths: rest.alike(self.points[self.row], self.points)
+            for lengths, rest in several.items()
+        }
         self._products = {
             prior: prior.features[:, self._at].T @ prior.features
             for prior in dict.fromkeys(c.prior for c in self.components)
@@ -141,20 +181,20 @@ class Mixture:
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return means `components x metrics x rows` and their covariances, flattened in that order."""
         flat = (torch.arange(self.metrics)[:, None] * self.rows + rows).flatten()
-        apart = torch.cdist(self.points[rows], self.points[rows])
         same = (rows[:, None] == rows).double()
         blocks = torch.eye(self.metrics, dtype=torch.float64)
         means, covariances = [], []
         for place in which:
             component, widening = self.components[place], self._widening[place]
-            block = component.rest.covariance(matern(apart / component.rest.length), same)
-            scaled = component.rest.spread * component.prior.features[:, flat]
+            smooth = component.rest.alike(self.points[rows], self.points[rows])
+            block = component.rest.covariance(smooth, same)
+            features = component.prior.features[:, flat]
             across = self._across(component)[:, flat]
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
             each = component.centres[:, flat] + component.solved @ across
             mean = component.shares @ each
             away = component.shares.sqrt()[:, None] * (each - mean)
-            covariance = torch.kron(blocks, block) + scaled.T @ scaled - half.T @ half
+            covariance = torch.kron(blocks, block) + features.T @ features - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
             means.append(mean.reshape(self.metrics, -1))
@@ -180,27 +220,30 @@ class Mixture:
         return mean, form @ within @ form.T + away.T @ away
 
     def _conditioned_on_all(
-        self, priors: Sequence[Hypothesis], spreads: Sequence[float]
+        self, priors: Sequence[Hypothesis], rests: Sequence[Leftover]
     ) -> tuple[list[Component], Tensor]:
         """Return the components that count, and the probability of each.
 
         All residuals of a hypothesis are computed together, in a third of the time.
         """
-        rests = [Leftover(*sizes) for sizes in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads)]
         same = (self.row[:, None] == self.row).double()
-        smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
-        rough = torch.stack([rest.covariance(smooth[rest.length], same) for rest in rests])
+        read = self.points[self.row]
+        several = {rest.lengths: rest for rest in rests}
+        smooth = {lengths: rest.alike(read, read) for lengths, rest in several.items()}
+        rough = torch.stack([rest.covariance(smooth[rest.lengths], same) for rest in rests])
         alike = (self.metric[:, None] == self.metric).double()
         between = alike * rough + (self.noise.square() + JITTER).diag()
-        spread = torch.tensor([[[rest.spread]] for rest in rests])
         factors, fits = [], []
         for prior in priors:
             features = prior.features[:, self._at]
-            covariances = between + spread.square() * (features.T @ features)
-            factors.append(torch.linalg.cholesky(covariances))
+            factors.append(torch.linalg.cholesky(between + features.T @ features))
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = torch.softmax(logs.flatten(), dim=0)
+        if len(rests) > MOST_COMPONENTS:
+            ticks = (torch.arange(MOST_COMPONENTS) + 0.5) / MOST_COMPONENTS
+            places = torch.searchsorted(weights.cumsum(dim=0), ticks.double())
+            weights = torch.bincount(places, minlength=len(weights)).double() / MOST_COMPONENTS
         selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         components = []
         for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
@@ -229,9 +272,9 @@ class Mixture:
     def _across(self, component: Component) -> Tensor:
         """Return the covariance of the readings with every metric at every row, flattened in that order."""
         rest, each = component.rest, torch.arange(len(self.row))
-        block = LEVEL**2 + (rest.spread * rest.residual) ** 2 * self._smooth[rest.length]
-        block[each, self.row] += (rest.spread * rest.roughness) ** 2
-        across: Tensor = rest.spread**2 * self._products[component.prior]
+        block = LEVEL**2 + rest.residual**2 * self._smooth[rest.lengths]
+        block[each, self.row] += rest.roughness**2
+        across = self._products[component.prior].clone()
         across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
@@ -239,13 +282,12 @@ class Mixture:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
         rows, marginals = torch.arange(self.rows), []
         homes = torch.arange(self.metrics) * self.rows + self.home
-        apart = torch.cdist(self.points[[self.home]], self.points)
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
         for component in self.components:
             rest, prior = component.rest, component.prior
             across = self._across(component)
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-            smooth = rest.residual**2 * matern(apart / rest.length)
+            smooth = rest.residual**2 * rest.alike(self.points[[self.home]], self.points)
             smooth = smooth + rest.roughness**2 * (rows == self.home)
             widths = (
                 rest.residual**2 + rest.roughness**2 + prior.width,
@@ -254,10 +296,7 @@ class Mixture:
             same = half[:, homes].repeat_interleave(self.rows, dim=1)
             own = half.square().sum(dim=0), (half * same).sum(dim=0)
             mean, *laws = component.disagreement(across, homes)
-            parts = (
-                LEVEL**2 + rest.spread**2 * w - o + a
-                for w, o, a in zip(widths, own, laws, strict=True)
-            )
+            parts = (LEVEL**2 + w - o + a for w, o, a in zip(widths, own, laws, strict=True))
             marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
         means, variance, covariance = torch.stack(marginals, dim=1).mT.contiguous()
         sd = variance.clamp_min(JITTER).sqrt()

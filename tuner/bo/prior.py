@@ -102,10 +102,10 @@ def _drawn(
 
 
 @lru_cache(maxsize=2)
-def free_hypothesis(grid: Grid) -> tuple[Hypothesis, ...]:
-    """Return the only prior of a metric without a physical law: power laws."""
+def no_law(grid: Grid) -> tuple[Hypothesis, ...]:
+    """Return the only prior of a metric without a physical law: nothing but its leftover."""
     nothing = torch.zeros(1, len(grid.settings), dtype=torch.float64)
-    return (Hypothesis(nothing, power_laws(grid, 1)),)
+    return (Hypothesis(nothing, nothing[1:], "any smooth surface"),)
 
 
 def power_laws(grid: Grid, metrics: int) -> Tensor:

@@ -107,25 +107,36 @@ def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
 
 
 @pytest.mark.parametrize("names", [("eager", "graph", "fused"), (False, True, "auto"), (0, True)])
-def test_any_two_words_are_at_distance_one(names: tuple[Value, ...]) -> None:
+def test_every_word_is_at_distance_one_from_the_baselines(
+    names: tuple[Value, ...],
+) -> None:
     """In any order of the list: a middle name is not nearer to both ends."""
+    count = len(names)
     grid = enumerate_grid(Space((knob("mode", names, names[0]),)))
     assert grid.named == (True,)
-    apart = torch.cdist(grid.places, grid.places)
-    assert torch.allclose(apart, 1.0 - torch.eye(len(names), dtype=torch.float64))
+    apart = torch.cdist(grid.places, grid.places).square()
+    expected = 2.0 * (1.0 - torch.eye(count, dtype=torch.float64))
+    expected[0, 1:] = expected[1:, 0] = 1.0
+    assert torch.allclose(apart, expected)
 
 
 @given(spaces())
-def test_numbers_have_the_place_of_their_point_and_names_one_each(space: Space) -> None:
+def test_numbers_have_the_place_of_their_point_and_names_but_the_baselines_one_each(
+    space: Space,
+) -> None:
     grid = enumerate_grid(space)
     varied = [k for k in space.knobs if len(k.values) > 1]
-    widths = [len(k.values) if named else 1 for k, named in zip(varied, grid.named, strict=True)]
+    widths = [
+        len(k.values) - 1 if named else 1 for k, named in zip(varied, grid.named, strict=True)
+    ]
     assert grid.named == tuple(isinstance(k.values[0], bool | str) for k in varied)
     assert grid.places.shape == (space.size, sum(widths))
     assert grid.places.dtype == torch.float64
     for column, places in enumerate(torch.split(grid.places, widths, dim=1)):
         if grid.named[column]:
-            assert torch.equal((places > 0.0).sum(dim=1), torch.ones(space.size, dtype=torch.long))
+            default = varied[column].default
+            other = [setting[varied[column].name] != default for setting in grid.settings]
+            assert (places > 0.0).sum(dim=1).tolist() == other
         else:
             assert torch.equal(places[:, 0], grid.points[:, column])
 
@@ -134,7 +145,7 @@ def test_the_distance_of_a_name_does_not_depend_on_other_knobs() -> None:
     clocks, modes = knob("clock_mhz", (500, 600, 700), 700), knob("mode", ("a", "b", "c"), "b")
     grid = enumerate_grid(Space((clocks, modes)))
     for mhz in (500, 600, 700):
-        here, there = (grid.row({"clock_mhz": mhz, "mode": mode}) for mode in "ac")
+        here, there = (grid.row({"clock_mhz": mhz, "mode": mode}) for mode in "ab")
         assert float((grid.places[here] - grid.places[there]).norm()) == pytest.approx(1.0)
 
 

@@ -36,7 +36,7 @@ from tuner.bo.explore import (
     worth,
 )
 from tuner.bo.search import MOST_WINDOWS, Search
-from tuner.core import Cost, Safety, Space, Trial, TrialState
+from tuner.core import Cost, Objective, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
 TWO = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2), 1)))
@@ -333,6 +333,15 @@ def test_no_search_ends_early_if_a_knob_was_never_changed(space: Space, ends: bo
     trials = tuple(measured(3 + n, 800, 10.5, 100.0) for n in range(FIRST))
     search = after({800: dear}, rest=(0.05, 0.01, 0.0, 0.01), trials=trials, space=space)
     assert Rules(search).flat() is ends
+
+
+def test_no_search_for_a_metric_without_a_law_ends_early() -> None:
+    trials = tuple(measured(3 + n, 800, 10.5, 100.0) for n in range(FIRST))
+    rest: Belief4 = (0.05, 0.01, 0.0, 0.01)
+    search = after({800: (0.1, 0.01, 0.0, 0.01)}, rest=rest, trials=trials, space=LADDER)
+    assert Rules(search).flat()
+    past = replace(search.past, study=replace(search.study, objective=Objective("score")))
+    assert not Rules(replace(search, past=past)).flat()
 
 
 def test_at_first_sure_settings_rank_by_their_possible_saving() -> None:

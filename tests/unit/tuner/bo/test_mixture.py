@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pytest
@@ -19,8 +18,16 @@ from tests.builders import knob
 from tests.profiles import examples
 from tuner.bo import mixture
 from tuner.bo.encoding import Grid, enumerate_grid
-from tuner.bo.mixture import CALM, LENGTHS, LEVEL, SIZES, Mixture, RowReading
-from tuner.bo.prior import Hypothesis, free_hypothesis, physical_hypotheses
+from tuner.bo.mixture import (
+    BESIDE_LAWS,
+    CALM,
+    LEVEL,
+    Leftover,
+    Mixture,
+    RowReading,
+    without_laws,
+)
+from tuner.bo.prior import Hypothesis, no_law, physical_hypotheses
 from tuner.bo.scale import LEAST_NOISE
 from tuner.core import Kind, Space
 
@@ -139,7 +146,7 @@ def test_power_informs_about_energy() -> None:
 
 
 def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
-    posterior = believed([RowReading(0, BASELINE, 0.0, 0.01)], free_hypothesis(GRID))
+    posterior = believed([RowReading(0, BASELINE, 0.0, 0.01)], no_law(GRID))
     assert float(posterior.mean.abs().max()) < 1e-9
     assert 0.1 < float(posterior.sd[0, 0]) < 2.0
 
@@ -222,23 +229,25 @@ class Dense:
 
 
 def dense(
-    priors: Sequence[Hypothesis], readings: Sequence[RowReading], spreads: Sequence[float] = (1.0,)
+    priors: Sequence[Hypothesis],
+    readings: Sequence[RowReading],
+    rests: Sequence[Leftover] = BESIDE_LAWS,
 ) -> list[Dense]:
     """Return every component, computed directly from the definition.
 
-    Every law under every size of residual is one multivariate normal distribution over all rows of
+    Every law with every leftover is one multivariate normal distribution over all rows of
     both metrics, conditioned on the readings and weighed by their density.
     """
     seen = [r.metric * ROWS + r.row for r in readings]
     values, noise = np.array([r.value for r in readings]), np.diag([r.noise**2 for r in readings])
-    apart = np.linalg.norm(TINY.places.numpy()[:, None] - TINY.places.numpy(), axis=2)
     parts = []
-    for length, size, rough, spread in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads):
-        reach = math.sqrt(5.0) * apart / length
-        smooth = size**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
-        one = LEVEL**2 + spread**2 * (smooth + rough**2 * np.eye(ROWS))
+    for rest in rests:
+        places = TINY.places.numpy() / np.array(rest.lengths)
+        reach = math.sqrt(5.0) * np.linalg.norm(places[:, None] - places, axis=2)
+        smooth = rest.residual**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
+        one = LEVEL**2 + smooth + rest.roughness**2 * np.eye(ROWS)
         for prior in priors:
-            features, laws = spread * prior.features.numpy(), prior.centres.numpy()
+            features, laws = prior.features.numpy(), prior.centres.numpy()
             whole = np.kron(np.eye(2), one) + features.T @ features
             known = whole[np.ix_(seen, seen)] + noise
             gain = whole[:, seen] @ np.linalg.inv(known)
@@ -285,10 +294,10 @@ def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_each_hypothesis_weighs_by_the_likelihood_of_the_readings() -> None:
-    spreads = 1.0, 0.1
-    ways = dense(TINY_PRIORS, READINGS, spreads)
+    rests = [*BESIDE_LAWS, *without_laws(TINY)[:4]]
+    ways = dense(TINY_PRIORS, READINGS, rests)
     expected = np.array([way.weight for way in ways])
-    posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, spreads)
+    posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, rests)
     assert posterior.weights.numpy() == pytest.approx(expected / expected.sum(), abs=1e-6)
     mean = np.average([way.mean for way in ways], axis=0, weights=expected)
     assert overall(posterior).mean.T.flatten().numpy() == pytest.approx(mean, abs=1e-6)
@@ -351,8 +360,7 @@ def calm(readings: Sequence[RowReading]) -> Mixture:
 @pytest.fixture
 def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the mixture a single component, which a left-out reading does not change."""
-    monkeypatch.setattr(mixture, "LENGTHS", (0.25,))
-    monkeypatch.setattr(mixture, "SIZES", (0.003, 0.05))
+    monkeypatch.setattr(Mixture.__init__, "__defaults__", ((Leftover((0.25,), 0.05, 0.003),),))
 
 
 @pytest.mark.usefixtures("one_way")
@@ -421,11 +429,11 @@ readings_of = st.lists(
 
 
 @settings(max_examples=examples(0.6))
-@given(readings_of, st.sampled_from([(1.0,), (1.0, 0.001)]))
+@given(readings_of, st.sampled_from([BESIDE_LAWS, without_laws(TINY)[::9]]))
 def test_any_readings_leave_a_mixture_finite(
-    readings: list[RowReading], spreads: tuple[float, ...]
+    readings: list[RowReading], rests: Sequence[Leftover]
 ) -> None:
-    posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, spreads)
+    posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, rests)
     means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
     for part in (posterior.weights, posterior.mean, posterior.with_home, means, covariances):
         assert bool(torch.isfinite(part).all())
@@ -459,7 +467,7 @@ def test_the_observed_spread_of_readings_counts() -> None:
 
     def doubt(size: float) -> float:
         readings = [RowReading(0, row, size * (-1.0) ** row, 1e-4) for row in (0, 1, HOME, 4)]
-        posterior = Mixture(TINY, HOME, 1, readings, free_hypothesis(TINY), (1.0, 0.1, 0.01, 0.001))
+        posterior = Mixture(TINY, HOME, 1, readings, no_law(TINY), without_laws(TINY))
         return float(overall(posterior).sd[3, 0])
 
     assert doubt(0.001) < 0.1 * doubt(0.1)
