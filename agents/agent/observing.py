@@ -89,8 +89,8 @@ class ObservingAgent:
         link, contact, now = self._around.link, self._contact, self._around.clock.monotonic
         contact.wait(self._polled_at + PACE_S - now())
         with contact.handled(lambda: False):
+            contact.register(self.device)  # a new database refuses windows of a device it lacks
             link.deliver()
-            contact.register(self.device)
             at = self._around.now()
             applied = Applied(device=self.device.id, setting={}, level=Level.ORIGINAL, at=at)
             agent = f"{self.device.agent}/{self._around.start}"
