@@ -8,10 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, applied, setting
+from tests.builders import START, applied, device, setting
+from tests.unit.tuner.cli.worlds import operations
 from tests.unit.tuner.web.site import Site, text_of
 from tests.unit.tuner.web.test_fleet_pages import held
-from tuner.core import Applied, Level
+from tuner.core import Applied, Level, Space
+from tuner.wire import Change
 
 __all__ = ["held"]
 
@@ -51,8 +53,6 @@ def test_a_setting_lasts_until_the_next_one(held: Site) -> None:
 
 
 def test_a_device_without_windows_shows_when_they_will_come() -> None:
-    from tests.unit.tuner.cli.worlds import operations
-
     site = Site(operations())
     site.verbs.loop.store.devices.apply(applied())
     assert "Windows are measured while a study" in text_of(
@@ -60,3 +60,12 @@ def test_a_device_without_windows_shows_when_they_will_come() -> None:
     )
     assert site.signed_in("viewer", "vera").get("/devices/other").status_code == 404
     assert site.verbs.loop.now() + timedelta(days=1) > START
+
+
+def test_a_release_of_a_device_that_is_only_observed_can_end() -> None:
+    site = Site(operations())
+    site.verbs.loop.register(device("sim", space=Space(()), observed=True))
+    browser = site.signed_in("operator")
+    assert "Release this device" not in browser.get("/devices/sim").text
+    site.verbs.stop_all(Change(who="ann"), "sim")
+    assert "End the release" in browser.get("/devices/sim").text
