@@ -62,13 +62,17 @@ class ActivePassive:
         def is_ready() -> bool:
             return self._active is not None and self._active is not other_than
 
-        usual_s, now = WAIT_S if self._beside else ALONE_S, asyncio.get_running_loop().time
-        until_s = now() + (usual_s if within_s is None else within_s)
+        def left_s() -> float:
+            usual_s = WAIT_S if self._beside or self._active is not None else ALONE_S
+            return since_s + (usual_s if within_s is None else within_s) - now()
+
+        now = asyncio.get_running_loop().time
+        since_s = now()
         # Between the end of a wait and this task's turn another change may begin.
-        while not is_ready() and (left_s := until_s - now()) > 0.0:
+        while not is_ready() and left_s() > 0.0:
             async with self._ready:
                 with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._ready.wait_for(is_ready), left_s)
+                    await asyncio.wait_for(self._ready.wait_for(is_ready), left_s())
         if self._active is None:
             raise DeviceLost(
                 "no server of the engine is ready", hint="it is restarting; check its log"

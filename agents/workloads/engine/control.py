@@ -39,7 +39,7 @@ from tuner.core import (
 )
 
 SIGNAL = "decoding_requests"
-BY_RESTART = "this llama-server ignores the length of a request; a new length needs a restart"
+BY_RESTART = "a new setting of this engine needs a restart, so it follows no plan"
 
 
 class EngineControl:

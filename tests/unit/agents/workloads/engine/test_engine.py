@@ -133,6 +133,27 @@ def test_after_a_start_that_fails_in_an_unknown_way_the_former_server_is_started
     assert starts == [1, 2, 1]
 
 
+def test_a_request_waits_for_a_restart_but_not_for_another_server_than_a_running_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agents.workloads.engine.active.WAIT_S", 0.1)
+    server = EngineServer("http://127.0.0.1:9", {})
+
+    async def start(_setting: Setting) -> EngineServer:
+        return server
+
+    async def acquired() -> None:
+        servers = ActivePassive(start, beside=False)
+        waiting = asyncio.create_task(servers.acquire())
+        await asyncio.sleep(0.3)
+        await servers.adopt(server)
+        assert await waiting is server
+        assert await asyncio.wait_for(servers.acquire(other_than=server), 30.0) is server
+        await servers.close()
+
+    asyncio.run(acquired())
+
+
 def test_what_a_killed_engine_leaves_is_ended_before_the_next_start(
     vllm: RunningProxy, model: Path
 ) -> None:
