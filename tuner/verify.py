@@ -306,7 +306,7 @@ class Archive:
 
     def pool(self, name: str) -> Pools:
         """Return the estimates of the windows that the archive lists for a purpose."""
-        study, own = self.study, [self.windows[number] for number in self.doc["pools"][name]]
+        study, own = self.study, [self.windows[n] for n in sorted({*self.doc["pools"][name]})]
         setting = study["best" if name == "best" else "baseline"]
         for window in own:
             if window["setting"] != setting or window["state"] not in ("completed", "inconclusive"):

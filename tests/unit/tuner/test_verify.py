@@ -151,6 +151,13 @@ def test_a_window_that_confirmed_cannot_be_left_out(
     assert any(wanted in line for line in verify.Archive(str(bad)).wrong)
 
 
+def test_a_window_that_is_listed_twice_counts_once(archive: Path, tmp_path: Path) -> None:
+    files, doc = opened(archive)
+    doc["pools"]["best"].append(doc["pools"]["best"][-1])
+    twice = verify.Archive(str(closed(files, doc, tmp_path / "twice.zip", sums=True)))
+    assert twice.figures() == verify.Archive(str(archive)).figures()
+
+
 def test_a_value_that_may_be_a_path_is_exported_as_its_digest() -> None:
     setting: Setting = {
         "governor": "powersave",
