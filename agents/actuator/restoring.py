@@ -204,14 +204,16 @@ class Restorer:
     def _was_reset(self, reading: DeviceReading) -> bool:
         """Return whether all that we changed and can read shows what a reset of the device leaves.
 
-        Another program's return to the default looks the same: it counts as a reset once in CONTEST_S. A
-        write in progress, and all that it may move, shows nothing.
+        A kill may have followed the restore of some. Another program's return to the default looks the
+        same: it counts as a reset once in CONTEST_S. A write in progress, and all that it may move, shows
+        nothing.
         """
         after, entries = dict(self.about.get("resets") or ()), self.record.entries.items()
         busy = self._moved(e.knob for _, e in entries if e.state == WRITING)
         sure = [(n, e) for n, e in entries if e.state == SET and e.knob not in busy and n in after]
-        ours = [n for n, e in sure if e.wrote != after[n]]
-        shown = bool(ours) and all(reading.shows(name, after[name]) for name in ours)
+        ours = {n: e.target for n, e in sure if e.wrote != after[n]}
+        lost = {n for n in ours if reading.shows(n, after[n])}
+        shown = lost and all(reading.shows(n, ours[n]) for n in ours.keys() - lost)
         if not shown or contested(self.reset_at, self.now()):
             return False
         self.reset_at = self.now()
@@ -401,11 +403,11 @@ class Restorer:
             own = {n: v for n, v in keeps.items() if entries[n].knob in reading.values}
             await self._write({**own, **targets}, targets, reading, strict=True)
         except errors.KnobRefused as error:  # another file of the knob may have been written
-            left, reading = record.entries.items(), await self.shown()
-            new = {
-                n for n, e in left if e.knob == error.knob
-            } & reading.entries.keys() - before.keys()
-            self._keep({n: e for n, e in left if n not in new or reading.differs(n, e.original)})
+            reading, left = await self.shown(), self.record.entries
+            new = {n for n, e in left.items() if e.knob == error.knob} & reading.entries.keys()
+            for n in (n for n in new - before.keys() if not reading.differs(n, left[n].original)):
+                left[n] = replace(left[n], wrote=left[n].target, state=SET)
+            self._keep(self._outstanding())
             raise
         if wrong := ", ".join(await self._verify(targets, keeps)):
             hint = PARTS if len(setting) > 1 else ""

@@ -106,8 +106,8 @@ class JobRecords:
     def _read(self, key: str) -> dict[str, Any]:
         """Return a job's record; empty without an intact one."""
         with suppress(OSError, ValueError):
-            record: dict[str, Any] = json.loads((self.folder / f"{key}.json").read_text())
-            return record
+            record = json.loads((self.folder / f"{key}.json").read_text())
+            return record if isinstance(record, dict) else {}
         return {}
 
 

@@ -216,7 +216,8 @@ def play_once(
 ) -> str:
     """Play steps with their events, undo the events, and return what is wrong then.
 
-    `end`: `kill`, `power cut`, `fault` or nothing. `offline`: the CPUs that are offline from the beginning.
+    `end`: `kill`, `power cut`, `fault`, `refusal` or nothing. `offline`: the CPUs that are offline from the
+    beginning.
     """
     with stage.board.at(stage.hook):
         return _played(stage, steps, happening, end, offline)
@@ -233,7 +234,7 @@ def _played(
     stage.lost = {}
     stage.start()
     stage.happening = happening
-    happening.fault = errno.EIO if end == "fault" else 0
+    happening.fault = {"fault": errno.EIO, "refusal": errno.EINVAL}.get(end, 0)
     try:
         stage.play(steps)
     except Death:

@@ -68,7 +68,7 @@ def test_a_gpu_that_loses_its_settings_at_any_point_is_left_as_it_was(
         assert play_once(stage, steps, dry, "", ()) == ""
         for at in range(1, dry.count + 1, step):
             points += 1
-            event, end = chosen.choice(events), chosen.choice(ENDS)
+            event, end = chosen.choice(events), chosen.choice((*ENDS, "refusal"))
             until = chosen.randint(at, dry.count)
             if problem := play_once(stage, steps, Happening(at, event, until), end, ()):
                 wrong.append(

@@ -77,7 +77,8 @@ def test_a_lease_is_found_by_any_name_of_its_gpu(records: JobRecords) -> None:
     records.note("1-0", gres=[0, 1])
     records.note("2-0", uuids=["GPU-a"])
     records.note("3-0", exclusive=True)
-    lines = [records.listen(key) for key in ("1-0", "2-0", "3-0")]
+    (records.folder / "4-0.json").write_text("[]")  # a broken one hides no other
+    lines = [records.listen(key) for key in ("1-0", "2-0", "3-0", "4-0")]
     assert {*records.leases_on((1,), ())} == {"1-0", "3-0"}
     assert {*records.leases_on((), ("GPU-a", "GPU-b"))} == {"2-0", "3-0"}
     assert {*records.leases_on((2,), ())} == {"3-0"}
