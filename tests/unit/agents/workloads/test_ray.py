@@ -440,7 +440,7 @@ class TestAddresses:
     @pytest.mark.parametrize(
         ("route", "content", "where"),
         [
-            ("GET /api/serve/applications/", b"<html>", "the body"),
+            ("GET /api/serve/applications/", b"<html>", "Invalid JSON"),
             ("GET /api/serve/applications/", b'{"applications": {"a": 1}}', "applications.a"),
             ("GET /api/v0/nodes?detail=1", b'{"data": {}}', "data.result"),
             ("GET /api/version", b"{}", "ray_version"),

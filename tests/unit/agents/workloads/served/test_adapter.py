@@ -313,8 +313,8 @@ class TestAttaching:
     @pytest.mark.parametrize(
         ("content", "where"),
         [
-            (b"<html>", "the body"),
-            (b"[]", "the body"),
+            (b"<html>", "Invalid JSON"),
+            (b"[]", "an object"),
             (b'{"name": "x"}', "version"),
             (json.dumps({"name": "x", "version": "1", "knobs": [], "setting": {}}), "knobs"),
             (
