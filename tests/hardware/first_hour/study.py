@@ -154,9 +154,10 @@ def _console(*arguments: str, fails: bool = False) -> str:
 def _counter(device: str, pid: int) -> Callable[[], float]:
     """Return a reader of the joules of a GPU, else of the process's CPU seconds."""
     if not device.startswith("nvidia:"):
-        tick = os.sysconf("SC_CLK_TCK")
-        stat = Path(f"/proc/{pid}/stat")
-        return lambda: sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) / tick
+        import psutil
+
+        process = psutil.Process(pid)
+        return lambda: sum(process.cpu_times()[:2])
     import pynvml
 
     pynvml.nvmlInit()

@@ -153,11 +153,11 @@ def test_a_plan_follows_only_signals_of_the_target_and_the_policy() -> None:
     with raised(InvalidInput, "arrival_rate_per_s") as caught:
         refuse_plan(study(terms=terms, signals=offered[1:]), Polythrottle())
     assert "waiting" in caught.value.hint
-    with raised(InvalidInput, "no signal 'hour'"):
+    with raised(InvalidInput, "plan_by cannot be 'hour'"):
         refuse_plan(study(terms=Terms(plan_by="hour")), Polythrottle())
     with raised(InvalidInput, "policy"):
         refuse_plan(study(terms=terms, signals=offered), TwoPhase())
-    with raised(InvalidInput, "two signals (waiting,hour)", "--plan-by one signal: waiting"):
+    with raised(InvalidInput, "plan_by cannot be 'waiting,hour'", "--plan-by one signal: waiting"):
         refuse_plan(study(terms=Terms(plan_by="waiting,hour"), signals=offered), Polythrottle())
     with raised(InvalidInput, "one device"):
         both = study(terms=terms, signals=offered, devices=("a", "b"))
