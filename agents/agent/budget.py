@@ -7,6 +7,7 @@ import random
 import threading
 
 from agents.actuator_client.caps import HostCaps
+from agents.agent.contact import PACE_S
 from agents.agent.power_guard import PowerGuard
 from agents.agent.surroundings import Surroundings
 from agents.holding.holder import Holder
@@ -23,8 +24,6 @@ TICK_S = 0.5
 """The period of checks for changed caps, in seconds: the actuator lowers by itself, this process raises."""
 LONGEST_WAIT_S = 4.0
 """The longest wait after an error, in seconds: a step takes effect within 10 s of the tuner's start."""
-PACE_S = 1.0
-"""The least time between two requests that change nothing, in seconds, even if answers come at once."""
 
 
 class BudgetKeeper:

@@ -22,6 +22,8 @@ from tuner.core import (
 
 log = logging.getLogger(__name__)
 
+PACE_S = 1.0
+"""The least time between two requests that change nothing, in seconds, even if answers come at once."""
 LOOK_S = 0.5
 """The longest sleep between two checks for a stop, in seconds."""
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.agent.budget import BudgetKeeper
-from agents.agent.contact import LOOK_S, Contact
+from agents.agent.contact import LOOK_S, PACE_S, Contact
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.agent.trials import TrialRunner, restarts_workload
 from agents.holding.hold import Hold
@@ -40,8 +40,6 @@ from tuner.wire import (
 
 log = logging.getLogger(__name__)
 
-PACE_S = 1.0
-"""The least time between two answers that change nothing, in seconds, even if the tuner answers at once."""
 FOLLOWED_POLL_S = 10.0
 """The longest age of the tuner's figures of a load, in seconds, while a hold's plan has several rows."""
 FOLLOWER_S = 5.0

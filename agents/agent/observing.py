@@ -11,7 +11,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from agents.agent.contact import Contact
+from agents.agent.contact import PACE_S, Contact
 from agents.agent.loop import DeviceAgent
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.target.observe import Ask, Observer
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 10.0
 """The longest window in seconds: as long as one of `jouletune observe`."""
-PACE_S = 1.0
-"""The least time between two polls, in seconds, even if the tuner answers at once."""
 MEASURER_S = 5.0
 """The wait at a stop for the window under way, in seconds."""
 ONLY_OBSERVED = "it is only observed: agent.toml has `observe = true` in its [[device]] table"

@@ -46,7 +46,7 @@ def study(
     """
     if find_spec("sqlalchemy") is None:
         return {"not_run": "the tuner needs Python 3.11 and the kit's wheels for it"}
-    with _served(command) as (server, pid):
+    with _served(command) as server:
         if "url" not in server:
             return {"not_run": f"no load: {server.get('why', 'its server did not start')}"}
         options = ["--device", device, "--workload", server["url"], "--policy", POLICY, "--json"]
@@ -55,7 +55,7 @@ def study(
         run = json.loads(_console("run", *options, "--state-dir", f"{folder}/study"))
         best = run["best"] or run["baseline"]
         settings = [run["baseline"]["setting"], best["setting"]]
-        own = in_turns(server["url"], settings, ROUNDS, window_s, _counter(device, pid))
+        own = in_turns(server["url"], settings, ROUNDS, window_s, _counter(device))
     product = run["saving"] or {"mean": 0.0, "stderr": 0.0}
     mean, error = saving(*own)
     apart = abs(product["mean"] - mean)
@@ -107,12 +107,12 @@ def saving(baseline: Sequence[float], other: Sequence[float]) -> tuple[float, fl
 
 
 @contextmanager
-def _served(command: Sequence[str]) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield the first line of the server, and its process."""
+def _served(command: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the first line of the server, which ends afterwards."""
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
-            yield json.loads(server.stdout.readline() or "{}"), server.pid
+            yield json.loads(server.stdout.readline() or "{}")
         finally:
             server.kill()
 
@@ -151,13 +151,8 @@ def _console(*arguments: str, fails: bool = False) -> str:
     return done.stdout
 
 
-def _counter(device: str, pid: int) -> Callable[[], float]:
-    """Return a reader of the joules of a GPU, else of the process's CPU seconds."""
-    if not device.startswith("nvidia:"):
-        import psutil
-
-        process = psutil.Process(pid)
-        return lambda: sum(process.cpu_times()[:2])
+def _counter(device: str) -> Callable[[], float]:
+    """Return a reader of the joules of a GPU, at a step of its counter."""
     import pynvml
 
     pynvml.nvmlInit()
