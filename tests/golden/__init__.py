@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -22,12 +23,21 @@ CREATED = re.compile(r"\bstudy ([0-9a-f]{8}) created")
 
 
 def steady(text: str, **names: object) -> str:
-    """Return a text with times as TIME, ages as AGO, a new study as NEW, and values by their names."""
+    """Return a text with times, ages, today's date, a new study and values replaced by their names."""
     for made in CREATED.findall(text):
         text = text.replace(made, "NEW")
     for name, value in names.items():
         text = text.replace(str(value), name)
-    return AGE.sub("AGO", TIME.sub("TIME", text))
+    text = AGE.sub("AGO", TIME.sub("TIME", text))
+    for day in today():
+        text = text.replace(day, "YYYY-MM-DD")
+    return text
+
+
+def today() -> list[str]:
+    """Return the date, and yesterday's: midnight may have passed since the output."""
+    now = datetime.now(UTC)
+    return [(now - timedelta(days=days)).date().isoformat() for days in (0, 1)]
 
 
 def sections(file: Path) -> dict[str, str]:
@@ -40,6 +50,8 @@ def sections(file: Path) -> dict[str, str]:
 
 def golden(command: str, situation: str, printed: str) -> None:
     """Compare a command's output in a situation with its golden file, or write it there."""
+    for day in today():
+        assert day not in printed, f"{command}, {situation}: compares the date; use steady()"
     file = FOLDER / f"{command.replace(' ', '-')}.txt"
     text = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     known = sections(file)
