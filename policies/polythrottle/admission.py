@@ -15,15 +15,14 @@ admission.
 
 Left out: the change of clocks once fine-tuning runs (not public either).
 
-    seen = samples([*trials, *observations], inference, held)
-    answer = admit(seen, Mix(inference, 8, Demand(197.0, 40.0)), limit, running=False)
+    answer = admit(windows, Mix(inference, 8, Demand(197.0, 40.0)), limit, running=False)
     answer.admitted, answer.why
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +32,7 @@ from tuner.core import (
     InvalidInput,
     Limit,
     MeasurementError,
-    Observation,
-    Setting,
-    Trial,
     Verdict,
-    setting_key,
     student_t95,
     weakest,
 )
@@ -49,9 +44,6 @@ LEAST_FREEDOM = 3
 
 SAME = 1e-9
 """The tolerance for equal features, relative to the greatest one."""
-
-WHOLE = 0.99
-"""A window counts as beside fine-tuning if fine-tuning ran for at least this share of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,47 +99,6 @@ class Admission:
     admitted: bool
     why: str
     predicted: Estimate | None = None
-
-
-def samples(
-    windows: Iterable[Trial | Observation],
-    inference: Demand,
-    held: Setting,
-    metric: str = "latency_p99_ms",
-) -> list[MixWindow]:
-    """Return the latencies beside fine-tuning in a study's windows, at the clocks of `held`.
-
-    Both trials and windows of a held setting are used. Fine-tuning should run in held windows,
-    since trials at one setting are pooled. The job beside the inference is in the window itself:
-    `finetuning_share`, `finetuning_gflop` and `finetuning_flop_per_byte`; without them it had no
-    job beside it. Left out are windows at other settings than `held` (except for the batch), those
-    that do not bound the metric, and those with fine-tuning for only a part of their time.
-    """
-    mixes = []
-    for window in windows:
-        shown = _complete(window)
-        same = setting_key({**window.setting, BATCH: held[BATCH]}) == setting_key(held)
-        share = shown["finetuning_share"].mean if "finetuning_share" in shown else 0.0
-        bounded = metric in shown and math.isfinite(shown[metric].high)
-        if not (same and bounded) or 0.0 < share < WHOLE:
-            continue
-        beside = (
-            Demand(shown["finetuning_gflop"].mean, shown["finetuning_flop_per_byte"].mean)
-            if share
-            else NOTHING
-        )
-        mix = Mix(inference, int(window.setting[BATCH]), beside)
-        mixes.append(MixWindow(mix, shown[metric]))
-    return mixes
-
-
-def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
-    """Return the estimates of a window that was measured to its end, empty for any other."""
-    if window.measurement is None:
-        return {}
-    if isinstance(window, Trial) and not window.solid:
-        return {}
-    return window.measurement.estimates
 
 
 def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:

@@ -9,14 +9,12 @@ from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDe
 from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
-from agents.devices.simulated.tenant import FineTuning
 from agents.target.side import Side
 from tuner import plugins
 from tuner.core import InvalidInput, Setting
 
 __all__ = [
     "Faults",
-    "FineTuning",
     "SimulatedDevice",
     "SimulatedMeter",
     "attach",

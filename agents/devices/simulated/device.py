@@ -7,6 +7,7 @@ Batches are served back to back, so callers are never idle and the arrival rate 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from dataclasses import dataclass
@@ -17,9 +18,17 @@ from typing import Literal
 from agents.devices.simulated.noise import EPOCH_S, epoch_factors, request_factor
 from agents.devices.simulated.physics import OperatingPoint
 from agents.devices.simulated.presets import Preset
-from agents.devices.simulated.store import load_setting, save_setting
-from agents.devices.simulated.tenant import FineTuning, Shared
-from tuner.core import ActuationError, Conflict, DeviceLost, Part, Setting, StoreError, Value
+from tuner import files
+from tuner.core import (
+    ActuationError,
+    ConfigError,
+    DeviceLost,
+    Part,
+    Setting,
+    Space,
+    StoreError,
+    Value,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +55,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """All counters at one moment.
-
-    `counter_j` is as of `counter_ns`, the last 100 ms step. `shared` is the share used by
-    fine-tuning beside the inference.
-    """
+    """All counters at one moment; `counter_j` is as of `counter_ns`, the last 100 ms step."""
 
     now_ns: int
     counter_ns: int
@@ -58,7 +63,6 @@ class Counters:
     steps: int
     items: int
     throttled_s: float
-    shared: Shared
 
 
 class SimulatedDevice:
@@ -92,9 +96,6 @@ class SimulatedDevice:
         self._progress = 0.0
         self._items = 0
         self._throttled_s = 0.0
-        self._shared = Shared()
-        self._steps_left = 0.0
-        self.fine_tuning: FineTuning | None = None
         self._listeners: list[list[float]] = []
 
     def read(self) -> Setting:
@@ -144,18 +145,6 @@ class SimulatedDevice:
             if self._due_ns == self._now_ns:
                 self._point, self._due_ns = self.preset.point(self._set), None
 
-    def fine_tune(self, job: FineTuning) -> None:
-        """Run a fine-tuning job beside the inference, from now until its steps are done.
-
-        Raises:
-            Conflict: a job is already running.
-            DeviceLost: nothing was started.
-        """
-        self.answering()
-        if self.fine_tuning is not None:
-            raise Conflict("the simulated device is already fine-tuning", hint="wait for its end")
-        self.fine_tuning, self._steps_left = job, float(job.steps)
-
     def answering(self) -> None:
         """Check that the device answers. Raises DeviceLost."""
         if self.faults.lost:
@@ -164,9 +153,7 @@ class SimulatedDevice:
     def reading(self) -> Counters:
         """Return the current counters."""
         steps = math.floor(self._progress)
-        return Counters(
-            self._now_ns, *self._counter, steps, self._items, self._throttled_s, self._shared
-        )
+        return Counters(self._now_ns, *self._counter, steps, self._items, self._throttled_s)
 
     def listen(self, latencies_ms: list[float]) -> None:
         """Append the latencies of requests from now on to a list: at most `KEPT_PER_S` per second."""
@@ -201,14 +188,10 @@ class SimulatedDevice:
         )
 
     def _pass_until(self, end_ns: int) -> None:
-        """Advance time while clocks and noise are constant, at most to the end of a fine-tuning job."""
-        chip, point, job = self.preset.chip, self._point, self.fine_tuning
+        """Advance time while clocks and noise are constant."""
+        chip, point = self.preset.chip, self._point
         slower, hungrier = epoch_factors(self._seed, self._now_ns // EPOCH_NS)
-        work = self.work if job is None else self.preset.roof.shared(self.work, job)
-        pace = chip.capped(work, point, self.celsius)
-        if job is not None:
-            left_s = self._steps_left * pace.step_s * slower
-            end_ns = min(end_ns, self._now_ns + max(1, math.ceil(left_s * NS)))
+        pace = chip.capped(self.work, point, self.celsius)
         seconds = (end_ns - self._now_ns) / NS
         throttled = pace.gpu_mhz < point.gpu_mhz
         # While the power cap applies, the total power is the cap; leakage does not add to it.
@@ -222,11 +205,6 @@ class SimulatedDevice:
         served = (math.floor(self._progress) - before) * point.batch
         self._items += served
         self._answer(served, pace.step_s * slower * 1000.0, seconds)
-        if job is not None:
-            steps = seconds / (pace.step_s * slower)
-            self._shared = self._shared.plus(job, seconds, steps)
-            self._steps_left -= steps
-            self.fine_tuning = job if self._steps_left > 0.0 else None
         self._now_ns = end_ns
         if end_ns % TICK_NS == 0:
             self._tick()
@@ -247,3 +225,31 @@ class SimulatedDevice:
             "backwards": self._counter[1] - 1.0,
         }[self.faults.counter]
         self._counter = (self._now_ns, counted)
+
+
+def load_setting(path: Path, space: Space) -> Setting:
+    """Load the setting from a file; return the space's default if there is no file.
+
+    Raises:
+        ConfigError: the file belongs to another device, or cannot be read.
+    """
+    try:
+        setting = json.loads(path.read_text(encoding="utf-8"))
+        space.check(setting)
+    except FileNotFoundError:
+        return space.default
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} does not hold a setting of this simulated device: {error}",
+            hint="delete it to start from the defaults",
+        ) from error
+    return {name: setting[name] for name in space.default}
+
+
+def save_setting(path: Path, setting: Setting) -> None:
+    """Write the file atomically: after a crash it has the old setting or the new one.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    files.write(path, json.dumps(dict(setting)))

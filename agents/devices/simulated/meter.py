@@ -107,7 +107,6 @@ class _Shown:
         self._steps = end.steps - start.steps
         self._items = end.items - start.items
         self._throttled_s = end.throttled_s - start.throttled_s
-        self._shared = end.shared.minus(start.shared)
         epochs = max(1.0, self._seconds / EPOCH_S)
         self._power_sd = POWER_TOTAL_SD / math.sqrt(epochs)
         self._speed_sd = SPEED_SD / math.sqrt(epochs)
@@ -136,7 +135,7 @@ class _Shown:
             estimates |= self._energy()
         if self._latencies_ms:
             estimates |= self._latency()
-        return Reading(totals, estimates | self._fine_tuning())
+        return Reading(totals, estimates)
 
     def _progress(self) -> dict[str, Estimate]:
         """Return throughput and arrival rate; empty before the first item."""
@@ -171,18 +170,6 @@ class _Shown:
             plain = quantile_estimate(samples, quantile, origin=Origin.SIMULATED)
             estimates[name] = plain.widened(plain.mean * moved * self._speed_sd)
         return estimates
-
-    def _fine_tuning(self) -> dict[str, Estimate]:
-        """Return the share of the time used by fine-tuning, and the demand of one of its steps."""
-        shared = self._shared
-        if shared.seconds <= 0.0:
-            return {}
-        figures = {
-            "finetuning_share": shared.seconds / self._seconds,
-            "finetuning_gflop": shared.flop / shared.steps / 1e9,
-            "finetuning_flop_per_byte": shared.flop / shared.bytes,
-        }
-        return {n: self._estimate(value, 0.0, 1, Scope.SERVICE) for n, value in figures.items()}
 
     def _estimate(self, mean: float, stderr: float, n: int, scope: Scope) -> Estimate:
         """Return a mean as an estimate of simulated origin."""

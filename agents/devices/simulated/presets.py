@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agents.devices.simulated.physics import Chip, Curve, OperatingPoint, Thermal, Unit, Work
-from agents.devices.simulated.tenant import Roof
 from tuner.core import Cost, Knob, Part, Role, Scope, Setting, Space, Value
 
 DEVICE_COST = Cost(seconds=2.0)
@@ -73,8 +72,7 @@ class WorkScale:
 class Preset:
     """One simulated device.
 
-    A domain with one clock is no knob; `cannot` gives the reason. `roof` has the peaks, fp32 and
-    memory, that a fine-tuning job beside the inference is computed with.
+    A domain with one clock is no knob; `cannot` gives the reason.
     """
 
     name: str
@@ -84,7 +82,6 @@ class Preset:
     knobs: tuple[Knob, ...]
     limit_w: float
     scope: Scope
-    roof: Roof
     cannot: Mapping[str, str]
 
     @property
@@ -155,7 +152,6 @@ A100 = Preset(
     ),
     limit_w=400.0,
     scope=Scope.BOARD,
-    roof=Roof(19.5e12, 1555e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to three GROMACS power curves of Afzal et al. (arXiv 2607.00819): resnet50 draws their case
@@ -177,7 +173,6 @@ A100_HOST = Preset(
     ),
     limit_w=600.0,
     scope=Scope.MODULE,
-    roof=Roof(19.5e12, 1555e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK},
 )
 """The A100 above with a meter that also covers the host's package, whose cores decode the inputs.
@@ -206,7 +201,6 @@ V100 = Preset(
     ),
     limit_w=250.0,
     scope=Scope.BOARD,
-    roof=Roof(14.0e12, 900e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
@@ -231,7 +225,6 @@ A40 = Preset(
     ),
     limit_w=300.0,
     scope=Scope.BOARD,
-    roof=Roof(37.4e12, 696e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
@@ -260,7 +253,6 @@ ORIN = Preset(
     ),
     limit_w=60.0,
     scope=Scope.MODULE,
-    roof=Roof(5.33e12, 204.8e9),
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
 """13 × 4 × 7 × 5 = 1820 settings, as many as PolyThrottle has (appendix A). Memory and CPU clocks are
@@ -294,7 +286,6 @@ TX2 = Preset(
     ),
     limit_w=15.0,
     scope=Scope.MODULE,
-    roof=Roof(0.666e12, 59.7e9),
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
 """13 × 11 × 7 × 5 = 5005 settings, as many as PolyThrottle has (appendix A). GPU and memory clocks are

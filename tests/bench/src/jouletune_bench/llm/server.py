@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from agents.devices.simulated.device import load_setting, save_setting
 from agents.devices.simulated.noise import EPOCH_S, epoch_factors
-from agents.devices.simulated.store import load_setting, save_setting
 from jouletune_bench.llm.boards import LlmBoard, Phases
 from jouletune_bench.llm.requests import Request, ServedRequest
 from tuner.core import Cost, Knob, Role, Setting, Space, StoreError
