@@ -22,6 +22,7 @@ STEP_S = 0.05
 PAUSE_S = 0.05
 """The wait of a closed-loop caller after a failure in seconds; it limits the load on a dead server."""
 
+CLOSED_LOOP_CALLERS = 4
 OPEN_LOOP_CALLERS = 64
 """The most requests in progress at a requested arrival rate; more than any queue for which we plan."""
 
@@ -50,7 +51,7 @@ class LoadShape:
             a cycle takes no time, or `low` is not below `callers`.
     """
 
-    callers: int = 4
+    callers: int = CLOSED_LOOP_CALLERS
     rate_per_s: float | None = None
     arrivals_s: tuple[float, ...] = ()
     low: int = 0

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
+
+from pydantic import Field
 
 from agents.host.processes.commands import ending
-from agents.host.service_files.printed import Printed, PrintedMetric, last_words, number, tail
+from agents.host.service_files.printed import PrintedItems, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
     Clock,
@@ -29,6 +31,9 @@ from tuner.core import (
     ratio_estimate,
 )
 
+RUNS, LEAST_RUNS = 4, 3
+"""Runs per window by default, and at least: fewer have no meaningful standard error."""
+Runs = Annotated[int, Field(ge=LEAST_RUNS)]
 Totals = Callable[[], Mapping[str, float]]
 """Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
 END_S = 10.0
@@ -37,16 +42,13 @@ END_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredProgram:
-    """A program that runs to its end.
-
-    `items` is the number of items that a run processes, or the place where the program prints it.
-    """
+    """A program that runs to its end; `items` is the number of items that a run processes."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path | None
     timeout_s: float
-    items: int | Printed
+    items: PrintedItems
     metrics: tuple[PrintedMetric, ...]
 
 
@@ -119,15 +121,14 @@ class ProgramRun:
                 f"{self._name} {ending(ended['status'])}: {last_words(text)}",
                 hint="run it manually as the agent's user",
             )
-        declared = self._program.items
-        items = float(declared) if isinstance(declared, int) else number(declared, text)
+        items = self._program.items.of(text)
         if not items > 0.0:
             raise MeasurementError(f"{self._name} reports {items:g} items")
         return RunResult(
             ended["seconds"],
             ended["cpu_s"],
             items,
-            {m.name: number(m.printed, text, m.quantity.unit) for m in self._program.metrics},
+            {m.name: number(m, text, m.quantity.unit) for m in self._program.metrics},
         )
 
     def end(self) -> None:

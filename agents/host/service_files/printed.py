@@ -1,14 +1,33 @@
-"""Numbers in a program's output, found by a key of its last JSON line or by a pattern."""
+"""Metrics that a file declares, and numbers in a program's output, by a JSON key or a pattern."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
-from tuner.core import LastObject, MeasurementError, Metric, PrintedNumber, Quantity, Scope, demand
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+
+from tuner.core import (
+    NUMBER,
+    Better,
+    ConfigError,
+    LastObject,
+    MeasurementError,
+    Metric,
+    PrintedNumber,
+    Quantity,
+    Scope,
+    demand,
+    standard,
+)
 from tuner.foreign_bodies import parsed
+from tuner.typed_toml import Table
+
+BETTER = {"less": Better.LESS, "more": Better.MORE, None: None}
+COUNTED = ("energy_j", "power_w", "cpu_time_ms", "latency_ms", "throughput_per_s")
+"""Metrics that are measured around a run; a printed metric cannot have such a name."""
 
 TAIL_BYTES = 1 << 20
 """The size of the searched part at the end of a program's output, in bytes."""
@@ -26,29 +45,133 @@ NO_NUMBER = re.compile(
 `tensor(nan)` or `np.float64(0.3)`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+def metric_name(name: str) -> str:
+    """Return a metric's name. Raises ConfigError: it is malformed."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"name cannot be {name!r}", hint="write it like accuracy")
+    return name
+
+
+def own_name(name: str) -> str:
+    """Return the name of a metric that is not standard. Raises ConfigError: it is, or is malformed."""
+    if standard(name) is not None:
+        raise ConfigError(f"duplicate metric {name}", hint="give it another name")
+    return metric_name(name)
+
+
+def printed_name(name: str) -> str:
+    """Return the name of a printed metric. Raises ConfigError: it is malformed, or measured anyway."""
+    if name in COUNTED:
+        raise ConfigError(f"duplicate metric {name}", hint="leave it out")
+    return metric_name(name)
+
+
+def compiled(text: object, info: ValidationInfo) -> object:
+    """Return a text as a compiled pattern. Raises ConfigError: it is not a regular expression."""
+    try:
+        return re.compile(text) if isinstance(text, str) else text
+    except re.error as error:
+        raise ConfigError(f"{info.field_name} is not a regular expression: {error}") from None
+
+
+def one_group(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern. Raises ConfigError: it does not have exactly one group."""
+    if pattern.groups != 1:
+        raise ConfigError("pattern must have one group ( ), around the value")
+    return pattern
+
+
+OwnName = Annotated[str, AfterValidator(own_name)]
+Compiled = Annotated[re.Pattern[str], BeforeValidator(compiled)]
+OneGroup = Annotated[Compiled, AfterValidator(one_group)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredMetric(Table):
+    """A metric that a file declares; a standard one has its meaning by its name."""
+
+    name: Annotated[str, AfterValidator(metric_name)]
+    better: Literal["less", "more"] | None = None
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if standard(self.name) is not None and (self.better, self.unit) != (None, None):
+            raise ConfigError(f"what {self.name} means is standard; leave out the other keys")
+
+    @property
+    def quantity(self) -> Quantity:
+        """Its quantity."""
+        unit = "1" if self.unit is None else self.unit
+        return standard(self.name) or Quantity(unit, BETTER[self.better], signed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed(Table):
     """The place of a printed number: a key of the last JSON line, or the group of a pattern's last match.
 
     A key like `loss.final` names a nested entry.
+
+    Raises:
+        ConfigError: it has neither a key nor a pattern, or both.
     """
 
-    key: str = ""
-    pattern: re.Pattern[str] | None = None
+    json: str | None = None
+    pattern: OneGroup | None = None
+
+    def __post_init__(self) -> None:
+        if (self.json is None) is (self.pattern is None):
+            raise ConfigError(
+                " needs a json or a pattern, one of them",
+                hint="json is a key of the last line that is a JSON object; pattern has one group, "
+                f"like 'accuracy: ({NUMBER})'",
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedMetric:
-    """A printed metric: its name, its quantity, and the place of its number."""
+@dataclass(frozen=True, kw_only=True)
+class PrintedItems(Printed):
+    """The number of items of a run, or the place where the run prints it; 1 if the table is empty.
 
-    name: str
-    quantity: Quantity
-    printed: Printed
+    Raises:
+        ConfigError: the count is below 1, or is beside a place.
+    """
+
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        places = [place for place in (self.json, self.pattern) if place is not None]
+        if len(places) > 1 or (self.count is not None and (places or self.count < 1)):
+            raise ConfigError(
+                " needs a count of at least 1, or json or pattern of the printed count"
+            )
+
+    def of(self, text: str) -> float:
+        """Return the number for a run's output. Raises MeasurementError: there is no finite number."""
+        if self.json is None and self.pattern is None:
+            return float(self.count or 1)
+        return number(self, text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedMetric(DeclaredMetric, Printed):
+    """A printed metric: its name, its meaning, and the place of its number."""
+
+    name: Annotated[str, AfterValidator(printed_name)]
+
+    def __post_init__(self) -> None:
+        DeclaredMetric.__post_init__(self)
+        Printed.__post_init__(self)
 
     @property
     def metric(self) -> Metric:
         """The metric, with the scope of the program's process."""
         return Metric(self.name, scope=Scope.PROCESS, quantity=self.quantity)
+
+
+def refuse_duplicates(*names: str) -> None:
+    """Raise ConfigError if two metrics have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"duplicate metric {name}", hint="leave it out, or rename it")
 
 
 def tail(output: IO[bytes]) -> str:
@@ -66,7 +189,8 @@ def last_words(text: str) -> str:
 def number(printed: Printed, text: str, unit: str = "") -> float:
     """Return a number from a program's output. Raises MeasurementError: there is no finite number."""
     if printed.pattern is None:
-        raw, place = _by_key(printed, text)
+        raw = _by_key(printed.json or "", text)
+        place = f"at {printed.json!r} of its last line in JSON"
     else:
         raw = last_match(printed.pattern, text, unit)
         place = f"that matches {printed.pattern.pattern!r} says"
@@ -75,7 +199,7 @@ def number(printed: Printed, text: str, unit: str = "") -> float:
             f"the program printed no number {place}: {last_words(text)}",
             hint="correct the pattern in the file, or let the program print it"
             if printed.pattern
-            else f"let it print a JSON object with {printed.key!r} as its last line, "
+            else f"let it print a JSON object with {printed.json!r} as its last line, "
             "or give a pattern in a file (command:/PATH/FILE.toml)",
         )
     return value
@@ -141,13 +265,12 @@ def _later(pattern: re.Pattern[str], last: re.Match[str], text: str) -> str:
     return ""
 
 
-def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
-    """Return the value at a key of the last JSON line, and a phrase for its place."""
-    place = f"at {printed.key!r} of its last line in JSON"
+def _by_key(key: str, text: str) -> Any:  # noqa: ANN401  JSON
+    """Return the value at a key of the last JSON line; None without one."""
     node: Any = _last_object(text)
-    for step in printed.key.split("."):
+    for step in key.split("."):
         node = node.get(step) if isinstance(node, dict) else None
-    return node, place
+    return node
 
 
 def _last_object(text: str) -> object:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.ownership import WorkloadIdentity
-from agents.host.processes.program_runs import RunMeter
+from agents.host.processes.program_runs import RUNS, RunMeter
 from agents.host.processes.service_process import (
     PortProcess,
     ProcessTree,
@@ -34,10 +34,11 @@ from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.idle import idle_state
 from agents.workloads.http.joined import joined
 from agents.workloads.http.json_meter import JsonMeter
-from agents.workloads.http.knob_config import KnobCalls, ReadCommand
+from agents.workloads.http.knob_config import KnobCalls
 from agents.workloads.http.knobs import HttpKnob, RestartableServiceKnobs, ServiceKnobs
-from agents.workloads.http.load_config import OurLoad, RunLoad
+from agents.workloads.http.load_config import ANSWER_S, LoadConfig
 from agents.workloads.http.log_meter import MEAN, LogMeter
+from agents.workloads.http.metric_config import METRICS
 from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
 from agents.workloads.http.restart import ServiceRenewal
 from agents.workloads.http.signals import GaugeSignal
@@ -133,7 +134,7 @@ class Service:
             unproven={k: why for k, why in actuator.unproven().items() if k not in effects},
             source=_source(config),
             signals=self._signals(),
-            warm_up_s=config.load.warm_up_s if isinstance(config.load, OurLoad) else 0.0,
+            warm_up_s=(config.load and config.load.warm_up_s) or 0.0,
             idle=self._idle(),
             identity=self._identity(),
         )
@@ -172,11 +173,19 @@ class Service:
             started = self._process.started
         elif exposition is not None and exposition.has_start_time:
             started = exposition.started
+        usual = METRICS if self._http is not None else ""
         restart, reload = (
             None
             if one is None
-            else ServiceRenewal(one, self._http, self._process, started or str, self._clock)
-            for one in (config.restart, config.reload)
+            else ServiceRenewal(
+                one,
+                ready if one.ready is None else one.ready,
+                self._http,
+                self._process,
+                started or str,
+                self._clock,
+            )
+            for one, ready in ((config.restart, usual), (config.reload, ""))
         )
         knobs = [self._knob(one) for one in config.knobs]
         fallback, renewals = self._fallback(), (restart, reload)
@@ -192,7 +201,7 @@ class Service:
             DeviceLost, ActuationError: it does not answer yet.
         """
         load, http = self._config.load, self._http
-        if isinstance(load, OurLoad):
+        if load is not None and load.path:
             caller = _callers(self._config.url, load)()
             wrong = caller.send()
             caller.close()
@@ -220,13 +229,13 @@ class Service:
         if one.unit is not None:
             return KnobInUnit(one.knob, one.unit, self._clock)
         reading: KnobReading | None = None
-        if isinstance(one.read, ReadCommand):
+        if one.read is not None and one.read.command:
             reading = CommandReading(one.knob, one.read)
         elif one.read is not None:
             assert self._http is not None
             reading = HttpReading(self._http, one.knob, one.read)
-        if one.file is not None:
-            return KnobInFile(one.knob, one.file, self._clock, reading)
+        if one.write is not None:
+            return KnobInFile(one.knob, one.write, one.table, self._clock, reading)
         assert one.set is not None and reading is not None and self._http is not None
         return HttpKnob(self._http, one.knob, one.set, reading, self._clock)
 
@@ -247,9 +256,9 @@ class Service:
         """Return the meter that counts the work."""
         config, exposition, clock = self._config, self._exposition, self._clock
         counting = counting_all(None if exposition is None else exposition.counting, self._process)
-        if isinstance(config.load, RunLoad):
-            program = config.load.program
-            return RunMeter(lambda: program, config.load.runs, clock, counting)
+        load = config.load
+        if load is not None and (program := load.program) is not None:
+            return RunMeter(lambda: program, load.runs or RUNS, clock, counting)
         if config.log is not None and config.log.has_items:
             return LogMeter(config.log, counting, clock)
         assert exposition is not None
@@ -264,9 +273,8 @@ class Service:
         if not name:
             return beside
         assert self._exposition is not None
-        askable = isinstance(load, OurLoad) and load.shape.closed
-        tables = [one.file.table for one in config.knobs if one.file is not None]
-        followed = any(table is not None and table.by == name for table in tables)
+        askable = load is not None and load.shape.closed
+        followed = any(one.table is not None and one.table.by == name for one in config.knobs)
         return (GaugeSignal(name, self._exposition, askable=askable, followed=followed), *beside)
 
     def _has_cpu_time(self) -> bool:
@@ -290,7 +298,7 @@ def _process(config: ProcessConfig | None) -> ServiceProcess | None:
         return None
     if config.pid_file is not None:
         return ProcessTree(config.pid_file, config.program)
-    return UnitProcess(config.unit) if config.unit else PortProcess(config.port)
+    return UnitProcess(config.unit) if config.unit else PortProcess(config.port or 0)
 
 
 def _text_meter(
@@ -314,7 +322,7 @@ def _text_meter(
     derived = (exported, effects, exposition.snapshot, in_force)
     extra = exported.signal or exported.histograms or exported.ratios or effects
     extra = extra or exported.items.name
-    if isinstance(config.load, OurLoad):
+    if config.load is not None:
         load, connect = config.load, _callers(config.url, config.load)
         sent = (
             StreamMeter(connect, load.shape, counting, clock, seed, load.good, exported.items.name)
@@ -326,10 +334,10 @@ def _text_meter(
     return DerivedMeter(meter, *derived) if extra else meter
 
 
-def _callers(url: str, load: OurLoad) -> Callable[..., HttpCaller]:
+def _callers(url: str, load: LoadConfig) -> Callable[..., HttpCaller]:
     """Return a factory of callers; all callers send the bodies in turn."""
     parts, lock = urlsplit(url), threading.Lock()
-    bodies: Iterator[bytes] = itertools.cycle(load.bodies)
+    bodies: Iterator[bytes] = itertools.cycle(load.sent)
 
     def deal() -> bytes:
         with lock:
@@ -340,10 +348,10 @@ def _callers(url: str, load: OurLoad) -> Callable[..., HttpCaller]:
             parts.hostname or "",
             parts.port or 80,
             load.path,
-            method=load.method,
-            body=deal if len(load.bodies) > 1 else load.bodies[0],
+            method=load.method or "POST",
+            body=deal if len(load.sent) > 1 else load.sent[0],
             headers=load.headers,
-            timeout_s=load.timeout_s,
+            timeout_s=load.timeout_s or ANSWER_S,
             seen=seen,
         )
 
@@ -356,12 +364,12 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
     more = [one.metric for one in config.json]
     if config.log is not None:
         more += config.log.listed
-    if isinstance(config.load, RunLoad):
-        printed = [one.metric for one in config.load.program.metrics]
+    if config.load is not None and config.load.run:
+        printed = [one.metric for one in config.load.metric]
         runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
         return (*runs, *cpu, *printed, *more)
     streamed: tuple[Metric, ...] = ()
-    if isinstance(config.load, OurLoad) and config.load.stream:
+    if config.load is not None and config.load.stream:
         streamed = stream_metrics(bool(config.load.good), config.load.shape.closed)
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     by_log = config.log is not None and config.log.has_items
@@ -380,8 +388,8 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
 
 def _source(config: ServiceConfig) -> str:
     """Return the origin of the service's numbers as text."""
-    if isinstance(config.load, RunLoad):
-        return f"{config.load.runs} complete runs of {config.load.program.words[0]} per window"
+    if config.load is not None and config.load.run:
+        return f"{config.load.runs or RUNS} complete runs of {config.load.run[0]} per window"
     if config.load is not None:
         return f"our load generator, {config.load.shape}"
     if config.log is not None and config.log.has_items:

@@ -162,7 +162,7 @@ class DerivedWindow:
             silent = self._growth(name)[1] == 0.0 and not effect.at_most
             if value and silent and totals.get("items", 0.0) > 0.0:
                 raise MeasurementError(
-                    f"{name} is set to {value}, but {effect.ratio.per.name} did not grow",
+                    f"{name} is set to {value}, but {effect.per} did not grow",
                     hint="the service does not use the value; check its log",
                 )
 
@@ -242,7 +242,6 @@ def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, bel
     missed |= below > 0.0 and not effect.at_most and ratio < expected * (1.0 - SHORT)
     if missed:
         raise MeasurementError(
-            f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "
-            f"is {ratio:.3g}",
+            f"{name} is set to {value}, but {effect.counter} per {effect.per} is {ratio:.3g}",
             hint="the service does not use the value; check its log",
         )

@@ -63,7 +63,7 @@ class Exposition:
             config.failures,
             config.exported,
         )
-        self._effects = [one.effect.ratio for one in config.knobs if one.effect is not None]
+        self._effects = [one.effect_ratio for one in config.knobs if one.effect_ratio is not None]
         histograms = [s for s in (config.latency, *config.exported.histograms.values()) if s.name]
         demanded = [*histograms, *([config.exported.load] if config.exported.load.name else [])]
         try:
@@ -249,14 +249,15 @@ def _started(text: str) -> str:
 
 def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, float]]:
     """Return numerator and denominator of a ratio, by its name or by each position's."""
-    per = counter(samples, ratio.per.name, ratio.per.keep)
+    above, below, *minus = ratio.series
+    per = counter(samples, below.name, below.keep)
     if not ratio.by:
-        less = sum(counter(samples, one.name, one.keep) for one in ratio.minus)
-        return {ratio.name: (counter(samples, ratio.counter.name, ratio.counter.keep) - less, per)}
-    places = {s.labels.get(ratio.by, "") for s in samples if ratio.counter.keep(s.labels)}
+        less = sum(counter(samples, one.name, one.keep) for one in minus)
+        return {ratio.name: (counter(samples, above.name, above.keep) - less, per)}
+    places = {s.labels.get(ratio.by, "") for s in samples if above.keep(s.labels)}
     parts = {}
     for place in sorted(int(one) for one in places if one.isascii() and one.isdigit()):
-        at = replace(ratio.counter, labels={**(ratio.counter.labels or {}), ratio.by: str(place)})
+        at = replace(above, labels={**(above.labels or {}), ratio.by: str(place)})
         name = ratio.name.replace(POSITION, str(place + 1))
         parts[name] = (counter(samples, at.name, at.keep), per)
     return parts

@@ -6,6 +6,7 @@ import json
 
 from agents.workloads.http.knob_config import KnobFile
 from agents.workloads.http.reading import KnobReading, UnlistedValue, is_at, settle
+from agents.workloads.http.template import LoadTable
 from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value, reraised
 
@@ -23,11 +24,16 @@ class KnobInFile:
     """
 
     def __init__(
-        self, knob: Knob, file: KnobFile, clock: Clock, reading: KnobReading | None = None
+        self,
+        knob: Knob,
+        file: KnobFile,
+        table: LoadTable | None,
+        clock: Clock,
+        reading: KnobReading | None,
     ) -> None:
-        self.knob = knob
-        self._file, self._clock, self._reading = file, clock, reading
-        self._pending = file.path.with_name(file.path.name + PENDING)
+        self.knob, self.table = knob, table
+        self._file, self._path, self._clock, self._reading = file, file.file, clock, reading
+        self._pending = self._path.with_name(self._path.name + PENDING)
         self._plan: Plan | None = None
         self._plain = False
 
@@ -42,13 +48,13 @@ class KnobInFile:
             return self._reading.read()
         if self._pending.exists():
             raise UnlistedValue(
-                f"{self._file.path} was written, but the service has not restarted since",
+                f"{self._path} was written, but the service has not restarted since",
                 hint="set it again to restart the service",
             )
         if self._content() is None:
             raise UnlistedValue(
-                f"there is no {self._file.path}",
-                hint=f"create it with the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
+                f"there is no {self._path}",
+                hint=f"create it with the default: {self._at(self.knob.default)[:EXAMPLE]!r}",
             )
         value = self._written()
         if value is not None:
@@ -57,7 +63,7 @@ class KnobInFile:
         if plan is not None:
             return plan.rows[0].setting[self.knob.name]
         raise UnlistedValue(
-            f"{self._file.path} does not contain a value of {self.knob.name}",
+            f"{self._path} does not contain a value of {self.knob.name}",
             hint="set the knob to rewrite the file",
         )
 
@@ -72,7 +78,7 @@ class KnobInFile:
 
     def write(self, value: Value) -> None:
         """Write a value; it is not in force yet. Raises ActuationError."""
-        self._replace(self._file.content(value))
+        self._replace(self._at(value))
 
     def verify(self, value: Value) -> None:
         """Read back the value that the service uses; without a reading, wait for the change's duration.
@@ -84,11 +90,11 @@ class KnobInFile:
             now = self.read()
             if now != value:
                 raise ActuationError(
-                    f"{self._file.path} has {self.knob.name}={value}, but the service uses {now}",
+                    f"{self._path} has {self.knob.name}={value}, but the service uses {now}",
                     hint="check its log",
                 )
             return
-        settle(str(self._file.path), self.knob, self.read, value, self._clock)
+        settle(str(self._path), self.knob, self.read, value, self._clock)
         if self._reading is None:
             self._clock.sleep(self.knob.cost.seconds)
 
@@ -96,11 +102,11 @@ class KnobInFile:
         """Return why the service's value is unknown; empty if the service reports it."""
         if self._reading is not None:
             return ""
-        return f"it is read from {self._file.path} only; the service does not report it"
+        return f"it is read from {self._path} only; the service does not report it"
 
     def follows(self, plan: Plan) -> bool:
         """Return whether the service can follow a plan itself."""
-        return self._file.table is not None and self._file.table.by == plan.by
+        return self.table is not None and self.table.by == plan.by
 
     def write_plan(self, plan: Plan) -> bool:
         """Write a plan's table; return False if it, or its plain decoding, is in force already.
@@ -108,10 +114,10 @@ class KnobInFile:
         Raises:
             ActuationError: it cannot be written.
         """
-        assert self._file.table is not None
+        assert self.table is not None
         if self._plain and self.plan() == plan:
             return False
-        content = self._file.planned(self._file.table.plan(plan, self.knob.name))
+        content = self._file.planned(self.table.plan(plan, self.knob.name))
         unchanged = self._says(content) and not self._pending.exists()
         if not unchanged:
             self._replace(content)
@@ -129,7 +135,7 @@ class KnobInFile:
         now, values = self._reading.read(), [row.setting[self.knob.name] for row in plan.rows]
         if now not in values:
             raise ActuationError(
-                f"{self._file.path} has a table with {values}, but the service uses {now}",
+                f"{self._path} has a table with {values}, but the service uses {now}",
                 hint="check its log",
             )
 
@@ -137,7 +143,7 @@ class KnobInFile:
         """Write length 0 instead of a plan's table, or the table again. Raises ActuationError."""
         self._plain = False
         if plain:
-            self._replace(self._file.content(0))
+            self._replace(self._at(0))
             self._plan, self._plain = plan, True
         else:
             self.write_plan(plan)
@@ -147,11 +153,11 @@ class KnobInFile:
 
         Raises ActuationError.
         """
-        plan, table = self._plan, self._file.table
+        plan, table = self._plan, self.table
         if plan is None or table is None or self._pending.exists():
             return None
         if self._plain:
-            return plan if self._says(self._file.content(0)) else None
+            return plan if self._says(self._at(0)) else None
         return plan if self._says(self._file.planned(table.plan(plan, self.knob.name))) else None
 
     def taken_up(self) -> None:
@@ -164,11 +170,15 @@ class KnobInFile:
         self._plan, self._plain = None, False
         with reraised(ActuationError, StoreError):
             files.touch(self._pending)
-            files.write(self._file.path, content, keep_mode=True)
+            files.write(self._path, content, keep_mode=True)
+
+    def _at(self, value: Value) -> str:
+        """Return the file's content for a value."""
+        return self._file.content(value, self.table)
 
     def _written(self) -> Value | None:
         """Return the value whose content matches the file; None if no value matches."""
-        return next((v for v in self.knob.values if self._says(self._file.content(v))), None)
+        return next((v for v in self.knob.values if self._says(self._at(v))), None)
 
     def _says(self, content: str) -> bool:
         """Return whether the file has this content, ignoring the layout of JSON.
@@ -178,7 +188,7 @@ class KnobInFile:
         now = self._content()
         if now is None:
             return False
-        if self._file.is_text:
+        if self._file.text is not None:
             return now.strip() == content.strip()
         try:
             return bool(json.loads(now) == json.loads(content))
@@ -188,8 +198,8 @@ class KnobInFile:
     def _content(self) -> str | None:
         """Return the file's content; None without a file. Raises ActuationError."""
         try:
-            return self._file.path.read_text(encoding="utf-8")
+            return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise ActuationError(f"cannot read {self._file.path}: {error}") from None
+            raise ActuationError(f"cannot read {self._path}: {error}") from None

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from agents.host.http.local_http import LocalHttp
 from agents.target.side import IdleState, LiveSignal
-from agents.workloads.http.knob_config import ReadCall
+from agents.workloads.http.metric_config import JsonPlace
 from agents.workloads.http.reading import at
 from tuner.core import MeasurementError, TuningError, reraised
 
 
 def idle_state(
-    http: LocalHttp, unloaded: ReadCall | None, signals: Sequence[LiveSignal]
+    http: LocalHttp, unloaded: JsonPlace | None, signals: Sequence[LiveSignal]
 ) -> IdleState:
     """Return a service's state; the model is in memory unless the service shows its unload.
 
@@ -26,7 +26,7 @@ def idle_state(
     return IdleState.UNLOADED
 
 
-def _is_unloaded(http: LocalHttp, call: ReadCall) -> bool:
+def _is_unloaded(http: LocalHttp, call: JsonPlace) -> bool:
     """Return whether the answer has true, or an empty list of loaded models. Raises TuningError."""
     try:
         shown = at(http.call("GET", call.path).json(), call.steps)
@@ -37,6 +37,6 @@ def _is_unloaded(http: LocalHttp, call: ReadCall) -> bool:
     if isinstance(shown, list):
         return not shown
     raise MeasurementError(
-        f"{http.url}{call.path} has no true or false and no list at {'.'.join(call.steps)!r}",
+        f"{http.url}{call.path} has no true or false and no list at {call.json!r}",
         hint="correct [idle] in the service's file",
     )

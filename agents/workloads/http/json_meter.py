@@ -5,62 +5,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.service_files.printed import finite
-from agents.host.service_files.printed_table import (
-    COUNTED,
-    MEANING_KEYS,
-    declared_quantity,
-    metric_name,
-)
-from agents.host.service_files.tables import checked, url_path
+from agents.workloads.http.metric_config import JsonNumber
 from agents.workloads.http.reading import at
 from tuner.core import (
-    ConfigError,
     CounterStep,
     Estimate,
     MeasurementError,
-    Metric,
     Reading,
     Scope,
     TuningError,
     Window,
     demand,
     ratio_estimate,
-    standard,
 )
-
-JSON_KEYS = {**MEANING_KEYS, "path": str, "json": str, "per": str}
-
-
-@dataclass(frozen=True, slots=True)
-class JsonNumber:
-    """A metric: the number at a JSON path (true is 1), or its growth divided by that of another one."""
-
-    metric: Metric
-    path: str
-    way: tuple[str, ...]
-    per: tuple[str, ...]
-
-
-def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
-    """Return the content of `[[json]]` tables. Raises ConfigError."""
-    numbers: dict[str, JsonNumber] = {}
-    for n, one in enumerate(tables, 1):
-        at_ = f"{where}: json {n}"
-        entry = checked(at_, one, JSON_KEYS, "name", "path", "json")
-        name = metric_name(at_, entry["name"], (*COUNTED, *numbers))
-        if standard(name) is not None:
-            raise ConfigError(f"{at_}: duplicate metric {name}", hint="give it another name")
-        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, entry))
-        per = tuple(entry["per"].split(".")) if entry.get("per") else ()
-        way = tuple(entry["json"].split("."))
-        numbers[name] = JsonNumber(metric, url_path(at_, entry["path"]), way, per)
-    return tuple(numbers.values())
 
 
 class JsonMeter:
@@ -107,21 +69,23 @@ class JsonWindow:
             raise MeasurementError(f"{self._http.url} did not return JSON: {error}") from None
         return {
             one.metric.name: (
-                self._number(one, one.way, answers),
+                self._number(one, one.json, answers),
                 self._number(one, one.per, answers) if one.per else 1.0,
             )
             for one in self._numbers
         }
 
-    def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
+    def _number(self, one: JsonNumber, place: str, answers: Mapping[str, Any]) -> float:
         """Return the number at a path of an answer. Raises MeasurementError."""
         try:
-            value = finite(float(at(answers[one.path], way)))  # a boolean counts as 0 or 1
+            value = finite(
+                float(at(answers[one.path], place.split(".")))
+            )  # a boolean counts as 0 or 1
         except (LookupError, TypeError, ValueError, OverflowError):
             value = None
         if value is None:
             raise MeasurementError(
-                f"there is no number at {'.'.join(way)!r} of {self._http.url}{one.path}",
+                f"there is no number at {place!r} of {self._http.url}{one.path}",
                 hint="correct the [[json]] of the service's file",
             )
         return value

@@ -58,7 +58,7 @@ class HttpKnob:
 
     def body(self, value: Value) -> Any:  # noqa: ANN401 - JSON
         """Return the body of the call for a value."""
-        template = self._set.template
+        template = self._set.json
         return None if template is None else filled(template, {VALUE: value})
 
     def send(self, body: Any, value: Value) -> None:  # noqa: ANN401 - JSON
@@ -72,7 +72,7 @@ class HttpKnob:
 
     def goes_with(self, other: HttpKnob) -> bool:
         """Return whether one call can set both knobs: to one path, as different keys of one JSON object."""
-        mine, its = self._set.template, other._set.template
+        mine, its = self._set.json, other._set.json
         if not (isinstance(mine, dict) and isinstance(its, dict)) or mine.keys() & its.keys():
             return False
         return (self._set.method, self._set.path) == (other._set.method, other._set.path)

@@ -11,7 +11,7 @@ from agents.host.service_files.log_follower import LogFollower
 from agents.host.service_files.printed import finite, whole
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
-from agents.workloads.http.log_config import ITEMS, LATENCY, LogLines
+from agents.workloads.http.metric_config import ITEMS, LATENCY, LogLines
 from tuner.core import (
     NUMBER,
     Clock,

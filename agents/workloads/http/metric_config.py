@@ -1,24 +1,32 @@
-"""The metrics in a service's file, read from its Prometheus text."""
+"""The metrics in a service's file, read from its Prometheus text, from JSON, or from its log."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Literal
 
-from agents.host.service_files.tables import checked, inner
-from tuner.core import ConfigError, standard
+from pydantic import AfterValidator
+
+from agents.host.service_files.printed import Compiled, DeclaredMetric, OwnName, own_name
+from agents.host.service_files.tables import AbsolutePath, UrlPath
+from tuner.core import NUMBER, ConfigError, Metric, Quantity, Scope
+from tuner.typed_toml import Filled, Table
 
 UNITS_MS: Mapping[str, float] = {"s": 1000.0, "ms": 1.0}
+LATENCY = {f"latency_{unit}": factor for unit, factor in UNITS_MS.items()}
+"""The groups of a log line with a request's latency."""
+ITEMS = "items"
+METRICS = "/metrics"
 POSITION = "{position}"
 """Placeholder in a ratio's name: its position, from 1, in a label that counts from 0."""
-LATENCY_KEYS = {"metrics": str, "histogram": str, "labels": dict, "unit": str}
-HISTOGRAM_KEYS = {"name": str, "histogram": str, "labels": dict, "unit": str}
-COUNTER_KEYS = {"counter": str, "labels": dict}
-RATIO_KEYS: dict[str, Any] = {"name": str, "counter": str, "minus": list, "per": str}
-RATIO_KEYS |= {"by": str, "labels": dict}
-SIGNAL_KEYS = {"name": str, "gauge": str, "labels": dict}
+
+
+def _ratio_name(name: str) -> str:
+    """Return a ratio's name, perhaps with a position. Raises ConfigError."""
+    own_name(name.replace(POSITION, "1"))
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +47,82 @@ class Series:
         return (self.labels or {}).items() <= labels.items()
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRatio:
-    """A ratio of counters: (`counter` - those in `minus`) / `per`. With `by`, one metric per position."""
+@dataclass(frozen=True, kw_only=True)
+class CounterTable(Table):
+    """A counter, for example of the failed requests."""
 
-    name: str
-    counter: Series
-    per: Series
-    minus: tuple[Series, ...] = ()
+    counter: Filled
+    labels: dict[str, str] | None = None
+
+    @property
+    def series(self) -> Series:
+        """Its series."""
+        return Series(self.counter, self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyTable(Table):
+    """The histogram of the latency, or the path of the metrics alone."""
+
+    metrics: UrlPath | None = None
+    histogram: str = ""
+    labels: dict[str, str] | None = None
+    unit: Literal["s", "ms"] | None = None
+
+    @property
+    def series(self) -> Series:
+        """The histogram's series."""
+        return Series(self.histogram, self.labels, UNITS_MS[self.unit or "s"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramTable(LatencyTable):
+    """A further histogram, whose quantiles become NAME_p50_ms, NAME_p95_ms and NAME_p99_ms."""
+
+    name: OwnName
+    histogram: Filled
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalTable(Table):
+    """The signal that a gauge reports: the current load."""
+
+    name: OwnName
+    gauge: Filled
+    labels: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedRatio(Table):
+    """A ratio of counters: (`counter` - those in `minus`) / `per`. With `by`, one metric per position.
+
+    Raises:
+        ConfigError: its name has a position without a label, or the reverse.
+    """
+
+    name: Annotated[str, AfterValidator(_ratio_name)]
+    counter: Filled
+    minus: tuple[str, ...] = ()
+    per: Filled
     by: str = ""
+    labels: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if (POSITION in self.name) is not bool(self.by):
+            raise ConfigError(f'"{POSITION}" in its name needs by = "LABEL"')
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """Every series that it uses."""
-        return (self.counter, self.per, *self.minus)
+        """Every series that it uses: numerator, denominator, and those subtracted from the numerator."""
+        return tuple(Series(one, self.labels) for one in (self.counter, self.per, *self.minus))
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedMetrics:
     """The metrics read from a service's Prometheus text, besides latencies and failures.
 
-    `histograms` become the quantiles NAME_p50_ms, NAME_p95_ms and NAME_p99_ms. `items` counts the items of
-    work, if they are not requests. `signal` is the name of the signal that the gauge `load` reports.
+    `items` counts the items of work, if they are not requests. `signal` is the name of the signal that
+    the gauge `load` reports.
     """
 
     items: Series = Series()
@@ -69,69 +131,81 @@ class ExportedMetrics:
     histograms: Mapping[str, Series] = field(default_factory=dict)
     ratios: tuple[ExportedRatio, ...] = ()
 
+
+@dataclass(frozen=True, kw_only=True)
+class JsonPlace(Table):
+    """A place in a JSON answer: the path of the request, and the keys through the answer."""
+
+    path: UrlPath
+    json: Filled
+
     @property
-    def counters(self) -> tuple[Series, ...]:
-        """The counters among these series."""
-        of_ratios = (series for ratio in self.ratios for series in ratio.series)
-        return (*([self.items] if self.items.name else []), *of_ratios)
+    def steps(self) -> tuple[str, ...]:
+        """The keys."""
+        return tuple(self.json.split("."))
 
 
-def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
-    """Parse a file's tables of metrics. Raises ConfigError."""
-    items = inner(f"{where}: items", table, "items", COUNTER_KEYS, "counter")
-    signal = inner(f"{where}: signal", table, "signal", SIGNAL_KEYS, "name", "gauge")
-    histograms: dict[str, Series] = {}
-    for n, one in enumerate(table.get("histogram", []), 1):
-        at = f"{where}: histogram {n}"
-        entry = checked(at, one, HISTOGRAM_KEYS, "name", "histogram")
-        histograms[_fresh(at, entry["name"], histograms)] = histogram_of(at, entry)
-    ratios: dict[str, ExportedRatio] = {}
-    for n, one in enumerate(table.get("ratio", []), 1):
-        at = f"{where}: ratio {n}"
-        entry = checked(at, one, RATIO_KEYS, "name", "counter", "per")
-        ratio = ratio_of(at, entry)
-        ratios[_fresh(at, entry["name"], ratios)] = ratio
-    return ExportedMetrics(
-        items=Series(items.get("counter", ""), items.get("labels")),
-        signal=_fresh(f"{where}: signal", signal["name"], ()) if signal else "",
-        load=Series(signal.get("gauge", ""), signal.get("labels")),
-        histograms=histograms,
-        ratios=tuple(ratios.values()),
-    )
+@dataclass(frozen=True, kw_only=True)
+class JsonNumber(DeclaredMetric, JsonPlace):
+    """A metric: the number at a JSON path (true is 1), or its growth divided by that of another one."""
+
+    name: OwnName
+    per: str = ""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+        return Metric(self.name, scope=Scope.SERVICE, quantity=self.quantity)
 
 
-def ratio_of(where: str, entry: Mapping[str, Any]) -> ExportedRatio:
-    """Return the ratio of a checked table. Raises ConfigError."""
-    name, by, labels = entry["name"], entry.get("by", ""), entry.get("labels")
-    if (POSITION in name) is not bool(by):
-        raise ConfigError(f'{where}: "{POSITION}" in its name needs by = "LABEL"')
-    minus = entry.get("minus", [])
-    if not all(isinstance(one, str) for one in minus):
-        raise ConfigError(f"{where}: minus must be a list of counters, not {minus!r}")
-    return ExportedRatio(
-        name,
-        Series(entry["counter"], labels),
-        Series(entry["per"], labels),
-        tuple(Series(one, labels) for one in minus),
-        by,
-    )
+@dataclass(frozen=True, kw_only=True)
+class LogLines(Table):
+    """A log: the pattern of a good line, with its groups, and that of a failed request.
 
+    Raises:
+        ConfigError: the pattern has no named group, or one that no metric can have.
+    """
 
-def histogram_of(where: str, entry: Mapping[str, Any]) -> Series:
-    """Return the histogram of a checked table; empty if it names none. Raises ConfigError."""
-    unit = entry.get("unit", "s")
-    if unit not in UNITS_MS:
-        raise ConfigError(f"{where}: unit cannot be {unit!r}", hint="choose s or ms")
-    return Series(entry.get("histogram", ""), entry.get("labels"), UNITS_MS[unit])
+    file: AbsolutePath
+    pattern: Compiled
+    failed: Compiled | None = None
+    metric: tuple[DeclaredMetric, ...] = ()
 
+    def __post_init__(self) -> None:
+        names = self.pattern.groupindex.keys()
+        if not names:
+            raise ConfigError(
+                "pattern has no named group",
+                hint=f"write it like 'took=(?P<latency_s>{NUMBER})'",
+            )
+        if names >= LATENCY.keys():
+            raise ConfigError(f"pattern: {' and '.join(LATENCY)} are the same; leave one out")
+        for one in self.metric:
+            if one.name not in names - {*LATENCY, ITEMS}:
+                raise ConfigError(f"the pattern has no group {one.name!r}")
+        for name in self.metrics:
+            own_name(name)
 
-def _fresh(where: str, name: str, taken: object) -> str:
-    """Return a metric's name if it is not taken. Raises ConfigError."""
-    assert isinstance(taken, Mapping | tuple)
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name.replace(POSITION, "1")):
-        raise ConfigError(
-            f"{where}: name cannot be {name!r}", hint="write it like accepted_per_step"
+    @property
+    def latency(self) -> str:
+        """The group with a request's latency; empty if the log has none."""
+        return next((name for name in LATENCY if name in self.pattern.groupindex), "")
+
+    @property
+    def has_items(self) -> bool:
+        """Whether each line is one or more items of work."""
+        return bool(self.latency) or ITEMS in self.pattern.groupindex
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Quantity]:
+        """The quantities of its other groups."""
+        declared = {one.name: one.quantity for one in self.metric}
+        names = [name for name in self.pattern.groupindex if name not in (*LATENCY, ITEMS)]
+        return {name: declared.get(name) or Quantity("1", signed=True) for name in names}
+
+    @property
+    def listed(self) -> tuple[Metric, ...]:
+        """The metrics of its other groups."""
+        return tuple(
+            Metric(name, scope=Scope.SERVICE, quantity=one) for name, one in self.metrics.items()
         )
-    if name in taken or standard(name) is not None:
-        raise ConfigError(f"{where}: duplicate metric {name}", hint="give it another name")
-    return name

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
 from agents.host.service_files.printed import last_match
-from agents.workloads.http.knob_config import ReadCall, ReadCommand, written
+from agents.workloads.http.knob_config import ReadTable, written
 from tuner.core import ActuationError, Clock, DeviceLost, Knob, MeasurementError, Value, reraised
 
 COMMAND_S = 30.0
@@ -31,7 +31,7 @@ class KnobReading(Protocol):
 class HttpReading:
     """Read it from a path of the service."""
 
-    def __init__(self, http: LocalHttp, knob: Knob, call: ReadCall) -> None:
+    def __init__(self, http: LocalHttp, knob: Knob, call: ReadTable) -> None:
         self._http, self._knob, self._call = http, knob, call
 
     def read(self) -> Value:
@@ -42,7 +42,7 @@ class HttpReading:
             current = at(response.json(), self._call.steps)
         except (ValueError, LookupError, TypeError):
             raise ActuationError(
-                f"{name} is not at {'.'.join(self._call.steps)!r} of the response from {path}: "
+                f"{name} is not at {self._call.json!r} of the response from {path}: "
                 f"{response.text[:LAST_WORDS]}",
                 hint="correct `read` in the service's file",
             ) from None
@@ -55,18 +55,17 @@ class HttpReading:
 class CommandReading:
     """Read a knob's value from the output of a command that the service's file names."""
 
-    def __init__(self, knob: Knob, command: ReadCommand) -> None:
-        self._knob, self._command = knob, command
+    def __init__(self, knob: Knob, source: ReadTable) -> None:
+        self._knob, self._words, self._pattern = knob, source.command, source.pattern
 
     def read(self) -> Value:
         """Return the value in force. Raises ActuationError."""
-        text = run_argv(self._command.argv, COMMAND_S)
-        pattern = self._command.pattern
+        text, pattern = run_argv(self._words, COMMAND_S), self._pattern
         with reraised(ActuationError, MeasurementError):
             match = text.strip() if pattern is None else last_match(pattern, text)
         if match is None:
             raise ActuationError(
-                f"{' '.join(self._command.argv)} prints no match of {self._command}: "
+                f"{' '.join(self._words)} prints no match of {pattern and pattern.pattern!r}: "
                 f"{text.strip()[-LAST_WORDS:]}",
                 hint="correct `read` in the service's file",
             )

@@ -17,20 +17,22 @@ NOT_RESTARTED = "the service has not restarted"
 class ServiceRenewal:
     """Run the command or send the signal, and wait until the service serves again.
 
-    `started` returns the service's start time as it reports it, empty if it reports none. If it
-    reports one, only a changed start time counts as a restart.
+    It serves once it answers `ready`, if there is such a path. `started` returns the service's start time
+    as it reports it, empty if it reports none. If it reports one, only a changed start time counts as a
+    restart.
     """
 
     def __init__(
         self,
         config: RenewalConfig,
+        ready: str,
         http: LocalHttp | None,
         process: ServiceProcess | None,
         started: Callable[[], str],
         clock: Clock,
     ) -> None:
         self._config, self._http, self._process = config, http, process
-        self._started, self._clock = started, clock
+        self._ready, self._started, self._clock = ready, started, clock
 
     def run(self, *, anew: bool) -> None:
         """Reload; `anew` requires that this restarts the service.
@@ -41,8 +43,8 @@ class ServiceRenewal:
         """
         before = self._when_started() if anew else ""
         end = self._clock.monotonic() + self._config.seconds
-        if self._config.argv:
-            run_argv(self._config.argv, self._config.seconds)
+        if self._config.command:
+            run_argv(self._config.command, self._config.seconds)
         else:
             assert self._process is not None
             self._process.signal(self._config.signal)
@@ -58,8 +60,8 @@ class ServiceRenewal:
     def _missing(self, before: str) -> str:
         """Return the condition that is not met yet; empty if all are."""
         try:
-            if self._http is not None and self._config.ready:
-                self._http.call("GET", self._config.ready)
+            if self._http is not None and self._ready:
+                self._http.call("GET", self._ready)
             now = self._started()
         except (ActuationError, DeviceLost) as error:
             return error.message

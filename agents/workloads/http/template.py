@@ -6,9 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from tuner.core import Plan, Value
+from pydantic import Field
+
+from tuner.core import ConfigError, Plan, Value
+from tuner.typed_toml import Filled, Table
 
 VALUE, TABLE = "{value}", "{table}"
 FIRST, LAST = "{first}", "{last}"
@@ -16,17 +19,20 @@ FIRST, LAST = "{first}", "{last}"
 PLACE = re.compile(r"\{[a-z]+\}")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTable:
+@dataclass(frozen=True, kw_only=True)
+class LoadTable(Table):
     """A table by which a service itself adapts a knob to the load: rows of a load range and a value.
 
     `row` is one row as JSON; rows that are objects are merged into one object, others form a list.
     The load is a whole number from 1 to `most`, called `by` in plans.
     """
 
-    by: str
+    by: Filled
     row: Any
-    most: int
+    most: Annotated[int, Field(ge=1)]
+
+    def __post_init__(self) -> None:
+        demand_place("row of table", self.row, VALUE)
 
     def rows(self, ranges: Sequence[tuple[int, int, Value]]) -> Any:  # noqa: ANN401
         """Return the table of some ranges."""
@@ -60,6 +66,12 @@ def filled(template: Any, places: dict[str, Any]) -> Any:  # noqa: ANN401
     if isinstance(template, list):
         return [filled(inner, places) for inner in template]
     return places.get(template, template) if isinstance(template, str) else template
+
+
+def demand_place(where: str, template: object, place: str) -> None:
+    """Raise ConfigError unless a template has a placeholder."""
+    if place not in places_in(template):
+        raise ConfigError(f'the {where} has no "{place}" in it')
 
 
 def places_in(template: Any) -> set[str]:  # noqa: ANN401

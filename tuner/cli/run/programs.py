@@ -83,7 +83,7 @@ def write_program(program: Program, state_dir: Path) -> str:
         load_command_config(trial)
         trial.replace(file)
     except InvalidInput as error:
-        message = error.message.replace(f"{trial}: ", "")
+        message = re.sub(rf"{re.escape(str(trial))}(, line \d+)?:? ", "", error.message)
         raise InvalidInput(f"--command: {message}", hint=error.hint) from None
     finally:
         trial.unlink(missing_ok=True)

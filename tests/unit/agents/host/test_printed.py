@@ -34,4 +34,4 @@ def test_a_last_line_without_a_plain_number_is_not_the_line_before(last: str) ->
 )
 def test_a_line_of_hostile_json_gives_no_number(text: str) -> None:
     with raised(MeasurementError):
-        number(Printed("x"), text)
+        number(Printed(json="x"), text)

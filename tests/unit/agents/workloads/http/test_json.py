@@ -178,7 +178,7 @@ def test_a_trace_takes_the_place_of_the_files_load(tmp_path: Path, shops: list[S
         ('"Accept-Encoding"', '"A B"', "the header 'A B' cannot be sent"),
         ('"gzip"', '"gzip\\r\\nX: y"', "must be a line of text"),
         ("warm_up_s = 0.25", "warm_up_s = -1", "warm_up_s must be above 0, not -1"),
-        ("warm_up_s = 0.25", "warm_up_s = inf", "warm_up_s must be above 0, not inf"),
+        ("warm_up_s = 0.25", "warm_up_s = inf", "warm_up_s must be finite, not inf"),
         ('path = "/work"', 'path = "http://127.0.0.1:1/work"', "path must begin with /"),
         ("/scale?to={value}&wait=true", "/scale", "set has no json"),
         ('json = "hits"', "json = 3", "json must be a string"),

@@ -104,7 +104,7 @@ METRIC = 'metric = [{ name = "items", better = "less", unit = "B" }]'
         ("sent_bytes", "energy_j", "what energy_j means is standard"),
         ("sent_bytes", "Sent", "name cannot be 'Sent'"),
         ('better = "less"', 'better = "lower"', "better cannot be 'lower'"),
-        ("failed = '", "failed = '(", "failed: pattern is not a regular expression"),
+        ("failed = '", "failed = '(", "failed is not a regular expression"),
         ('file = "/', 'file = "', "file must be an absolute path"),
         ("\n[log]", "\n[load]\npath = '/'\n[log]", "both [load] and the [log]"),
         ("metric =", "metrics =", "unknown key 'metrics'; did you mean metric?"),

@@ -261,7 +261,7 @@ def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
         ('name = "--help.service", property = "CPUQuota"', "is not a systemd unit"),
         ('name = "a.timer", property = "CPUQuota"', "is not a systemd unit"),
         ('name = "a.service", property = "ExecStart"', "property cannot be 'ExecStart'"),
-        ('name = "a.service", property = "CPUQuotas"', "properties: CPUQuota"),
+        ('name = "a.service", property = "CPUQuotas"', "choose 'CPUQuota'"),
         ('name = "a.service", property = "AllowedCPUs", x = 1', "unknown key 'x'"),
     ],
 )

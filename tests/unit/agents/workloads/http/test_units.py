@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.workloads.http.knob_config import PROPERTIES, UnitProperty
+from agents.workloads.http.knob_config import PROPERTIES, Property, UnitProperty
 from agents.workloads.http.reading import UnlistedValue
 from agents.workloads.http.units import RESOURCES, KnobInUnit
 from tests.errors import raised
@@ -17,7 +17,7 @@ from tuner.core import ActuationError, Knob, Part, Value
 GROUP = "/system.slice/pool.service"
 
 
-def knob_of(name: str, values: tuple[Value, ...], cgroups: Path) -> KnobInUnit:
+def knob_of(name: Property, values: tuple[Value, ...], cgroups: Path) -> KnobInUnit:
     knob = Knob("limit", values, values[0], Part.WORKLOAD)
     return KnobInUnit(knob, UnitProperty("pool.service", name), Wall(), cgroups)
 
@@ -63,7 +63,7 @@ def test_a_quota_is_set_until_the_next_boot_and_read_back(
 def test_texts_of_systemd_and_kernel_are_parsed_to_the_value(
     fake_systemctl: FakeSystemctl,
     tmp_path: Path,
-    name: str,
+    name: Property,
     value: Value,
     properties: dict[str, str],
     attribute: str,

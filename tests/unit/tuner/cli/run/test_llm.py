@@ -12,7 +12,6 @@ import pytest
 
 from agents.target.side import NothingToMeasure, NothingToSet, Side
 from agents.workloads.http.config import load_service_config
-from agents.workloads.http.load_config import OurLoad
 from tests.errors import has_a_next_step, raised
 from tests.unit.agents.workloads.http.llm.servers import SHOWN, ModelServer
 from tuner.cli.app import main
@@ -120,8 +119,8 @@ def test_an_agent_reads_the_configuration_that_is_written(
     assert main([*command, *limits]) == 0
     assert f"service:{tmp_path / 'llm.toml'}" in capsys.readouterr().out
     load = load_service_config(tmp_path / "llm.toml").load
-    assert isinstance(load, OurLoad)
-    assert load.stream and load.shape.rate_per_s == 2.0 and len(load.bodies) == 512
+    assert load is not None and load.stream
+    assert load.shape.rate_per_s == 2.0 and len(load.sent) == 512
     assert load.good == {"ttft_ms": 500.0}
 
 
