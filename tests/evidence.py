@@ -179,6 +179,32 @@ def figure(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     return bool(digits)
 
 
+def held(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Change a held window's items, energy or time."""
+    own = [h for h in doc["held"] if h["basis"] and h["setting"] != doc["study"]["baseline"]]
+    name = chance.choice(["completed", "mean", "covers_s", "seconds"])
+    chance.choice(own)[name] *= chance.choice([0.5, 3.0])
+    return True
+
+
+def held_time(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Let a held window represent more time than passed since the one before it."""
+    chance.choice(doc["held"])["covers_s"] *= chance.uniform(1.2, 5.0)
+    return True
+
+
+def alternates(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Exchange two confirming windows, or leave one out, of a study that claims not to alternate."""
+    doc["study"]["alternates"] = False
+    if chance.random() < 0.5:
+        doc["pools"]["best"].pop()
+        return True
+    own = [w for w in doc["windows"] if w["phase"] == "confirming"]
+    a, b = chance.sample(own, 2)
+    a["setting"], b["setting"] = b["setting"], a["setting"]
+    return True
+
+
 KINDS: dict[str, Damage] = {
     "counter_back": counter_back,
     "gap": gap,
@@ -189,5 +215,13 @@ KINDS: dict[str, Damage] = {
     "formula": formula,
     "infinite": infinite,
     "other_formula": other_formula,
+    "held": held,
 }
 """The kinds of damage that docs/evidence.md lists as found, also with new digests."""
+FITTED: dict[str, Damage] = {"held_time": held_time, "order": order, "counter_back": counter_back}
+"""The kinds that are found even if all figures are computed anew."""
+LISTED: dict[str, tuple[Damage, str]] = {
+    "held": (held, "held windows: "),
+    "alternates": (alternates, "order of confirming windows"),
+}
+"""The kinds that are not found if all figures are computed anew, and the name of each in the result."""

@@ -136,21 +136,16 @@ def pooled(parts: list[Estimate], tail: bool) -> Estimate:
     return mean, error, n, low, high
 
 
-def better(base: Estimate, other: Estimate, sign: float) -> tuple[float, float, bool]:
-    """Return by how much a value is better, its error, and whether it is a share of the baseline."""
-    if base[0] <= 0.0 or other[0] < 0.0:
-        return sign * (base[0] - other[0]), math.hypot(other[1], base[1]), False
-    error = math.hypot(other[1] / base[0], other[0] / base[0] * (base[1] / base[0]))
-    return sign * (base[0] - other[0]) / base[0], error, True
-
-
 def compared(study: Json, base: Pools, best: Pools, limits: list[Json]) -> dict[str, str]:
     """Return the figures of baseline and best setting: each metric, the changes, and the limits."""
     units, text = study["units"], dict[str, str]()
     for name, pool in (("baseline", base), ("best", best)):
         text |= {f"{name} {n}": amount(units[n], *e[:2]) for n, e in pool.items()}
     for n in base.keys() & best.keys():
-        mean, error, share = better(base[n], best[n], -1.0)
+        (old, doubt), (new, error) = base[n][:2], best[n][:2]
+        share = old > 0.0 and new >= 0.0
+        by, part = (old, new / old) if share else (1.0, 1.0)
+        mean, error = (new - old) / by, math.hypot(error / by, part * (doubt / by))
         size = percent(mean, error) if share else amount(units[n], mean, error)
         text[f"change {n}"] = f"{'+' if mean > 0 else ''}{size}"
         if share:
@@ -192,10 +187,9 @@ class Archive:
         large = [n for n, size in sizes.items() if size > MOST.get(n, 2**19)]
         if large or len(sizes) != len(self.bundle.infolist()):
             raise ValueError(f"two files have one name, or a file is too large: {large[:1]}")
-        listed, digests = set(self.bundle.read("SHA256SUMS").decode().splitlines()), set[str]()
-        for name in sizes.keys() - {"SHA256SUMS"}:
-            digests.add(f"{hashlib.sha256(self.bundle.read(name)).hexdigest()}  {name}")
-        for line in sorted(listed ^ digests):
+        listed = set(self.bundle.read("SHA256SUMS").decode().splitlines())
+        files = {n: hashlib.sha256(self.bundle.read(n)) for n in sizes if n != "SHA256SUMS"}
+        for line in sorted(listed ^ {f"{sha.hexdigest()}  {n}" for n, sha in files.items()}):
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
         doc = json.loads(self.bundle.read("evidence.json"))
         self.study, self.doc = doc["study"], doc
@@ -290,8 +284,7 @@ class Archive:
                 made[metric] = quantile(each, TAILS[metric], latencies["together"])
         for metric in sorted(made.keys() | shown.keys()):
             stored, own = shown.get(metric, ()), made.get(metric) or ()
-            both = zip(stored, own, strict=False)
-            far = [a for a, b in both if abs(a - b) > 1e-9 * abs(a) + 1e-12]
+            far = any(abs(a - b) > 1e-9 * abs(a) + 1e-12 for a, b in zip(stored, own, strict=False))
             if metric not in made:
                 self.beyond.append(f"each window's {metric}: its meter finished it, or has buckets")
             elif not stored or not own or far:
@@ -317,16 +310,24 @@ class Archive:
 
     def figures(self) -> dict[str, str]:
         """Return every figure that follows from the windows, as the report prints it, by name."""
-        study = self.study
+        study, pools = self.study, self.doc["pools"]
         base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
-        pools = self.doc["pools"]
+        turns = [turn for turn in self.doc["revisions"] if turn["phase"] != "paused"]
+        fresh = (b["at"] for a, b in pairwise(turns) if b["phase"] == "baseline" != a["phase"])
+        anew = [0.0, *fresh]  # the times at which the search began anew: only later windows count
         for n, one in self.windows.items() if study["alternates"] and base and best else ():
             name = "best" if one["setting"] == study["best"] else "baseline"
             whole = one["state"] == "completed" and one["shown"].keys() >= {*study["needed"]}
             own = one["phase"] == "confirming" and one["setting"] == study[name]
             inside = name == "best" or min(pools[name]) < n < max(pools["best"])
-            if own and whole and inside and study["since"] <= n and n not in pools[name]:
+            if own and whole and inside and one["started_at"] > anew[-1] and n not in pools[name]:
                 self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
+        for last, one in pairwise([*self.doc["held"][:1], *self.doc["held"]]):
+            most = max(one["seconds"], min(one["began"] - last["began"], GAP_S))
+            if not 0.0 <= one["covers_s"] <= most + 1e-3:
+                self.say(f"pool: the time of the window held at {one['began']:.0f}")
+        self.beyond += ["held windows: items, energy, load, as stored"] * bool(self.doc["held"])
+        self.beyond += ["the order of confirming windows"] * (not study["alternates"])
         sure = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
         limits = [
             (n, op, x if not by else (x if solid[n][0] > 0.0 else 2.0 - x) * solid[n][0])
@@ -366,9 +367,8 @@ class Archive:
             whole, seconds, count = whole + items * level, seconds + held["covers_s"], count + 1
             if held["setting"] == self.study["baseline"]:
                 continue
-            fits = 0.0 <= held["covers_s"] <= max(GAP_S, held["seconds"])
-            if not fits or abs(math.fsum(w for _, w, _ in levels) - 1.0) > 1e-9:
-                self.say(f"pool: time or baseline of the window held at {held['began']:.0f}")
+            if abs(math.fsum(w for _, w, _ in levels) - 1.0) > 1e-9:
+                self.say(f"pool: the baseline of the window held at {held['began']:.0f}")
             joules -= items * (held["mean"] - level)
             noise += (items * held["stderr"]) ** 2
             for k, weight, estimate in levels:

@@ -136,7 +136,6 @@ def _document(
         "needed": needed_metrics(study),
         "sign": study.objective.sign,
         "constraints": [(c.metric, c.op, c.bound, c.relative) for c in study.constraints],
-        "since": study.since_trial,
         "trials": len(trials),
         "devices": len(study.devices),
         "share": bill.share,

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence import KINDS, closed, opened, packed, simulated, written
+from tests.evidence import (
+    FITTED,
+    KINDS,
+    LISTED,
+    Damage,
+    closed,
+    opened,
+    packed,
+    simulated,
+    written,
+)
 from tests.unit.tuner.cli import worlds
 from tuner import verify
 from tuner.core import Setting
@@ -99,6 +109,37 @@ def test_damages_of_the_listed_kinds_are_found_even_with_new_digests(
         bad = closed(files, doc, tmp_path / "bad.zip", sums=done % 2 == 0)
         missed[kind] += not verify.Archive(str(bad)).wrong
     assert +missed == Counter()
+
+
+def fitted(damage: Damage, chance: random.Random, archive: Path, to: Path) -> verify.Archive:
+    """Damage an archive, compute its figures and digests anew, and return the check of the result."""
+    files, doc = opened(archive)
+    assert damage(chance, files, doc)
+    doc["figures"] = verify.Archive(str(closed(files, doc, to, sums=True))).figures()
+    return verify.Archive(str(closed(files, doc, to, sums=True)))
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_damages_that_figures_computed_anew_do_not_hide(
+    kind: str, archive: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(11)
+    for _ in range(40):
+        assert fitted(FITTED[kind], chance, archive, tmp_path / "bad.zip").wrong
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_damages_that_figures_computed_anew_hide_are_listed(
+    kind: str, archive: Path, tmp_path: Path
+) -> None:
+    (damage, name), chance = LISTED[kind], random.Random(13)
+    whole, hidden = verify.Archive(str(archive)), 0
+    for _ in range(40):
+        found = fitted(damage, chance, archive, tmp_path / "bad.zip")
+        hidden += not found.wrong
+        assert found.wrong or any(name in line for line in found.beyond)
+    assert hidden
+    assert kind == "held" or not any(name in line for line in whole.beyond)
 
 
 def test_any_changed_byte_is_found_without_new_digests(archive: Path, tmp_path: Path) -> None:
