@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours, reraised
-from tuner.destinations import Email, Webhooks
+from tuner.destinations import Collector, Email, Webhooks
 from tuner.series import SeriesTable, tables
 from tuner.tls import ServerTls
 from tuner.toml import parsed
@@ -45,7 +45,7 @@ class TunerConfig(Table):
     other values over time by name, such as the watts of a budget. `metric_labels` are labels of agent.toml
     that are added to a device's series on /metrics. `suggest` is the place where suggestions are computed:
     `local` in a few processes of this machine, `local:N` in N of them, `here` in the tuner's process, or
-    `ray://HOST:PORT` on a Ray cluster.
+    `ray://HOST:PORT` on a Ray cluster. `otel` is the collector that receives the last windows.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -65,6 +65,7 @@ class TunerConfig(Table):
     behind_proxy: bool = False
     webhooks: Annotated[Webhooks, Field(alias="webhook")] = ()
     email: Email | None = None
+    otel: Collector | None = None
     price_per_kwh: SeriesTable | None = None
     currency: str = "EUR"
     co2e_g_per_kwh: SeriesTable | None = None

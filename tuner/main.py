@@ -108,6 +108,7 @@ def serve(config: TunerConfig) -> None:
     import uvicorn
 
     from db import open_store, shown
+    from tuner.exports.otel import OtelExport
     from tuner.service.clock.replicas import Roll
     from tuner.service.clock.schedule import Maintenance, start
     from tuner.service.clock.watchdog import Watchdog
@@ -121,6 +122,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.web.app import create_pages
 
     config.check_reach()
+    export = OtelExport(config.otel, version("jouletune")) if config.otel is not None else None
     listener = bind(config)
     counts = Counts()
     store = open_store(config.db, timed=counts.transaction)
@@ -130,6 +132,8 @@ def serve(config: TunerConfig) -> None:
     enders = [have_decided(operations.loop, config, counts)]
     fleet = FleetOverview(operations, Summaries(operations))
     metrics = Metrics(fleet, counts, version("jouletune"), labels=config.metric_labels)
+    if export is not None:
+        enders.append(export.begin(metrics.families))
     secure = config.tls.spoken or config.behind_proxy
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
     app = create_app(

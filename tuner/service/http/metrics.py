@@ -100,6 +100,10 @@ class Metrics:
         self._lock = threading.Lock()
         self._text, self._until_s = b"", float("-inf")
 
+    def families(self) -> Iterable[Metric]:
+        """Return all metrics as families."""
+        return self._registry.collect()
+
     def text(self) -> bytes:
         """Return all metrics in the text format."""
         with self._lock:  # requests in the meantime wait for the same response

@@ -1,0 +1,165 @@
+"""Windows as a collector receives them: a small OTLP receiver that decodes the protobuf."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import device, window
+from tests.errors import raised
+from tests.processes import until
+from tests.unit.tuner.cli.worlds import operations
+from tuner.config import TunerConfig, load_tuner_config
+from tuner.core import ConfigError, Space
+from tuner.destinations import Collector
+from tuner.exports.otel import OtelExport
+from tuner.service.fleet import FleetOverview
+from tuner.service.http.metrics import Metrics
+from tuner.service.metrics.counts import Counts
+from tuner.service.summaries import Summaries
+
+service = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+
+@dataclass
+class Receiver:
+    """A collector: it decodes what is posted to it, and answers with `status`."""
+
+    status: int = 200
+    received: list[Any] = field(default_factory=list)
+    url: str = ""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics of the latest request, by name."""
+        (of,) = self.received[-1].resource_metrics
+        (scope,) = of.scope_metrics
+        return {metric.name: metric for metric in scope.metrics}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                content = gzip.decompress(content)
+            assert self.path == "/v1/metrics"
+            assert self.headers["Content-Type"] == "application/x-protobuf"
+            if made.status == 200:
+                made.received.append(service.ExportMetricsServiceRequest.FromString(content))
+            self.send_response(made.status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+def observed() -> Metrics:
+    """Return the metrics of a tuner with the window of one observed device."""
+    verbs, counts = operations(), Counts()
+    one = device("gpu0", space=Space(()), observed=True)
+    verbs.loop.register(one)
+    own = window(6.0, 110.0)
+    counts.observed(one, own)
+    counts.measured(one, one.id, own)
+    return Metrics(FleetOverview(verbs, Summaries(verbs)), counts, "1")
+
+
+def attributes(point: Any) -> dict[str, str]:  # noqa: ANN401  a protobuf message
+    return {a.key: a.value.string_value for a in point.attributes}
+
+
+def test_a_collector_receives_the_windows_under_the_names_of_its_conventions(
+    receiver: Receiver,
+) -> None:
+    metrics, shown = observed(), window(6.0, 110.0).estimates
+    end = OtelExport(Collector(endpoint=receiver.url, every_s=1.0), "1").begin(metrics.families)
+    until(lambda: receiver.received, "nothing was sent")
+    end()
+    sent = receiver.metrics()
+    (power,) = sent["hw.power"].gauge.data_points
+    assert (sent["hw.power"].unit, power.as_double) == ("W", shown["power_w"].mean)
+    assert attributes(power) == {
+        "hw.id": "gpu0", "jouletune.workload": "inference", "jouletune.origin": "measured",
+        "jouletune.mode": "observed",
+    }  # fmt: skip
+    energy = sent["hw.energy"].sum
+    assert energy.is_monotonic and sent["hw.energy"].unit == "J"
+    (joules,) = energy.data_points
+    assert joules.as_double > 0.0 and 0 < joules.start_time_unix_nano <= joules.time_unix_nano
+    p99 = [
+        point.as_double
+        for point in sent["jouletune.window.latency"].gauge.data_points
+        if attributes(point)["jouletune.metric"] == "latency_p99"
+    ]
+    assert p99 == [pytest.approx(0.110)]
+    (of,) = receiver.received[-1].resource_metrics
+    assert {a.key for a in of.resource.attributes} == {"service.name", "service.version"}
+
+
+def test_a_collector_that_refuses_is_reported_once_and_used_again(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.status = 400
+    caplog.set_level(logging.WARNING)
+    end = OtelExport(Collector(endpoint=receiver.url, every_s=1.0), "1").begin(observed().families)
+    until(lambda: "event=otel_refused" in caplog.text, "no refusal was logged")
+    receiver.status = 200
+    until(lambda: "event=otel_works" in caplog.text, "it was not used again")
+    end()
+    assert caplog.text.count("event=otel_refused") == 1 and receiver.received
+
+
+def test_without_the_extra_the_table_is_refused_by_name(tmp_path: Path) -> None:
+    config = tmp_path / "tuner.toml"
+    config.write_text('[otel]\nendpoint = "http://127.0.0.1:4318"\n')
+    program = f"""
+import sys
+from pathlib import Path
+sys.modules["opentelemetry.exporter.otlp.proto.http.metric_exporter"] = None
+from tuner.config import load_tuner_config
+from tuner.exports.otel import OtelExport
+from tuner.errors import ConfigError
+try:
+    OtelExport(load_tuner_config(Path({str(config)!r})).otel, "1")
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "[otel] of tuner.toml" in done.stdout and "jouletune[otel]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('endpoint = "collector:4318"', "endpoint"),
+        ('endpoint = "http://x"\nevery_s = 0', "every_s"),
+    ],
+)
+def test_a_wrong_table_is_refused_by_name(tmp_path: Path, line: str, why: str) -> None:
+    config = tmp_path / "tuner.toml"
+    config.write_text(f"[otel]\n{line}\n")
+    with raised(ConfigError, why):
+        load_tuner_config(config)
+    assert TunerConfig().otel is None
