@@ -17,7 +17,8 @@ from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.target.observe import Ask, Observer
 from agents.target.window_counts import WindowCounts
 from tuner.core import Applied, Conflict, Device, Level, TuningError
-from tuner.wire import LONGEST_POLL_S, HoldReport, Poll
+from tuner.moments import when
+from tuner.wire import LONGEST_POLL_S, ONLY_OBSERVED, HoldReport, Poll
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ WINDOW_S = 10.0
 """The longest window in seconds: as long as one of `jouletune observe`."""
 MEASURER_S = 5.0
 """The wait at a stop for the window under way, in seconds."""
-ONLY_OBSERVED = "it is only observed: agent.toml has `observe = true` in its [[device]] table"
+HUNG_S = 60.0
+"""A meter or workload that does not answer for this long, in seconds, counts as hung: our choice."""
 
 
 class ObservingAgent:
@@ -53,6 +55,7 @@ class ObservingAgent:
         self._around, self._rng = around, rng
         self._contact = Contact(device.id, around, rng)
         self._polled_at = -math.inf
+        self._answered_at, self._answered, self._failed = math.inf, around.now(), ""
 
     @property
     def counts(self) -> WindowCounts:
@@ -94,7 +97,7 @@ class ObservingAgent:
             agent = f"{self.device.agent}/{self._around.start}"
             wait_s = min(LONGEST_POLL_S, self._observe_s)
             self._polled_at, self.standing.applied = now(), applied
-            poll = Poll(agent=agent, applied=applied, wait_s=wait_s, unable=ONLY_OBSERVED)
+            poll = Poll(agent=agent, applied=applied, wait_s=wait_s, unable=self._unable())
             self.waiting.set()
             try:
                 link.next(self.device.id, poll)
@@ -102,11 +105,18 @@ class ObservingAgent:
                 self.waiting.clear()
             contact.worked(self.standing)
 
+    def _unable(self) -> str:
+        """Return why the device accepts no orders: it is only observed, or not measured since a time."""
+        if self._around.clock.monotonic() - self._answered_at < HUNG_S:
+            return self._failed or ONLY_OBSERVED
+        return f"not measured since {when(self._answered)}: a meter or the workload does not answer"
+
     def _measure(self, ended: threading.Event, broken: list[Exception]) -> None:
         """Measure windows until stopped, or until an unexpected error; the polling thread delivers them."""
         clock, first = self._around.clock, True
 
         def check() -> None:
+            self._answered_at, self._answered = clock.monotonic(), self._around.now()
             if ended.is_set() or self._around.stop.is_set():
                 raise Conflict("the agent was stopped")
 
@@ -115,6 +125,7 @@ class ObservingAgent:
             length = min(WINDOW_S, self._observe_s)
             ask = Ask(metrics=(), window_s=length, max_window_s=length, idle=first)
             try:
+                check()
                 began = self._observer.clock.monotonic()
                 shown = self._observer.window({}, ask, check, self._rng, began).measurement
                 first = False
@@ -122,11 +133,15 @@ class ObservingAgent:
                     device=self.device.id, study="", revision=0, setting={}, measurement=shown
                 )
                 self._around.link.keep(report)
+                self._failed = ""
             except TuningError as error:
+                since = when(self._around.now())
+                self._failed = self._failed or f"not measured since {since}: {error}"
                 log.warning("event=not_observed device=%s why=%r", self.device.id, str(error))
             except Exception as error:  # noqa: BLE001  `run` raises it
                 broken.append(error)
                 return
+            self._answered_at = math.inf  # it waits for the next window
             ended.wait(max(0.0, due - clock.monotonic()))
 
 

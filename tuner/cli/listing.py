@@ -127,6 +127,17 @@ def middle(text: str, width: int) -> str:
     return f"{text[: width - 1 - end]}{CUT}{text[len(text) - end :]}"
 
 
+def folded(texts: Sequence[str], width: int | None) -> list[str]:
+    """Return texts as lines of at most this width; a text is not broken. None for the width: one line."""
+    lines = list(texts[:1])
+    for text in texts[1:]:
+        if width is None or cell_len(lines[-1] + GAP + text) <= width:
+            lines[-1] += GAP + text
+        else:
+            lines.append(text)
+    return lines
+
+
 def _column(name: str, values: tuple[str, ...]) -> Column:
     """Return a column from its name with marks, and its values."""
     bare = name.lstrip(">+~=!")

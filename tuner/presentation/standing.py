@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
 WORST_FIRST = (
-    Health.UNREADABLE, Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
-    Health.TRYING, Health.HOLDING, Health.SAFE, Health.OBSERVED,
+    Health.UNREADABLE, Health.LIMIT_NOT_MET, Health.OFFLINE, Health.NOT_MEASURED, Health.PAUSED,
+    Health.STOPPED, Health.PROPOSED, Health.TRYING, Health.HOLDING, Health.SAFE, Health.OBSERVED,
 )  # fmt: skip
 """The order of devices by health; those that need an operator come first."""
 
@@ -65,13 +65,15 @@ def waiting(view: StudyView) -> str:
 
 
 def device_status(view: DeviceView) -> str:
-    """Return a device's status in a few words: offline, blocked, observed, or its level."""
+    """Return a device's status in a few words: offline, unreadable, blocked, observed, or its level."""
     if not view.online:
         return "offline"
-    if view.unable:
+    if view.error:
+        return str(Health.UNREADABLE)
+    if view.unable and (view.released or not view.device.observed):
         return "released" if view.released else "blocked"
     if view.device.observed:
-        return str(Health.OBSERVED)
+        return str(Health.NOT_MEASURED if view.unable else Health.OBSERVED)
     return str(view.applied.level) if view.applied else "–"
 
 

@@ -87,10 +87,10 @@ def comparable(names: Sequence[str], least: int = 2) -> Sequence[str]:
     return names
 
 
-def readable(read: Callable[[str], Read], study: str) -> Read | Unreadable:
-    """Return what is read of a study; its error if it is unreadable, so that others are shown."""
+def readable(read: Callable[[str], Read], name: str) -> Read | Unreadable:
+    """Return what is read by a name; its error if it is unreadable, so that others are shown."""
     try:
-        return read(study)
+        return read(name)
     except Unreadable as error:
         return error
 

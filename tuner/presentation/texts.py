@@ -380,7 +380,8 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
 def observed_lines(seen: ObservedView, declared: Quantities) -> Iterator[str]:
     """Yield what was measured of an observed device: its windows, then each metric with its origin."""
     if not seen.windows or seen.first is None or seen.last is None:
-        yield f"no window since {when(seen.since)}"
+        last = f"; the last one began {when(seen.last)}, see --since" if seen.last else ""
+        yield f"no window since {when(seen.since)}{last}"
         return
     windows = how_many(seen.windows, "window")
     energy = "" if seen.joules is None else f", {amount('J', seen.joules)} in them"

@@ -18,6 +18,7 @@ from tuner.core import (
     NotFound,
     OverDevices,
     Revision,
+    Unreadable,
     WindowPoint,
     called,
     quantity_of,
@@ -82,17 +83,26 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
 def device_course(
     loop: Loop, name: str, limits: Sequence[Limit], length: timedelta
 ) -> DeviceCourse:
-    """Return the settings, points and events of a device over the last `length`. Raises NotFound."""
-    device, now = device_of(loop, name), loop.now()
-    since, store = now - length, loop.store
-    studies = store.studies.ids(device=name)
-    metrics = [metric for metric in watched_metrics(device, limits) if metric]
+    """Return the settings, points and events of a device over the last `length`, as far as readable.
+
+    Raises:
+        NotFound: it is not registered.
+    """
+    now, store = loop.now(), loop.store
+    since, studies = now - length, store.studies.ids(device=name)
+    try:
+        metrics = [metric for metric in watched_metrics(device_of(loop, name), limits) if metric]
+    except Unreadable:
+        metrics = []
     courses: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
     step_s = length.total_seconds() / POINTS
     course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
     for point in course:
         courses[name, point.metric].append(point)
-    applied = store.devices.applied(name, since, MOST_APPLIED)
+    try:
+        applied = store.devices.applied(name, since, MOST_APPLIED)
+    except Unreadable:
+        applied = ()
     by_study = {entry.study for entry in applied if entry.study}
     revisions: dict[tuple[str, int], Revision] = {}
     for study in by_study:

@@ -253,7 +253,7 @@ def _health(
     if study is not None and study.phase is Phase.PROPOSED:
         return Health.PROPOSED
     if device.observed:
-        return Health.OBSERVED
+        return Health.NOT_MEASURED if unable else Health.OBSERVED
     if level is Level.HOLD:
         return Health.HOLDING
     trying = study is not None and study.phase in SEARCHING

@@ -55,6 +55,7 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
                 last_seen=loop.presence.last_seen(device),
                 online=loop.presence.online(device, owner if isinstance(owner, Study) else None),
                 unable=loop.presence.blocked(device, owner is not None),
+                error=owner.error if isinstance(owner, UnreadableStudy) else "",
                 released=loop.presence.released(device.id) is not None,
                 context=dict(context),
                 context_at=context_at,
@@ -71,20 +72,21 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
 def _unread(
     name: str, why: str, heard_at: datetime | None, owner: Study | UnreadableStudy | None
 ) -> DeviceView:
-    """Return the view of a device that cannot be read: it takes no orders, for this reason."""
+    """Return the view of a device that cannot be read, for this reason."""
     seen_at = heard_at or datetime.fromtimestamp(0.0, UTC)
     device = Device(
         id=name, kind="", board="", driver="", agent="", workload="", workload_version="",
         space=Space(()), metrics=(), seen_at=seen_at,
     )  # fmt: skip
     study = owner.id if owner else ""
-    return DeviceView(device=device, study=study, last_seen=seen_at, online=True, unable=why)
+    return DeviceView(device=device, study=study, last_seen=seen_at, online=True, error=why)
 
 
 def observed_view(loop: Loop, name: str, since: datetime) -> ObservedView:
     """Return what was measured of an observed device since a time, of `MOST_OBSERVED` windows at most."""
     device = device_of(loop, name)
     windows = loop.store.observations.observed(name, since, MOST_OBSERVED)
+    ever = windows or loop.store.observations.observed(name, datetime.fromtimestamp(0.0, UTC), 1)
     energies = [window_energy(window, device.quantities) for window in windows]
     joules = [energy[0] for energy in energies if energy is not None]
     return ObservedView(
@@ -94,7 +96,7 @@ def observed_view(loop: Loop, name: str, since: datetime) -> ObservedView:
         seconds=math.fsum(window.seconds for window in windows),
         completed=sum(window.load.completed for window in windows),
         first=windows[0].started_at if windows else None,
-        last=windows[-1].started_at if windows else None,
+        last=ever[-1].started_at if ever else None,
         joules=math.fsum(joules) if joules and len(joules) == len(windows) else None,
         metrics=pool_windows([window.estimates for window in windows], device.quantities),
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import db
 from tuner.core import Conflict, Context, Device, FleetStop, Now, Study
-from tuner.wire import LONGEST_POLL_S, Poll, StudyView
+from tuner.wire import LONGEST_POLL_S, ONLY_OBSERVED, Poll, StudyView
 
 MOST_MET = 8
 """Number of remembered starts of a device's agents."""
@@ -84,6 +84,8 @@ class Presence:
             self._unable[device] = poll.unable
         self._loads[device] = poll.context, self._now()
         self._protocols[device] = poll.protocol
+        if poll.unable == ONLY_OBSERVED and before:
+            return "the device is measured again"
         return (
             "" if poll.unable == before else poll.unable or "the device accepts assignments again"
         )
@@ -104,10 +106,9 @@ class Presence:
         return self._unable.get(device, "")
 
     def blocked(self, device: Device, owned: bool) -> str:
-        """Return why a device takes no order; empty if it does, or if it is observed and in no study."""
-        if device.observed and not owned and self.released(device.id) is None:
-            return ""
-        return self.refusal(device.id)
+        """Return why a device takes no order; empty if it does, or if it is measured and in no study."""
+        why = self.refusal(device.id)
+        return "" if why == ONLY_OBSERVED and not owned else why
 
     def _read_again(self) -> None:
         """Read what other processes have stored about devices since the last call."""

@@ -19,7 +19,7 @@ from tuner.service.inventory import device_of
 from tuner.service.reports import StudyLook
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
-from tuner.wire import FleetRow
+from tuner.wire import FleetRow, ObservedView
 
 RANGES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 SHOWN = 50
@@ -47,9 +47,9 @@ def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
         drawn = curves or course.applied or course.events
         look = readable(looks.at, row.study) if row.study else None
         report = look.report if isinstance(look, StudyLook) else None
+        shown = readable(lambda name: operations.observed(name, course.since), device)
         seen = list[str]()
-        if row.observed:
-            shown = operations.observed(device, course.since)
+        if isinstance(shown, ObservedView) and (row.observed or shown.last is not None):
             seen = list(observed_lines(shown, device_of(operations.loop, device).quantities))
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),

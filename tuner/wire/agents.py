@@ -36,6 +36,7 @@ __all__ = [
     "HoldReport",
     "Idle",
     "LONGEST_POLL_S",
+    "ONLY_OBSERVED",
     "ORDER",
     "Order",
     "Poll",
@@ -80,6 +81,10 @@ class Registered(Message):
     """The tuner's answer to a registration or a renewal: the length of a lease, after which it expires."""
 
     lease_s: Seconds
+
+
+ONLY_OBSERVED = "it is only observed: agent.toml has `observe = true` in its [[device]] table"
+"""Why an observed device that is measured accepts no orders; any other reason is a fault."""
 
 
 class Poll(Message):

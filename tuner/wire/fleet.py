@@ -62,7 +62,7 @@ class DeviceView(OperatorView):
     `online` is false once its agent has reported nothing for longer than a lease; `applied` is then the
     last reported setting. `unable` is the reason why the device accepts no orders; empty if it accepts
     them. `released`: an operator has released it. `context` is the load that its agent reported at
-    `context_at`, since this tuner started.
+    `context_at`, since this tuner started. `error` is why it or its study cannot be read.
     """
 
     device: Device
@@ -71,6 +71,7 @@ class DeviceView(OperatorView):
     last_seen: datetime
     online: bool
     unable: str = ""
+    error: str = ""
     released: bool = False
     context: dict[str, float] = Field(default={})
     context_at: datetime | None = None
@@ -80,6 +81,7 @@ class ObservedView(OperatorView):
     """The windows of an observed device since a time, of the latest ones: each metric pooled over them.
 
     `joules` is the energy in the windows, of all that ran on the device; None if it was not measured.
+    Without a window since then, `last` is the start of the last one before, None if there was none.
     """
 
     device: str
@@ -108,6 +110,8 @@ class Health(StrEnum):
     LIMIT_NOT_MET = "limit not met"
     OBSERVED = "observed"
     """Only measured: it has no actuator."""
+    NOT_MEASURED = "not measured"
+    """Only observed, but its meter fails or hangs; `unable` has the reason, and since when."""
     OFFLINE = "offline"
     UNREADABLE = "unreadable"
     """The device, its study or the study's report cannot be read or computed; `error` has the reason."""

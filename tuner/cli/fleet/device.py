@@ -92,7 +92,7 @@ def _row(view: DeviceView) -> tuple[str, ...]:
         about.board,
         joined(_labels(view), "–"),
         when(view.last_seen),
-        view.unable or "–",
+        view.error or view.unable or "–",
         joined(map(str, about.space.knobs)),
         joined(f"{metric.name} ({metric.origin})" for metric in about.metrics),
     )
@@ -115,8 +115,8 @@ def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
             lines.append(f"{'saving':<12}{gained(report) or 'none'}")
         for name, saved, basis in saved_by_period(report):
             lines.append(f"{'saved':<12}{name}: {saved} ({basis})")
-    seen = api.observed(view.device.id, start) if view.device.observed else None
-    if seen is not None:
+    seen = api.observed(view.device.id, start) if view.device.kind else None  # else unreadable
+    if seen is not None and (view.device.observed or seen.last is not None):
         lines += [
             f"{'observed':<12}{text}" for text in observed_lines(seen, view.device.quantities)
         ]
@@ -146,8 +146,9 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
     yield "workload", f"{about.workload} {about.workload_version}".strip()
     reported = f"last report {when(view.last_seen)} ({ago(view.last_seen, now)})"
     yield "status", f"{device_status(view)}, {reported}"
-    if view.unable:
-        yield "reason", view.unable
+    for why in (view.error, view.unable):
+        if why:
+            yield "reason", why
     if view.applied is not None:
         applied = view.applied
         yield "applied", change(applied.setting, about.space.default)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.fleet.top import COLUMNS, device_row, sums
+from tuner.cli.output import list_width
 from tuner.presentation.figures import amount, how_many
 from tuner.presentation.standing import worst_first
 from tuner.wire import FleetRow
@@ -20,7 +21,7 @@ def fleet(api: Api) -> Answer:
     groups: dict[tuple[str, str], list[FleetRow]] = {}
     for row in worst_first(view.rows):
         groups.setdefault((row.board, row.workload), []).append(row)
-    lines: list[str | Rows] = [sums(view)]
+    lines: list[str | Rows] = [*sums(view, list_width())]
     for (board, workload), rows in groups.items():
         title = ", ".join(filter(None, (board, workload))) or "unreadable"
         lines += ["", f"{title}: {_group(rows, not view.pending)}"]

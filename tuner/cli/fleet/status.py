@@ -64,6 +64,6 @@ def _device(view: DeviceView, now: datetime) -> Iterator[Row]:
     if not view.online:
         reason = f"last report {ago(view.last_seen, now)}"
         yield name, "offline", f"`jouletune device show {name}`", reason
-    elif view.unable:
+    elif why := view.error or view.unable:
         step = f"release {name} --lift" if view.released else f"show {name}"
-        yield name, device_status(view), f"`jouletune device {step}`", view.unable
+        yield name, device_status(view), f"`jouletune device {step}`", why

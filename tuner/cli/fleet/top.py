@@ -33,6 +33,7 @@ STYLES = {
     "paused": "yellow",
     "stopped": "yellow",
     "offline": "red",
+    "not measured": "red",
     "limit not met": "bold red",
     "unreadable": "bold red",
 }
@@ -74,7 +75,8 @@ def top(
 def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
     """Return a line of sums and as many devices as fit, problems first."""
     rows = worst_first(view.rows)
-    fitting = max(1, height - 4)
+    above_all = sums(view, width)
+    fitting = max(1, height - 3 - len(above_all))
     made = listing.listing(COLUMNS, map(device_row, rows[:fitting]), width)
     shown = [
         Text(line, "" if row.health is Health.SAFE else STYLES[str(row.health)], no_wrap=True)
@@ -85,25 +87,25 @@ def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
     )
     above = f"and {len(rows) - fitting} more" * (len(rows) > fitting)
     more = [Text("; ".join(filter(None, (above, hidden))))] if above or hidden else []
-    return Group(Text(sums(view)), Text(made.head, "bold", no_wrap=True), *shown, *more)
+    return Group(*map(Text, above_all), Text(made.head, "bold", no_wrap=True), *shown, *more)
 
 
-def sums(view: FleetView) -> str:
-    """Return the fleet in one line: devices by status, and the saved energy."""
+def sums(view: FleetView, width: int | None = None) -> list[str]:
+    """Return the fleet in lines of at most this width: devices by status, and the saved energy."""
     parts = [how_many(len(view.rows), "device")]
     parts += [f"{n} {word}" for word in WORST_FIRST if (n := view.health.get(word, 0))]
     parts += saved_texts(view)
     if view.pending:
         done = view.studies - view.pending
         parts.append(f"computing savings and limits: {done} of {view.studies} studies done")
-    return "  ".join(parts)
+    return listing.folded(parts, width)
 
 
 def device_row(row: FleetRow) -> tuple[str, ...]:
     """Return a device in `COLUMNS`."""
     return (
         row.device,
-        f"{row.health}, blocked" if row.unable else str(row.health),
+        f"{row.health}, blocked" if row.unable and not row.observed else str(row.health),
         row.study or "–",
         percent(row.saving.mean, row.saving.stderr) if row.saving else "–",
         "–" if row.saved_j is None else amount("J", row.saved_j, row.saved_stderr_j or 0.0),

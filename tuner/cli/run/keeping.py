@@ -66,7 +66,8 @@ class Keeper:
             )
         self._device = view = views[name]
         wrong = "" if view.online else "is offline"
-        wrong = wrong or (f"accepts no assignments ({view.unable})" if view.unable else "")
+        why = view.error or view.unable
+        wrong = wrong or (f"accepts no assignments ({why})" if why else "")
         wrong = wrong or (f"has the active study {view.study}" if view.study else "")
         if wrong:
             raise Conflict(

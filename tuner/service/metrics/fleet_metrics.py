@@ -186,9 +186,16 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
 def _observed(
     rows: Sequence[FleetRow], windows: Mapping[str, tuple[Device, Measurement]]
 ) -> Iterator[Metric]:
-    """Yield the metrics of the last window of each device that is only observed."""
-    names = [row.device for row in rows if row.observed and row.device in windows]
-    yield from _last("observed", [(name, *windows[name]) for name in names])
+    """Yield the metrics of the last window of each device that is only observed, while it is measured."""
+    health = {row.device: row.health for row in rows if row.observed and row.device in windows}
+    measured = [name for name, word in health.items() if word is Health.OBSERVED]
+    yield from _last("observed", [(name, *windows[name]) for name in measured])
+    yield _gauge(
+        "jouletune_observed_window_timestamp_seconds",
+        "Start of the last window of an observed device, also while it is not measured.",
+        ("device",),
+        {(name,): windows[name][1].started_at.timestamp() for name in health},
+    )
 
 
 def _last(word: str, windows: Sequence[Last]) -> Iterator[Metric]:

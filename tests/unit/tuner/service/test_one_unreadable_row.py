@@ -18,7 +18,7 @@ from tests.errors import raised
 from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
 from tests.unit.tuner.web.site import Site, send
 from tuner.core import Unreadable
-from tuner.presentation.standing import worst_first
+from tuner.presentation.standing import device_status, worst_first
 from tuner.service.declared.export import exported
 from tuner.service.stops import stop_view
 from tuner.wire import BudgetDraft, Change
@@ -146,8 +146,13 @@ def test_a_device_that_cannot_be_read_is_a_row_of_the_fleet_and_is_not_back(rack
         assert not rows["gpu0"].error and len(rows) == 4
         with site.signed_in() as browser:
             assert "gpu1" in browser.get("/").text
+            page = browser.get("/devices/gpu1")
+            assert page.status_code == 200
+            assert "cannot be read" in page.text and "update the tuner" in page.text
+            assert "Tune this device" not in page.text
         views = {view.device.id: view for view in rack.operations.devices()}
-        assert "cannot be read" in views["gpu1"].unable and set(views) == set(rows)
+        assert "cannot be read" in views["gpu1"].error and set(views) == set(rows)
+        assert device_status(views["gpu1"]) == "unreadable"
         assert rows["gpu1"].health == "unreadable" == worst_first(rows.values())[0].health
         rack.operations.stop_all(Change(who="ann"))
         states = {d.device: d.state for d in stop_view(rack.world.loop).devices}

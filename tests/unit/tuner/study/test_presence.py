@@ -12,13 +12,15 @@ from db.sql.devices import Devices
 from tests.builders import START, Time, applied, device, policies, setting, study
 from tests.errors import raised
 from tests.stores import memory_store
-from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
-from tuner.presentation.standing import standing
+from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Space
+from tuner.presentation.standing import device_status, standing
 from tuner.service.clock.schedule import Maintenance, expect
+from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S, MOST_AGAIN_S
-from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
+from tuner.wire import LONGEST_POLL_S, ONLY_OBSERVED, Assignment, Change, Poll, Renewal
 
 
 @dataclass
@@ -80,6 +82,31 @@ def test_why_a_device_takes_no_orders_is_shown_with_it_and_its_study(office: Off
     )
     office.poll()
     assert office.verbs.devices()[0].unable == office.verbs.studies()[0].unable == ""
+
+
+def test_an_observed_device_that_is_not_measured_is_shown_so_with_the_reason(
+    office: Office,
+) -> None:
+    office.loop.register(device(space=Space(()), observed=True))
+    fleet = FleetOverview(office.verbs, Summaries(office.verbs))
+
+    def shown() -> tuple[str, str, str]:
+        (view,), (row,) = office.verbs.devices(), fleet.view().rows
+        assert view.unable == row.unable
+        return device_status(view), str(row.health), view.unable
+
+    office.poll(unable=ONLY_OBSERVED)
+    assert shown() == ("observed", "observed", "")
+    office.poll(unable="not measured since noon: the counter is gone")
+    assert shown() == (
+        "not measured",
+        "not measured",
+        "not measured since noon: the counter is gone",
+    )
+    office.poll(unable=ONLY_OBSERVED)
+    assert shown() == ("observed", "observed", "")
+    texts = [event.text for event in office.store.events.list()]
+    assert "the device is measured again" in texts
 
 
 def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None:

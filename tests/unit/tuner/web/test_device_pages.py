@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, applied, device, setting
+from tests.builders import START, applied, device, setting, window
 from tests.unit.tuner.cli.worlds import operations
 from tests.unit.tuner.web.site import Site, text_of
 from tests.unit.tuner.web.test_fleet_pages import held
 from tuner.core import Applied, Level, Space
-from tuner.wire import Change
+from tuner.wire import Change, HoldReport
 
 __all__ = ["held"]
 
@@ -60,6 +60,19 @@ def test_a_device_without_windows_shows_when_they_will_come() -> None:
     )
     assert site.signed_in("viewer", "vera").get("/devices/other").status_code == 404
     assert site.verbs.loop.now() + timedelta(days=1) > START
+
+
+def test_windows_of_a_device_that_is_no_longer_observed_stay_readable() -> None:
+    site = Site(operations())
+    site.verbs.loop.register(device("sim", space=Space(()), observed=True))
+    own = window(6.0, 110.0)
+    sent = HoldReport(device="sim", study="", revision=0, setting={}, measurement=own)
+    site.verbs.loop.observed_reports.observe_all([sent])
+    site.verbs.loop.register(device("sim"))
+    for since in (None, own.started_at + timedelta(seconds=1)):
+        assert site.verbs.observed("sim", since).last == own.started_at
+    browser = site.signed_in("viewer")
+    assert "observed 1 window" in text_of(browser.get("/devices/sim"))
 
 
 def test_a_release_of_a_device_that_is_only_observed_can_end() -> None:

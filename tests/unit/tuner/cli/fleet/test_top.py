@@ -48,8 +48,8 @@ def test_faults_come_first_and_each_device_shows_its_saving() -> None:
         row("a"), held, row("c", Health.OFFLINE), row("d", Health.LIMIT_NOT_MET), saved=saved
     )
     assert lines[0].startswith("4 devices  1 limit not met  1 offline  1 holding  1 safe")
-    assert "saved in all since 2026-01-01: 1.000 ± 0.010 kJ" in lines[0]
-    assert "1.5 EUR, 25.0 % of the baseline), simulated" in " ".join(lines[:2])
+    assert lines[1].startswith("saved in all since 2026-01-01: 1.000 ± 0.010 kJ")
+    assert "1.5 EUR, 25.0 % of the baseline), simulated" in lines[1]
     assert [line.split()[0] for line in lines[3:]] == ["d", "c", "b", "a"]
     (told,) = [line for line in lines if line.split()[0] == "b"]
     for text in ("holding", "s1", "gpu.clock_mhz=600", "40.0 ± 1.0 %", "1.000 ± 0.010 kJ"):
@@ -58,8 +58,16 @@ def test_faults_come_first_and_each_device_shows_its_saving() -> None:
 
 def test_pending_computations_are_reported() -> None:
     view = FleetView(rows=(), health={}, stopped=False, studies=10, pending=3)
-    assert "7 of 10 studies done" in sums(view)
-    assert "computing" not in sums(view.model_copy(update={"pending": 0}))
+    assert "7 of 10 studies done" in "".join(sums(view))
+    assert "computing" not in "".join(sums(view.model_copy(update={"pending": 0})))
+
+
+def test_the_sums_of_a_large_fleet_fit_the_terminal_and_lose_nothing() -> None:
+    health = {str(word): 40 + n for n, word in enumerate(Health)}
+    view = FleetView(rows=(), health=health, stopped=False, studies=1, pending=1)
+    lines = sums(view, 80)
+    assert max(map(len, lines)) <= 80
+    assert "  ".join(lines) == "".join(sums(view))
 
 
 def test_above_the_limit_the_number_of_omitted_devices_is_given() -> None:
