@@ -10,24 +10,20 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from tuner.bo.encoding import Grid, positive
+from tuner.bo.encoding import Grid
 from tuner.bo.margin import complete_windows, tail_gap
 from tuner.bo.mixture import BESIDE_LAWS, CALM, Mixture, RowReading, without_laws
 from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
-from tuner.bo.physics import BaselineFacts, items_in_flight, share_drawn
 from tuner.bo.prior import no_law, physical_hypotheses
 from tuner.bo.scale import Scale
 from tuner.core import (
-    POWER,
     Candidate,
     Evidence,
     Kind,
     MetricUnavailable,
     Prediction,
-    Role,
     Setting,
     Study,
-    called,
     quantity_of,
     setting_key,
 )
@@ -132,7 +128,6 @@ def believe(
     # The laws of physics cover metrics in logarithms only.
     kinds = {m: q.kind if scales[m].log else Kind.OTHER for m, q in quantities.items()}
     noise = {m: _noise_factor(m, evidence) for m in metrics}
-    facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
     grouped: list[list[OutcomeModel]] = []
@@ -147,7 +142,7 @@ def believe(
         ]
         own_kinds = tuple(kinds[metric] for metric in group)
         physical = Kind.OTHER not in own_kinds
-        priors = physical_hypotheses(grid, own_kinds, facts) if physical else no_law(grid)
+        priors = physical_hypotheses(grid, own_kinds) if physical else no_law(grid)
         rests = BESIDE_LAWS if physical else without_laws(grid)
         condition = partial(Mixture, grid, home, len(group), priors=priors, rests=rests)
         mixtures = [condition(readings=readings)]
@@ -220,29 +215,6 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
         squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
         freedom += len(shown) - 1
     return math.sqrt((CALM + squares) / (CALM + freedom))
-
-
-def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
-    """Return the facts that the baseline's windows show about the laws, before any trial."""
-    shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
-    times = [m for m in metrics if quantity_of(m, study.quantities).kind is Kind.TIME]
-    in_flight = [items_in_flight(shown, metric, study.quantities) for metric in times]
-    sized = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
-    sizes = [(k.role, float(k.default)) for k in sized if positive([k.default])]
-    # A latency is that of a whole batch if the items in flight are nearer to its size than to one.
-    waits: set[bool] = set()
-    if len(sized) == len(sizes) == 1 and sizes[0][1] >= 2.0 and all(in_flight):
-        waits = {items**2 > sizes[0][1] for items in in_flight}
-    # The number in flight is off by a factor if the latency is a tail's or a token's. So the requests
-    # count as filling a ceiling from half of it on.
-    ceilings = [size for role, size in sizes if role is Role.CEILING]
-    full = any(size <= 2.0 * items for size in ceilings for items in in_flight)
-    caps = [knob.default for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
-    limit = float(caps[0]) if len(caps) == 1 and positive(caps) else 0.0
-    # Several devices report their power as one sum, but each has the limit.
-    power_w = shown.get(called(POWER, study.quantities), 0.0) / len(study.devices)
-    stepwise = tuple(waits) if len(waits) == 1 else (False, True)
-    return BaselineFacts(stepwise, share_drawn(power_w, limit), full)
 
 
 def _scale(evidence: Evidence, metric: str) -> Scale:

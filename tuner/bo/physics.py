@@ -13,30 +13,20 @@ expected: no range is fitted to data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Breaks
-from tuner.core import CAPACITY, ENERGY, POWER, Kind, Quantities, Role, called, quantity_of
+from tuner.core import Kind, Role
 
 DRAWS = 256
 """The number of laws in the prior."""
 
 SEED = 20_231_016
 """The laws are the same in every study: only the measurements differ."""
-
-THOUSAND = 1000.0
-"""The factor from one unit to the next: W, mW, µW; s, ms."""
-
-BOUND = 0.95
-"""A workload that draws at least this share of its power limit is taken to be held by it."""
-
-LEAST_DRAWN = 0.2
-"""A smaller share of a power limit means that power and limit do not cover the same parts."""
 
 CRAWL = 0.1
 """No power limit slows a core to less than this share of its clock."""
@@ -56,44 +46,6 @@ MOST_HALVINGS = 5
 ENDLESS = 1e6
 """The number of pieces of work that always divides evenly, and the ceiling of a clock that
 always binds."""
-
-
-def items_in_flight(shown: Mapping[str, float], latency: str, declared: Quantities) -> float:
-    """Return the number of items in flight at the baseline, from a latency metric; 0 without evidence.
-
-    By Little's law: the rate of items times the latency. The rate is the measured throughput, else the
-    power over the energy of an item.
-    """
-    done, power_w, energy_j = (shown.get(called(m, declared)) for m in (CAPACITY, POWER, ENERGY))
-    rate = done or (power_w / energy_j if power_w and energy_j else 0.0)
-    unit = THOUSAND if quantity_of(latency, declared).unit == "ms" else 1.0
-    return max(0.0, rate * (shown.get(latency, 0.0) / unit))
-
-
-def share_drawn(power_w: float, limit: float) -> float | None:
-    """Return the drawn share of a power limit; None if both cannot cover the same parts.
-
-    Drivers take limits in watts, milliwatts or microwatts: at most one of them gives a plausible
-    share. It is rounded so that noise does not give every study another prior.
-    """
-    shares = (power_w / limit * THOUSAND**n for n in (0, 1, 2)) if limit > 0.0 else ()
-    return next((round(s, 2) for s in shares if LEAST_DRAWN <= s <= 1.0 + CRAWL), None)
-
-
-@dataclass(frozen=True, slots=True)
-class BaselineFacts:
-    """The facts about the laws that the baseline's windows show.
-
-    `stepwise` lists whether times may be those of a whole batch. `drawn` is the drawn share of the
-    power limit, None if unknown. `full` is whether the requests in flight fill their ceiling.
-    """
-
-    stepwise: tuple[bool, ...] = (False, True)
-    drawn: float | None = None
-    full: bool = False
-
-
-UNKNOWN_BASELINE = BaselineFacts()
 
 
 class Laws(NamedTuple):
@@ -121,7 +73,6 @@ class Laws(NamedTuple):
 def draw_laws(
     roles: Sequence[Role],
     ratios: Tensor,
-    facts: BaselineFacts = UNKNOWN_BASELINE,
     breaks: Breaks = (),
 ) -> Laws:
     """Draw laws over settings; the same knobs always get the same laws.
@@ -133,19 +84,17 @@ def draw_laws(
     columns = torch.nn.functional.pad(ratios, (0, 1))  # `unique` refuses rows without a column
     distinct, place = torch.unique(columns, dim=0, return_inverse=True)
     parts = (part[:, :-1] for part in torch.split(distinct, DRAWS))
-    some = [_drawn_laws(roles, part, facts, breaks) for part in parts]
+    some = [_drawn_laws(roles, part, breaks) for part in parts]
     return Laws(*(torch.cat(each, dim=1)[:, place] for each in zip(*some, strict=True)))
 
 
-def _drawn_laws(
-    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, breaks: Breaks
-) -> Laws:
+def _drawn_laws(roles: Sequence[Role], ratios: Tensor, breaks: Breaks) -> Laws:
     """Draw the laws for some settings; the random numbers do not depend on the settings."""
     sampler = LawSampler(SEED)
     knobs = list(zip(roles, ratios.T[:, None], breaks or [()] * len(roles), strict=True))
     columns = {role: [ratio for own, ratio, _ in knobs if own is role] for role in Role}
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    time, power, idle = _clocked(columns, one, facts.drawn, sampler)
+    time, power, idle = _clocked(columns, one, sampler)
     for role, ratio, at in knobs:
         if role is Role.PARALLEL:
             speed, drawn = _packed(ratio, at, sampler) if at else _scaling(ratio, sampler)
@@ -154,7 +103,7 @@ def _drawn_laws(
     for role, ratio, _ in knobs:
         if role not in (Role.BATCH, Role.CEILING):
             continue
-        if role is Role.CEILING and not facts.full:
+        if role is Role.CEILING:
             ratio, waits = _queued(ratio, sampler)
             step = step * waits
         # Reading the model's weights is often most of a step, at any batch size.
@@ -175,7 +124,7 @@ def _drawn_laws(
 
 
 def _clocked(
-    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, sampler: LawSampler
+    columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSampler
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's, and idle power.
 
@@ -185,7 +134,8 @@ def _clocked(
     idle, gamma, floor = 1.0 - sampler.most(), 1.0 + 2.0 * sampler.share(), sampler.share()
     core = _core_speed(columns, one, sampler)
     for ratio in columns[Role.POWER_LIMIT]:
-        demand = _demand(drawn, sampler)
+        # The power without a limit, as a share of the baseline's limit.
+        demand = sampler.share() + sampler.share()
         allowed, usual = (
             ((r / demand - idle) / (1.0 - idle)).clamp_min(CRAWL**2) ** (1.0 / gamma)
             for r in (ratio, one)
@@ -222,19 +172,6 @@ def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSamp
         ceiling = torch.where(sampler.coin(), sampler.most().sqrt(), ENDLESS)
         core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
     return core * _clusters(columns[Role.CPU_CLOCK], one, sampler)
-
-
-def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
-    """Return the power that a workload would draw without a limit, as a share of its power limit.
-
-    A baseline below its limit draws its demand on average, and more at times; one at its limit may
-    demand more. In half of the laws, limit and power may cover different parts.
-    """
-    demand = sampler.share() + sampler.share()
-    if drawn is None:
-        return demand
-    assumed = 1.0 + sampler.little() if drawn >= BOUND else drawn ** sampler.most()
-    return torch.where(sampler.coin(), assumed, demand)
 
 
 def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:

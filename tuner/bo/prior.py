@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from tuner.bo.encoding import MOST_STEPS, Breaks, Grid
-from tuner.bo.physics import ODD, UNKNOWN_BASELINE, BaselineFacts, Laws, draw_laws
+from tuner.bo.physics import ODD, Laws, draw_laws
 from tuner.core import Kind, Role
 
 EXPECTED = 0.5
@@ -48,57 +48,40 @@ class Hypothesis:
 
 
 @lru_cache(maxsize=2)
-def physical_hypotheses(
-    grid: Grid, kinds: tuple[Kind, ...], facts: BaselineFacts = UNKNOWN_BASELINE
-) -> tuple[Hypothesis, ...]:
+def physical_hypotheses(grid: Grid, kinds: tuple[Kind, ...]) -> tuple[Hypothesis, ...]:
     """Return the hypotheses for metrics with a physical law; the readings weight them.
 
     The last few are cached: they are the same throughout a study and take longer than all else.
 
-    The laws of physics are used twice: one by one, and as a normal distribution with their mean and
-    joint covariance, which reaches beyond the drawn laws. Then come power laws with no physics
-    except that of power limits. A time may be that of an item or, `stepwise`, of a whole batch:
-    where a batch size is a knob and a time is among the metrics, the entries of the baseline's
-    `stepwise` are used. Where a knob has no known effect, the laws are added once more for the
-    other knobs alone: its irregular effect would else count as evidence against the laws of these.
-    No law covers the effect of names. Where a knob has breaks, the laws are added once more with
-    them.
+    Power laws have no physics except that of power limits. The laws of physics are used one by one.
+    Where a batch size is a knob, a time may be that of an item or,
+    `stepwise`, of a whole batch: both are used. Where a knob has no known effect, the laws are added
+    once more for the other knobs alone: its irregular effect would else count as evidence against
+    the laws of these. No law covers the effect of names. Where a knob has breaks, the laws are added
+    once more with them.
     """
-    hypotheses = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, len(kinds)))]
+    hypotheses = [Hypothesis(_capped(grid, kinds), power_laws(grid, len(kinds)))]
     named = torch.tensor(grid.named, dtype=torch.bool)
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool) & ~named
     names = _oddities(grid, named, kinds)
     if odd.any():
         free = torch.cat([names, _oddities(grid, odd, kinds)])
-        standard = _drawn(grid, odd | named, kinds, facts)
+        standard = _drawn(grid, odd | named, kinds)
         hypotheses += [Hypothesis(d, free, "laws of the standard knobs") for d in standard]
-    laws = [("laws of physics", draws) for draws in _drawn(grid, named, kinds, facts)]
+    laws = [("laws of physics", draws) for draws in _drawn(grid, named, kinds)]
     if any(grid.breaks):
-        packed = _drawn(grid, named, kinds, facts, grid.breaks)
+        packed = _drawn(grid, named, kinds, grid.breaks)
         laws += [("laws with the host's topology", draws) for draws in packed]
-    for name, draws in laws:
-        hypotheses += both_ways(Hypothesis(draws, names, name))
+    hypotheses += [Hypothesis(draws, names, name) for name, draws in laws]
     return tuple(hypotheses)
 
 
-def both_ways(prior: Hypothesis) -> tuple[Hypothesis, Hypothesis]:
-    """Return a hypothesis of several means one by one, and mixed: with their mean and covariance."""
-    centre = prior.centres.mean(dim=0, keepdim=True)
-    spread = (prior.centres - centre).div_(math.sqrt(len(prior.centres)))
-    mixed = replace(prior, centres=centre, features=torch.cat([spread, prior.features]))
-    one_by_one = replace(prior, name=f"{prior.name}, one by one")
-    return one_by_one, replace(mixed, name=f"{prior.name}, mixed")
-
-
-def _drawn(
-    grid: Grid, without: Tensor, kinds: Sequence[Kind], facts: BaselineFacts, breaks: Breaks = ()
-) -> list[Tensor]:
+def _drawn(grid: Grid, without: Tensor, kinds: Sequence[Kind], breaks: Breaks = ()) -> list[Tensor]:
     """Return the predictions of laws of all knobs except some, once for each way to read a time."""
     ratios = torch.where(without, 1.0, grid.ratios)
-    laws = draw_laws(grid.roles, ratios, facts, breaks)
+    laws = draw_laws(grid.roles, ratios, breaks)
     batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
-    steps = facts.stepwise if batched else (False,)
-    return [_predictions(laws, kinds, step) for step in steps]
+    return [_predictions(laws, kinds, step) for step in (False, True)[: 1 + batched]]
 
 
 @lru_cache(maxsize=2)
@@ -171,7 +154,7 @@ def _predictions(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
     return torch.cat([laws.of(kind, stepwise) for kind in kinds], dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Kind]) -> Tensor:
     """Return the mean for power laws: the mean effect of power limits alone under the laws.
 
     A power limit has no effect until it binds, and then a large one: no power law has this form.
@@ -179,5 +162,5 @@ def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
     caps = torch.tensor([role is Role.POWER_LIMIT for role in grid.roles], dtype=torch.bool)
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0), facts)
+    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0))
     return _predictions(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

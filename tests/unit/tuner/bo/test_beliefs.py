@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
 from tests.builders import asked, knob, setting, trial, window
-from tuner.bo.beliefs import View, baseline_facts, believe
+from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import Grid, enumerate_grid
-from tuner.bo.physics import BaselineFacts
 from tuner.core import (
     Estimate,
     Kind,
@@ -75,111 +74,12 @@ def ladder(*constraints: str, **changes: object) -> Study:
     return asked(20, space=LADDER, constraints=limits, **changes)
 
 
-def slower_under_three_quarters(limit: float, name: str) -> float:
-    """Return the predicted slowdown (log) of a workload that draws 100 W, under 3/4 of its limit."""
-    at = asked(20, space=Space((knob(name, (0.5 * limit, 0.75 * limit, limit), limit),)))
-    search = known(at, twice(at, window(2.0, 100.0, rate=50.0)))
-    return search.at({name: 0.75 * limit}, LATENCY)[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "unit"), [("gpu.power_limit_w", 1.0), ("power_limit_mw", 1e3), ("limit_uw", 1e6)]
-)
-def test_a_limit_far_above_the_baselines_power_is_not_expected_to_bind(
-    name: str, unit: float
-) -> None:
-    """Drivers take watts, milliwatts or microwatts."""
-    ample, tight = (slower_under_three_quarters(w * unit, name) for w in (200.0, 102.0))
-    assert ample < 0.7 * tight
-
-
-def test_the_power_of_several_devices_is_shared_among_their_limits() -> None:
-    """Four GPUs that draw 400 W in total under 120 W each are as near their limits as one at 100 W."""
-
-    def drawn(devices: tuple[str, ...], power_w: float) -> float | None:
-        at = asked(20, space=Space((knob("gpu.power_limit_w", (60.0, 120.0), 120.0),)))
-        at = replace(at, devices=devices)
-        shown = window(2.0, 100.0, rate=50.0)
-        estimates = {**shown.estimates, "power_w": Estimate(power_w, 1.0)}
-        trials = [trial(1, at.baseline, replace(shown, estimates=estimates), phase=Phase.BASELINE)]
-        return baseline_facts(at, weigh(at, trials), ["energy_j"]).drawn
-
-    alone = drawn(("gpu",), 100.0)
-    assert alone == pytest.approx(0.83)
-    assert drawn(("a", "b", "c", "d"), 400.0) == alone
-
-
-def facts_of(name: str, size: int, rate: float, latency_ms: float) -> BaselineFacts:
-    """Return the facts for a batch or a ceiling of this size, and a baseline of this rate."""
-    at = asked(20, space=Space((knob(name, tuple({1, 128, size}), size),)))
-    evidence = weigh(at, twice(at, window(2.0, latency_ms, rate=rate)))
-    return baseline_facts(at, evidence, ["energy_j", LATENCY])
-
-
-@pytest.mark.parametrize(
-    ("size", "latency_ms", "stepwise"),
-    [
-        (32, 320.0, (True,)),
-        (32, 10.0, (False,)),
-        (32, 250.0, (True,)),
-        (32, 12.0, (False,)),
-        (1, 320.0, (False, True)),
-    ],
-)
-def test_the_owner_of_a_latency_follows_from_the_items_in_flight(
-    size: int, latency_ms: float, stepwise: tuple[bool, ...]
-) -> None:
-    assert facts_of("batch_size", size, 100.0, latency_ms).stepwise == stepwise
-
-
-@pytest.mark.parametrize(
-    ("rate", "latency_ms", "full"),
-    [
-        (3200.0, 20.0, True),
-        (10.0, 12_000.0, True),
-        (10.0, 500.0, False),
-        # Tokens of requests that last seconds: certainly more than that are in flight.
-        (3200.0, 5_000.0, True),
-    ],
-)
-def test_a_ceiling_is_full_where_as_much_is_in_flight(
-    rate: float, latency_ms: float, full: bool
-) -> None:
-    assert facts_of("max_num_seqs", 64, rate, latency_ms).full is full
-
-
-def chance_of_a_low_ceiling(rate: float) -> float:
-    """Return the chance that a ceiling of 4 keeps the limit that 64 kept, with requests of 0.1 s."""
-    at = asked(20, space=Space((knob("max_num_seqs", (4, 64), 64),)))
-    return known(at, twice(at, window(2.0, 100.0, rate=rate))).chance({"max_num_seqs": 4})
-
-
-def test_a_high_request_rate_makes_a_low_ceiling_likelier_than_a_low_rate() -> None:
-    """Ten requests/s hardly use 64 places; four hundred requests/s fill them."""
-    assert chance_of_a_low_ceiling(10.0) < chance_of_a_low_ceiling(400.0) - 0.1
-
-
 @pytest.mark.parametrize("unlimited", [0, False, "none"])
 def test_a_request_limit_of_0_or_minus_1_gives_finite_predictions(unlimited: Value) -> None:
     at = asked(20, space=Space((knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
     view = known(at, twice(at, window(2.0, 100.0, rate=10.0))).view
     assert bool(torch.isfinite(view.cost).all())
     assert bool(torch.isfinite(view.chance).all())
-
-
-def worlds(**sizes: int) -> int:
-    """Return the number of kinds of laws considered possible with 8 items in flight."""
-    knobs = tuple(knob(name, tuple({1, size}), size) for name, size in sizes.items())
-    at = asked(20, space=Space(knobs))
-    evidence = weigh(at, twice(at, window(2.0, 100.0, rate=80.0)))
-    return len(baseline_facts(at, evidence, ("energy_j", LATENCY)).stepwise)
-
-
-def test_only_at_one_batch_size_does_the_baseline_show_whose_time_a_latency_is() -> None:
-    """With two batch sizes it is unknown to which one the items in flight belong."""
-    assert worlds(batch_size=8) == 1
-    assert worlds(prefill_batch_size=8, decode_batch_size=8) == 2
-    assert worlds(batch_size=8, max_num_batched_tokens=8192) == 2
 
 
 def test_unmeasured_metrics_have_no_prediction() -> None:

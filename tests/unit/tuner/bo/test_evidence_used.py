@@ -17,7 +17,6 @@ from tuner.core import (
     Space,
     Study,
     Trial,
-    setting_key,
 )
 
 AT_700 = CLOCKS.index(700)
@@ -73,17 +72,6 @@ def test_a_window_cut_short_leaves_more_doubt_than_a_complete_one() -> None:
     assert doubt(Limit("latency_p99_ms", "<=", 120.0)) > 2.0 * doubt(None)
 
 
-def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_limit() -> None:
-    """By Little's law eight requests are in flight at 80 per second, and one at 10 per second."""
-    at = ladder(space=Space((knob("batch_size", (1, 2, 4, 8), 8),)))
-
-    def kept(rate: float) -> float:
-        search = seen(at, started(at, window(2.0, 100.0, rate=rate)))
-        return float(search.chance[search.grid.rows[setting_key({"batch_size": 2})]])
-
-    assert kept(80.0) > kept(10.0) + 0.3
-
-
 def test_predictions_do_not_depend_on_when_the_baseline_was_measured() -> None:
     """The setting measured first is thirty times as slow."""
     at = ladder()
@@ -95,30 +83,6 @@ def test_predictions_do_not_depend_on_when_the_baseline_was_measured() -> None:
         for metric, prediction in last.view.predicted(row).items():
             assert prediction.mean == pytest.approx(expected[metric].mean, rel=1e-6)
             assert prediction.sd == pytest.approx(expected[metric].sd, rel=1e-6)
-
-
-def test_power_under_two_limits_informs_about_neither() -> None:
-    """Both parts draw the power: it is unknown which of them is near its limit."""
-
-    def slowness(limit: float) -> list[float]:
-        values = 0.5 * limit, 0.75 * limit, limit
-        knobs = (knob(name, values, limit) for name in ("gpu.power_limit_w", "cpu.power_limit_w"))
-        at = ladder(space=Space(tuple(knobs)))
-        search = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
-        return believed(search, "latency_p99_ms")[0].tolist()
-
-    assert slowness(200.0) == pytest.approx(slowness(102.0), abs=1e-9)
-
-
-def test_a_limit_above_the_drawn_power_hardly_slows_a_device() -> None:
-    """Both draw 100 W; a tenth less leaves one of them a limit of 112 W, and the other 90 W."""
-
-    def slowness(limit: float) -> float:
-        at = ladder(space=Space((knob("power_limit_w", (0.9 * limit, limit), limit),)))
-        search = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
-        return float(believed(search, "latency_p99_ms")[0][0])
-
-    assert slowness(125.0) < 0.45 * slowness(100.0)
 
 
 def test_a_tiny_margin_below_a_limit_is_never_sure() -> None:

@@ -12,28 +12,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jouletune_bench.replay.names import roles_of
-from tuner.bo.physics import (
-    UNKNOWN_BASELINE,
-    BaselineFacts,
-    Laws,
-    draw_laws,
-    items_in_flight,
-    share_drawn,
-)
-from tuner.core import Kind, Quantity, Role
+from tuner.bo.physics import Laws, draw_laws
+from tuner.core import Kind, Role
 
 EVERY = (
     "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "gpu.power_limit_w", "batch_size",
     "threads", "fan",
 )  # fmt: skip
-SECONDS = {"latency_s": Quantity("s", kind=Kind.TIME)}
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
-def laws_of(names: Sequence[str], ratios: Tensor, facts: BaselineFacts = UNKNOWN_BASELINE) -> Laws:
+def laws_of(names: Sequence[str], ratios: Tensor) -> Laws:
     """Return the laws of knobs whose roles follow from their names."""
     roles = roles_of(names)
-    return draw_laws([roles[name] for name in names], ratios, facts)
+    return draw_laws([roles[name] for name in names], ratios)
 
 
 def alone(name: str, values: Tensor = RISING) -> Laws:
@@ -169,29 +161,6 @@ def test_laws_are_always_the_same_and_other_draws_stay_unchanged() -> None:
     assert torch.equal(first.power, again.power)
 
 
-@pytest.mark.parametrize(
-    ("shown", "items"),
-    [
-        # 200 W at 2 J an item are 100 items/s; in 0.32 s 32 of them are in flight, one in 10 ms.
-        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 320.0}, 32.0),
-        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 10.0}, 1.0),
-        ({"throughput_per_s": 100.0, "latency_ms": 250.0}, 25.0),
-        ({"throughput_per_s": 100.0, "power_w": 1.0, "energy_j": 1.0, "latency_ms": 12.0}, 1.2),
-        ({"power_w": 200.0, "latency_ms": 320.0}, 0.0),
-        ({"throughput_per_s": 100.0}, 0.0),
-        ({}, 0.0),
-    ],
-)
-def test_how_many_items_are_in_flight_follows_from_littles_law(
-    shown: dict[str, float], items: float
-) -> None:
-    assert items_in_flight(shown, "latency_ms", {}) == pytest.approx(items)
-    in_seconds = {("latency_s" if k == "latency_ms" else k): v for k, v in shown.items()}
-    if "latency_ms" in shown:
-        in_seconds["latency_s"] /= 1000.0
-    assert items_in_flight(in_seconds, "latency_s", SECONDS) == pytest.approx(items)
-
-
 def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
     """Most laws lose little at a lower clock of a CPU that only feeds a GPU."""
     slow = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
@@ -210,52 +179,13 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
         assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())
 
 
-def test_the_drawn_power_shows_most_laws_where_a_limit_binds() -> None:
-    """If the baseline draws half of its limit, most laws are not slowed by three quarters of the limit."""
-    less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
-
-    def slowed(drawn: float | None) -> list[float]:
-        work = laws_of(["power_limit_w"], less, BaselineFacts(drawn=drawn)).work
-        return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
-
-    def sped_up(drawn: float) -> float:
-        work = laws_of(["power_limit_w"], less, BaselineFacts(drawn=drawn)).work
-        return float((work[:, 3] < -1e-6).double().mean())
-
-    at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
-    assert at_half[0] < 0.5 < anywhere[0] < at_all[0]
-    assert at_half[1] > 0.75, "two fifths are less than half"
-    assert sped_up(0.5) < 0.5 < sped_up(1.0)
-
-
-@pytest.mark.parametrize("drawn", [0.5, 0.9, 1.0])
-def test_no_law_slows_down_above_the_limit_that_is_there(drawn: float) -> None:
-    """Half of the laws doubt the measured power: a first reading may always be wrong."""
+def test_no_law_slows_down_above_the_limit_that_is_there() -> None:
     ratios = torch.tensor([[0.5], [1.0], [1.5]], dtype=torch.float64)
-    work = laws_of(["power_limit_w"], ratios, BaselineFacts(drawn=drawn)).work
+    work = laws_of(["power_limit_w"], ratios).work
     assert bool((work[:, 0] >= -1e-9).all())
     assert bool((work[:, 2] <= 1e-9).all())
     assert bool((work[:, 0] > 0.05).any())
     assert bool((work[:, 0].abs() < 1e-9).any())
-
-
-@pytest.mark.parametrize(
-    ("power_w", "limit", "share"),
-    [
-        (150.0, 300.0, 0.5),
-        (150.0, 300_000.0, 0.5),
-        (60.0, 120_000_000.0, 0.5),
-        (305.0, 300.0, 1.02),
-        # A whole machine's power beside one part's limit, and the other way round.
-        (900.0, 300.0, None),
-        (30.0, 300.0, None),
-        (30.0, 0.0, None),
-    ],
-)
-def test_the_share_of_a_limit_that_is_drawn_is_computed(
-    power_w: float, limit: float, share: float | None
-) -> None:
-    assert share_drawn(power_w, limit) == share
 
 
 def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
@@ -264,9 +194,6 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
     step = laws_of(["max_num_seqs"], lower).step
     assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.5
     assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.5
-    full = laws_of(["max_num_seqs"], lower, BaselineFacts(full=True))
-    assert torch.equal(full.step, laws_of(["batch_size"], lower).step)
-    assert bool((full.step <= 1e-9).all())
 
 
 def test_each_cpu_clock_speeds_up_its_own_part_of_the_work() -> None:
