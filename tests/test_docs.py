@@ -26,8 +26,7 @@ import typer
 from db import open_store
 from tests.builders import device, setting, study
 from tests.integration.stage import JOULETUNE
-from tuner.cli.app import USAGE_ERROR, app, main
-from tuner.cli.lazy import below
+from tuner.cli.app import USAGE_ERROR, app, below, main
 from tuner.core import Phase, Plan, Safety, Study, Terms
 
 TOP = Path(__file__).parents[1]
@@ -116,7 +115,6 @@ FILLED = {"study": "STUDY"}
 PLACES = {
     "--profile FILE.csv": "profile.csv",
     "--windows FILE.csv": "windows.csv",
-    "--plot FILE.png": "picture.png",
     "--out FILE.csv": "out.csv",
     "--output FILE": "out",
     "backup FILE": "backup",

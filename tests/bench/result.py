@@ -7,13 +7,16 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
+from rich.console import Console
 
 from tuner import release
+from tuner.cli.output import lines
 
 
 def header(seed: int | None = None) -> dict[str, Any]:
@@ -27,6 +30,12 @@ def header(seed: int | None = None) -> dict[str, Any]:
         "seconds": round(time.time() - psutil.Process().create_time(), 3),
     }
     return {"measured": about}
+
+
+def print_list(screen: Console, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a list with every value in full; `>` before a column's name aligns it to the right."""
+    for line in lines(names, rows):
+        screen.print(line, soft_wrap=True)
 
 
 def commit() -> str:

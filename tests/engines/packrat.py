@@ -9,8 +9,9 @@ import typer
 
 from tests.bench.result import header
 from tests.engines.models import models as models_of
+from tuner.cli.answers import show
 from tuner.cli.options import AsJson
-from tuner.cli.planning.packrat import cores_of, measured, sizes, tell_measured
+from tuner.cli.planning.packrat import cores_of, measured, measurements, sizes
 from tuner.profiling.packrat.measure import Windows
 
 
@@ -23,13 +24,12 @@ def main(
     most_foreign: Annotated[float, typer.Option(metavar="SHARE", min=0.0)] = 0.05,
     seed: Annotated[int, typer.Option(metavar="N")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Profile models, plan for every batch size, and measure the plan, as the product's command does."""
     limits = Windows(windows, window_s, most_foreign)
     results = measured(models_of(models), sizes(batches), cores_of(threads), limits, seed)
-    tell_measured(results, out, plot, as_json=as_json, about=header(seed))
+    show(measurements(results, out, **header(seed)), "json" if as_json else "table")
 
 
 if __name__ == "__main__":

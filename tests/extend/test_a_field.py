@@ -10,7 +10,7 @@ import pytest
 
 from tests.extend.checkout import Checkout
 from tuner.core import PARTS, Written, request_fields
-from tuner.presentation.facts import OWN_LINES
+from tuner.presentation.reports import OWN_LINES
 from tuner.presentation.texts import DERIVED
 from tuner.service.declared.desired import IN_A_STUDY
 from tuner.wire import StudyDraft
@@ -28,7 +28,7 @@ from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.web.site import Site, send
 from tuner.cli.app import main
 from tuner.client import Client
-from tuner.presentation.facts import facts
+from tuner.presentation.reports import facts
 from tuner.wire import Change, FleetDraft, StudyDraft
 
 def ran(*arguments):

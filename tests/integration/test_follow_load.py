@@ -26,7 +26,7 @@ from tuner.core import (
     TrialState,
     peak_name,
 )
-from tuner.presentation.facts import facts
+from tuner.presentation.reports import facts
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyRecord, look
 from tuner.service.views import study_view

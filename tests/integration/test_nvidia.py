@@ -24,8 +24,8 @@ from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
 from tests.processes import until
+from tuner.cli.run.results import score
 from tuner.core import ActuationError, Constraint, Objective, Phase, TrialState
-from tuner.presentation.true_score import score
 
 __all__ = ["library"]
 

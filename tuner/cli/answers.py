@@ -11,9 +11,8 @@ from typing import Any
 import typer
 
 from tuner.bounds import visible
-from tuner.cli import listing
 from tuner.cli.options import AsJson, ListFormat
-from tuner.cli.output import echo_json, list_width
+from tuner.cli.output import echo_json, list_width, listing
 from tuner.cli.reach import reaching
 from tuner.core import ConfigError
 from tuner.presentation.figures import how_many
@@ -38,20 +37,33 @@ class Answer:
     code: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check: its subject, whether it passed, the observed state, and the next step if it failed.
+
+    `there` is None where this host has no such thing.
+    """
+
+    about: str
+    there: bool | None
+    seen: str
+    hint: str = ""
+
+
 def checked(
-    checks: Iterable[tuple[bool | None, str, str, str]], nothing: str, otherwise: str = "FAILED"
+    findings: Iterable[Finding], nothing: str = "no checks", otherwise: str = "FAILED"
 ) -> Iterator[str]:
     """Yield one line per check: passed or not, subject, result; a second line has the next step.
 
-    `otherwise` is the word for a failed check; None is no failure: the host has no such thing.
+    `otherwise` is the word for a failed check, `nothing` the line if there is no check.
     """
     empty = True
-    for passed, about, state, hint in checks:
+    for one in findings:
         empty = False
-        word = "none" if passed is None else "ok" if passed else otherwise
-        yield f"{word:<8}{about}: {state}"
-        if hint:
-            yield f"{'':<8}next: {hint}"
+        word = "none" if one.there is None else "ok" if one.there else otherwise
+        yield f"{word:<8}{one.about}: {one.seen}"
+        if one.hint:
+            yield f"{'':<8}next: {one.hint}"
     if empty:
         yield nothing
 
@@ -132,7 +144,7 @@ def _print(part: str | Rows, form: str, options: str, wider: str) -> None:
         typer.echo(part.nothing)
     else:
         width = None if form == "wide" else list_width()
-        made = listing.listing(part.columns, rows, width)
+        made = listing(part.columns, rows, width)
         typer.echo(typer.style(made.head, bold=True))
         for line in made.body:
             typer.echo(line)

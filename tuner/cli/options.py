@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -14,7 +16,7 @@ import typer
 from policies import POLICIES
 from tuner.bounds import MOST_SENTENCE
 from tuner.config import holds_password
-from tuner.core import ConfigError, request_fields
+from tuner.core import Condition, ConfigError, request_fields
 from tuner.moments import FORMS
 
 STATE_DIR = Path(".jouletune")
@@ -45,15 +47,12 @@ FIELDS = {field.name: field for field in request_fields()}
 """The described fields of a request for a study."""
 
 
-def option(name: str, hint: str = "", *, closed: bool = False) -> Any:  # noqa: ANN401  Typer's
-    """Return the option of a field of a request; `hint` is added to its help. `closed` shows no default."""
+def option(name: str, hint: str = "") -> Any:  # noqa: ANN401  Typer's
+    """Return the option of a field of a request; `hint` is added to its help."""
     field = FIELDS[name]
     text = POLICY if name == "policy" else field.about.help
     return typer.Option(
-        field.option,
-        metavar=field.about.unit or None,
-        help=f"{text} {hint}".strip(),
-        show_default=not closed,
+        field.option, metavar=field.about.unit or None, help=f"{text} {hint}".strip()
     )
 
 
@@ -116,15 +115,12 @@ TunerUrl = Annotated[
         "--tuner",
         metavar="URL",
         help="The tuner (default $JOULETUNE_TUNER); $JOULETUNE_CA_FILE is its CA certificate.",
-        show_default=False,
     ),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="File with the bearer token (default $JOULETUNE_TOKEN_FILE).",
-        show_default=False,
+        metavar="FILE", help="File with the bearer token (default $JOULETUNE_TOKEN_FILE)."
     ),
 ]
 Db = Annotated[
@@ -135,14 +131,12 @@ Db = Annotated[
         callback=without_password,
         help="Use this database without a tuner (default $JOULETUNE_DB, or the last `jouletune run` "
         "of this folder).",
-        show_default=False,
     ),
 ]
 DeviceId = Annotated[str, typer.Argument(metavar="ID", help="The device's id or a unique prefix.")]
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id or a unique prefix.")]
 OfStudy = Annotated[
-    str,
-    typer.Option("--study", metavar="ID", help="Only this study: its id or a unique prefix."),
+    str, typer.Option("--study", metavar="ID", help="Only this study: its id or a unique prefix.")
 ]
 OneStudy = Annotated[
     str, typer.Argument(metavar="STUDY", help="Only this study: its id or a unique prefix.")
@@ -151,15 +145,11 @@ OfGroup = Annotated[
     str, typer.Option("--group", metavar="NAME", help="Only studies of this group of a fleet file.")
 ]
 Since = Annotated[
-    str,
-    typer.Option("--since", metavar="TIME", help=f"Start time: {FORMS}; 2d is two days ago."),
+    str, typer.Option("--since", metavar="TIME", help=f"Start time: {FORMS}; 2d is two days ago.")
 ]
 Until = Annotated[str, typer.Option("--until", metavar="TIME", help="End time, in the same forms.")]
 Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", metavar="N", min=1, max=10_000, show_default=False, help="Only the latest N."
-    ),
+    int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the latest N.")
 ]
 
 
@@ -186,7 +176,6 @@ ForeignShare = Annotated[
         metavar="X",
         min=0.01,
         max=1.0,
-        show_default=False,
         help="Repeat windows in which other programs used more than this share of the machine (0.15).",
     ),
 ]
@@ -196,10 +185,42 @@ LoadTrace = Annotated[
     typer.Option(
         "--load",
         metavar="FILE.csv",
-        show_default=False,
         help="CSV of arrival times to replay (column arrival_s); overrides the load in the service's file.",
     ),
 ]
 
 RunSafetyName = Literal["strict", "balanced", "off"]
 """Without `advise`: a run restores the device at its end."""
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return once the operator agrees: by `--yes`, or on the terminal.
+
+    Raises:
+        ConfigError: `--yes` is not given and stdin is not a terminal.
+        Abort: the operator declines.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"not confirmed, because there is no terminal: {question!r}; nothing was changed",
+            hint="add --yes to confirm",
+        )
+    typer.confirm(question, abort=True, err=True)
+
+
+IF = re.compile(r"\sif(?:\s|$)")
+
+
+def parted(text: str) -> tuple[str, Condition | None]:
+    """Return the text of a knob's values, and its condition (None if it has none).
+
+    Raises:
+        InvalidInput: the condition cannot be read.
+    """
+    values, *conditions = IF.split(text, maxsplit=1)
+    return values, Condition.parse(conditions[0]) if conditions else None

@@ -317,6 +317,6 @@ class AsyncStudy(StudyView):  # type: ignore[misc] # pydantic freezes it
             ConfigError: matplotlib is not installed.
             InvalidInput: there is nothing to draw yet.
         """
-        from tuner.presentation.pictures import study_picture
+        from tuner.presentation.documents import study_picture
 
         return study_picture(await self.report(), await self.tried(), await self.pareto())

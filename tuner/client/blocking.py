@@ -314,6 +314,6 @@ class RemoteStudy(StudyView):  # type: ignore[misc] # pydantic freezes it
             ConfigError: matplotlib is not installed.
             InvalidInput: there is nothing to draw yet.
         """
-        from tuner.presentation.pictures import study_picture
+        from tuner.presentation.documents import study_picture
 
         return study_picture(self.report(), self.tried(), self.pareto())

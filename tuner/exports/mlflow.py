@@ -13,6 +13,7 @@ from tuner.exports.studies import (
     ExportCount,
     ExportedStudy,
     circumstances,
+    first_line,
     numbers,
     shown_url,
     trial_id,
@@ -29,6 +30,8 @@ LONGEST_TAG = 5000
 LONGEST_PARAM = 6000
 """MLflow's limits on the text of a tag and of a parameter, in characters."""
 PAGE = 1000
+CAUSE = " (Caused by"
+"""urllib3 repeats a cause in its message after these words."""
 
 ENDED = {
     TrialState.COMPLETED: "FINISHED",
@@ -58,7 +61,7 @@ class MlflowExport:
             self._client: MlflowClient = MlflowClient(tracking_uri=tracking_uri)
         except MlflowException as error:
             raise ConfigError(
-                f"MLflow does not support the address {self._uri!r}: {_first(error)}",
+                f"MLflow does not support the address {self._uri!r}: {first_line(error).split(CAUSE)[0]}",
                 hint="give --tracking-uri like http://127.0.0.1:5000 or sqlite:///mlflow.db",
             ) from None
 
@@ -74,7 +77,7 @@ class MlflowExport:
             return self._write(study)
         except self._refusal as error:
             raise StoreError(
-                f"MLflow at {self._uri} refused: {_first(error)}",
+                f"MLflow at {self._uri} refused: {first_line(error).split(CAUSE)[0]}",
                 hint="correct this and export again; it is safe to re-run",
             ) from None
 
@@ -93,11 +96,11 @@ class MlflowExport:
             run = runs.get(trial_id(trial))
             if run is None:
                 self._add(experiment, parent.info.run_id, trial)
-                count += ExportCount(added=1)
+                count["added"] += 1
             elif self._retag(run, circumstances(trial)):
-                count += ExportCount(changed=1)
+                count["changed"] += 1
             else:
-                count += ExportCount(known=1)
+                count["known"] += 1
         return count
 
     def _experiment(self) -> str:
@@ -229,8 +232,3 @@ def _short(tags: Mapping[str, str]) -> dict[str, str]:
 def _ms(at: datetime) -> int:
     """Return a time in milliseconds since 1970, as MLflow stores it."""
     return int(at.timestamp() * 1000)
-
-
-def _first(error: Exception) -> str:
-    """Return the first line of an error, without the cause that urllib3 repeats in it."""
-    return (str(error).splitlines() or [type(error).__name__])[0].split(" (Caused by")[0]

@@ -17,6 +17,7 @@ from tuner.exports.studies import (
     ExportCount,
     ExportedStudy,
     circumstances,
+    first_line,
     numbers,
     shown_url,
     trial_id,
@@ -79,7 +80,7 @@ class OptunaExport:
             yield
         except (ImportError, ValueError) as error:
             raise ConfigError(
-                f"{self._url!r} is not a storage of Optuna: {_first(error)}", hint=hint
+                f"{self._url!r} is not a storage of Optuna: {first_line(error)}", hint=hint
             ) from None
         except Exception as error:
             kind = type(error)
@@ -88,7 +89,7 @@ class OptunaExport:
             if kind.__name__ in ("ArgumentError", "NoSuchModuleError"):
                 raise ConfigError(f"{self._url!r} is not a storage of Optuna", hint=hint) from None
             raise StoreError(
-                f"the storage {self._url} does not answer or refused the request: {_first(error)}",
+                f"the storage {self._url} does not answer or refused the request: {first_line(error)}",
                 hint=hint,
             ) from None
 
@@ -228,11 +229,6 @@ def _frozen(
 def _local(at: datetime) -> datetime:
     """Return a time as Optuna keeps it: this machine's local time, without a time zone."""
     return at.astimezone().replace(tzinfo=None)
-
-
-def _first(error: Exception) -> str:
-    """Return the first line of an error's text, or its type without a text."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _make_private(storage: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,20 +41,8 @@ class ExportedStudy:
         return goal, metric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportCount:
-    """The numbers of trials that an export added, changed, and left unchanged."""
-
-    added: int = 0
-    changed: int = 0
-    known: int = 0
-
-    def __add__(self, other: ExportCount) -> ExportCount:
-        return ExportCount(
-            added=self.added + other.added,
-            changed=self.changed + other.changed,
-            known=self.known + other.known,
-        )
+ExportCount = Counter[str]
+"""The numbers of trials that an export `added`, `changed`, or left as they were (`known`)."""
 
 
 def trial_id(trial: TrialView) -> str:
@@ -89,3 +78,8 @@ def circumstances(trial: TrialView) -> dict[str, str]:
 def shown_url(url: str) -> str:
     """Return a URL without its password, for messages."""
     return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error, or its type without a text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -5,23 +5,95 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tuner.core import FOREIGN_SHARE, Verdict, called, render_setting
+from tuner.core import (
+    ALL_DAY,
+    FOREIGN_SHARE,
+    Mode,
+    Phase,
+    Quantities,
+    Verdict,
+    called,
+    render_setting,
+)
+from tuner.moments import when
 from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
 from tuner.presentation.outcomes import StudyOutcome, not_applied
-from tuner.presentation.plans import plan_lines
+from tuner.presentation.standing import in_full
 from tuner.presentation.texts import (
     billed,
     broken,
     capacity,
+    changed_fields,
+    described,
+    gained,
     grown,
     idle_texts,
     improved,
     plan_rows,
     requested_metrics,
+    row_spans,
     saved_by_period,
     sized,
 )
-from tuner.wire import SettingView, StudyReport
+from tuner.wire import (
+    ConstraintRevision,
+    HeldUnder,
+    PlanRowView,
+    SettingView,
+    StudyReport,
+    StudyView,
+)
+
+PLAN_COLUMNS = ("load", "setting", "rests on", "against the limit", "saves")
+NOTHING = "–"
+
+
+def plan_table(report: StudyReport) -> list[tuple[str, ...]]:
+    """Return the rows of a plan, with the columns `PLAN_COLUMNS`.
+
+    Empty without a plan, or if the plan has one setting for all loads.
+    """
+    plan, base = report.study.plan, report.baseline.setting
+    if plan is None or len(plan.rows) != len(report.rows):
+        return []
+    quantities = report.study.quantities
+    spans = zip(row_spans(plan), report.rows, strict=True)
+    return [
+        (
+            f"{plan.by} {span}",
+            change(row.setting, base),
+            _rests_on(row),
+            "; ".join(_measured_limits(row, quantities)) or NOTHING,
+            NOTHING if row.saving is None else percent(row.saving.mean, row.saving.stderr),
+        )
+        for span, row in spans
+    ]
+
+
+def plan_lines(report: StudyReport) -> Iterator[str]:
+    """Yield one sentence per row of a plan."""
+    for load, setting, rests_on, limits, saves in plan_table(report):
+        parts = [f"{load}: {setting}", *(x for x in (rests_on, limits) if x != NOTHING)]
+        if saves != NOTHING:
+            parts.append(f"saves {saves} against the baseline at this load")
+        yield "; ".join(parts)
+
+
+def _rests_on(row: PlanRowView) -> str:
+    """Return the number of windows that a row rests on, and their load."""
+    if not row.windows:
+        return NOTHING
+    return how_many(row.windows, "window") + ("" if row.at is None else f" at {row.at:.4g}")
+
+
+def _measured_limits(row: PlanRowView, quantities: Quantities) -> Iterator[str]:
+    """Yield the measured value of the row's setting for each limit."""
+    for limit in row.limits:
+        estimate = row.metrics.get(limit.metric)
+        if estimate is not None:
+            shown = figure(limit.metric, estimate.mean, declared=quantities)
+            yield f"{limit.metric} {shown} (limit {figure(limit.metric, limit.value, declared=quantities)})"
+
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
 """Metrics that are shown beside the requested ones, if they were measured."""
@@ -159,3 +231,130 @@ def provenance(report: StudyReport) -> Iterator[str]:
         sources.setdefault(origin, []).append(metric)
     for origin, metrics in sources.items():
         yield f"origin    {origin} ({joined(metrics)})"
+
+
+def facts(report: StudyReport) -> list[tuple[str, str]]:
+    """Return the facts about a study, as pairs of a name and a text."""
+    view = report.study
+    quantities = view.quantities
+    limits = joined(
+        (
+            f"{x.metric} {x.op} {figure(x.metric, x.value, declared=quantities)}"
+            for x in view.limits
+        ),
+        "unknown before the baseline" if view.constraints else "none",
+    )
+    entries = [
+        ("study", view.id),
+        ("device", joined(view.devices)),
+        ("workload", view.workload),
+        ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
+        *((("conditions", joined(view.conditions)),) if view.conditions else ()),
+        ("mode", str(view.terms.mode)),
+        ("objective", view.objective),
+        *([("and", view.second_objective)] if view.second_objective else []),
+        ("constraints", joined(view.constraints)),
+        ("limits", limits),
+        ("phase", in_full(view)),
+        *_declared(view),
+        ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
+        ("violations", broken(view)),
+        ("control", _control_windows(view)),
+        ("baseline", described(view.baseline, view)),
+    ]
+    if view.terms.mode is not Mode.CONTINUOUS:  # a continuous study seeks no setting to hold
+        best = described(view.best, view) if view.best else "none is feasible yet"
+        entries.append(("best", best))
+    if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
+        name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
+        rows = [*plan_lines(report)] or plan_rows(view.plan, view.baseline.setting)
+        entries += [(name, row) for row in rows]
+    if view.terms.canary:
+        after = f"the others follow after {view.terms.canary_windows} confirming windows"
+        entries.append(("canary", f"{view.terms.canary}; {after}"))
+    if saved := gained(report):
+        entries.append(("saving", saved.removeprefix("saves ")))
+    if view.phase is Phase.PROPOSED:
+        entries.append(
+            ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
+        )
+    changed = changed_fields(view, apart=OWN_LINES).items()
+    entries += [(name.removesuffix("_s").replace("_", " "), text) for name, text in changed]
+    entries.append(("bill", billed(report.bill, view)))
+    entries += [("idle", text) for text in idle_texts(view)]
+    entries += [
+        ("saved", f"{name}: {saved} ({basis})") for name, saved, basis in saved_by_period(report)
+    ]
+    return entries
+
+
+OWN_LINES = {"policy", "seed", "objective", "second_objective", "mode", "canary", "canary_windows"}
+OWN_LINES |= {"control_share", "control_hours", "max_time_share", "max_energy_share", "min_saving"}
+"""The described fields that have lines of their own."""
+
+
+def _declared(view: StudyView) -> list[tuple[str, str]]:
+    """Return the study's group and the limits of its exploring, if it has any."""
+    limits, entries = view.exploration, []
+    windows = joined((f"{w.cron} for {w.hours:g} h" for w in limits.windows), "")
+    texts = [
+        f"frozen: {limits.frozen}" if limits.frozen else "",
+        f"in windows {windows} ({limits.time_zone})" if windows else "",
+        f"≤ {percent(limits.max_time_share)} of the time" if limits.max_time_share < 1.0 else "",
+        f"≤ {percent(limits.max_energy_share)} of the energy"
+        if limits.max_energy_share < 1.0
+        else "",
+        f"holds only a saving of ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
+    ]
+    if view.group:
+        entries.append(("group", view.group))
+    if exploring := joined(filter(None, texts), ""):
+        entries.append(("exploring", exploring))
+    return entries
+
+
+def _control_windows(view: StudyView) -> str:
+    """Return the share of windows that re-measure the baseline while a plan is held."""
+    terms = view.terms
+    if terms.control_share <= 0.0:
+        return "none: the baseline is not re-measured while a plan is held"
+    hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
+    return f"{percent(terms.control_share)} of the windows of a hold re-measure the baseline{hours}"
+
+
+def effect_lines(changed: ConstraintRevision, view: StudyView) -> list[str]:
+    """Return the effect of a change: the result, then the held settings before and after, if any."""
+    effect = changed.effect
+    if effect is None:
+        return ["The study was created with these."]
+    held = f"held since {when(effect.held_at)}" if effect.held_at is not None else ""
+    result = {
+        "kept": "No change: the held setting keeps the new limits.",
+        "other": f"The study searched again; another setting is {held}."
+        if effect.before
+        else f"No setting was held then; one is {held}.",
+        "same": f"The study searched again; the same setting is {held}.",
+        "searching": "The study is searching again.",
+        "ended": "The study searched again, but held nothing before its next change.",
+    }[effect.result]
+    sides = (("Before", effect.before), ("After", effect.after))
+    return [result, *(f"{name}: {_held(one, view)}." for name, one in sides if one)]
+
+
+def _held(held: HeldUnder, view: StudyView) -> str:
+    """Return a held setting with its objective, its value for each limit, and its saving."""
+    quantities, metrics = view.quantities, held.setting.metrics
+    limits = {limit.metric: limit for limit in held.limits}
+    parts = []
+    for metric in dict.fromkeys((*requested_metrics(view)[:1], *limits)):
+        estimate, limit = metrics.get(metric), limits.get(metric)
+        text = "not measured"
+        if estimate is not None:
+            text = figure(metric, estimate.mean, estimate.stderr, quantities)
+        bound = ""
+        if limit is not None:
+            bound = f" (limit {limit.op} {figure(metric, limit.value, declared=quantities)})"
+        parts.append(f"{metric} {text}{bound}")
+    if held.saving is not None:
+        parts.append(f"saves {percent(held.saving.mean, held.saving.stderr)}")
+    return f"{change(held.setting.setting, view.baseline.setting)}: {joined(parts)}"

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from agents.host.host import HostClock, suspended_s
@@ -27,7 +27,6 @@ from tuner.core import (
     Outcome,
     Past,
     Phase,
-    Plan,
     Setting,
     Space,
     Trial,
@@ -46,15 +45,6 @@ LONGEST = 4.0
 """A window may last this many times its length until its rate is precise enough."""
 LOADS = len((*BATCHES, *FURTHER))
 """The greatest number of loads, in requests at once, that the policy measures."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerProfile:
-    """The policy's plan, its reason, and all measured windows, those of the baseline first."""
-
-    plan: Plan
-    why: str
-    windows: tuple[Trial, ...] = field(repr=False)
 
 
 class ServerBench:
@@ -83,8 +73,10 @@ class ServerBench:
         )
         self._window_s = window_s
 
-    def profile(self, report: Callable[[str], None]) -> ServerProfile:
+    def profile(self, report: Callable[[str], None]) -> tuple[Done, list[Trial]]:
         """Measure the policy's windows until it has a plan, then restore the former setting.
+
+        Returns the plan with its reason, and all windows, those of the baseline first.
 
         Raises:
             MeasurementError: the server cannot be measured without drafting, no later window succeeded, or
@@ -108,7 +100,8 @@ class ServerBench:
             while True:
                 answer = policy.suggest(Past(study=study, trials=tuple(trials)))
                 if isinstance(answer, Done):
-                    return _profile_of(answer, trials)
+                    _refuse_unmeasured(trials)
+                    return answer, trials
                 if isinstance(answer, Wait):
                     raise MeasurementError(f"the policy waits although nothing runs: {answer.why}")
                 report(answer.why)
@@ -150,8 +143,8 @@ class ServerBench:
                 raise ActuationError("; ".join(failed), hint="set it by hand")
 
 
-def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
-    """Return the profile. Raises MeasurementError: none of the policy's windows was completed."""
+def _refuse_unmeasured(trials: Sequence[Trial]) -> None:
+    """Raise MeasurementError if none of the policy's windows was completed."""
     tuning = [t for t in trials if t.phase is Phase.TUNING]
     if tuning and not any(t.state.evidence for t in tuning):
         raise MeasurementError(
@@ -159,7 +152,6 @@ def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
             hint="check that the server answers and that no "
             "other load runs on the host; or raise --most-foreign",
         )
-    return ServerProfile(done.plan, done.why, tuple(trials))
 
 
 def _continue() -> None:

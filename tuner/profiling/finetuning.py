@@ -8,18 +8,16 @@ ran). The output of `jouletune history --study ID --format csv` needs only the l
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from policies.polythrottle.admission import BATCH, Demand, Mix, MixWindow
 from tuner.core import Estimate, InvalidInput
+from tuner.profiling.tables import read_rows
 
-GFLOP, INTENSITY = "finetuning_gflop", "finetuning_flop_per_byte"
+BESIDE = ("finetuning_gflop", "finetuning_flop_per_byte")
+DESCRIBE = f"describe the work beside each window in the columns {' and '.join(BESIDE)}"
 KNOB = "knob:"
-
-Row = Mapping[str, str]
 
 
 def read_windows(path: Path, metric: str) -> list[MixWindow]:
@@ -31,80 +29,27 @@ def read_windows(path: Path, metric: str) -> list[MixWindow]:
         InvalidInput: the file cannot be read, a column is missing, a cell is not a usable number, or the
             windows are of several settings.
     """
-    windows = []
-    for number, row in enumerate(_rows(path, metric), 2):
-        if not _proves(row, metric):
-            continue
-        where = f"{path}, row {number}"
-        idle = 0.0 if not row[GFLOP] and not row[INTENSITY] else math.nan
-        beside = Demand(_cell(where, row, GFLOP, idle), _cell(where, row, INTENSITY, idle))
-        stderr = _cell(where, row, f"{metric}:stderr", 0.0)
-        shown = Estimate.of_mean(_above(where, row, metric), stderr)
-        batch = _above(where, row, BATCH)
-        if not batch.is_integer():
-            raise InvalidInput(
-                f"{where}: {BATCH} = {row[BATCH]!r} is not a positive integer",
-                hint="correct the row",
-            )
-        windows.append(MixWindow(Mix(Demand(), int(batch), beside), shown))
-    return windows
-
-
-def _above(where: str, row: Row, name: str) -> float:
-    """Return a cell as a number above zero. Raises InvalidInput: it is anything else."""
-    value = _cell(where, row, name)
-    if value == 0.0:
-        raise InvalidInput(
-            f"{where}: {name} = {row[name]!r} is not above zero", hint="correct the row"
-        )
-    return value
-
-
-def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
-    """Return a cell as a finite number of at least 0, the default if it is empty. Raises InvalidInput."""
-    text = row.get(name, "")
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidInput(
-            f"{where}: {name} = {text!r} is not a finite number", hint="correct the row"
-        )
-    return value
-
-
-def _rows(path: Path, metric: str) -> Sequence[Row]:
-    """Return the rows, with the prefix `knob:` removed from the columns' names. Raises InvalidInput."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            read = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"cannot read {path}: {error}", hint="name a CSV file") from None
-    for number, row in enumerate(read, 2):
-        # DictReader files surplus cells under None and fills missing ones with None.
-        if None in row or None in row.values():
-            raise InvalidInput(
-                f"{path}, row {number}: not as many cells as columns", hint="correct the row"
-            )
-    knobs = {n for row in read for n in row if n and n.startswith(KNOB)} - {KNOB + BATCH}
-    moved = [name for name in sorted(knobs) if len({row[name] for row in read}) > 1]
-    if moved:
+    rows = read_rows(path, (BATCH, metric, *BESIDE), DESCRIBE, {KNOB + BATCH: BATCH})
+    knobs = [name for name in rows[0].cells if name.startswith(KNOB)]
+    if moved := [name for name in knobs if len({row.cells[name] for row in rows}) > 1]:
         raise InvalidInput(
             f"{path} has windows at several values of {', '.join(moved)}",
             hint="keep the rows of the held setting only; interference depends on the setting",
         )
-    rows = [{name.removeprefix(KNOB): text for name, text in row.items() if name} for row in read]
-    missing = [n for n in (BATCH, metric, GFLOP, INTENSITY) if not rows or n not in rows[0]]
-    if missing:
-        raise InvalidInput(
-            f"{path} lacks the columns {', '.join(missing)}" if rows else f"{path} has no rows",
-            hint=f"describe the work beside each window in the columns {GFLOP} and {INTENSITY}",
-        )
-    return rows
+    windows = []
+    for row in rows:
+        if not _proves(row.cells, metric):
+            continue
+        idle = "" if any(row.cells[name] for name in BESIDE) else "0"
+        gflop, intensity = (row.number(name, idle) for name in BESIDE)
+        stderr = row.number(f"{metric}:stderr", "0")
+        shown = Estimate.of_mean(row.positive(metric), stderr)
+        mix = Mix(Demand(), row.count(BATCH), Demand(gflop, intensity))
+        windows.append(MixWindow(mix, shown))
+    return windows
 
 
-def _proves(row: Row, metric: str) -> bool:
+def _proves(row: Mapping[str, str], metric: str) -> bool:
     """Return whether a row is a complete window with a bounded estimate of the metric."""
     whole = row.get("state", "completed") == "completed" and row.get("censored") != "True"
     return whole and bool(row.get(f"{metric}:high", "bounded")) and bool(row[metric])

@@ -6,6 +6,7 @@ Each row is one window of an engine: its load, draft length and draft, and its e
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -29,12 +30,12 @@ from tuner.core import (
     Setting,
     Signal,
     Space,
-    StoreError,
     Study,
     Terms,
     Trial,
     TrialState,
 )
+from tuner.profiling.tables import CsvRow, read_rows
 
 LENGTH, DRAFT, SIGNAL, RATE = "speculation_length", "draft", "decoding_requests", "throughput_per_s"
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -62,22 +63,12 @@ def profiling_trial(
     number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
 ) -> Trial:
     """Return a row of a profile as a completed trial; in tuning its requested load is the measured one."""
-    return Trial(
-        number=number,
-        setting=setting,
-        phase=phase,
-        context={SIGNAL: batch} if phase is Phase.TUNING else {},
-        state=TrialState.COMPLETED,
-        started_at=START,
-        ended_at=START,
-        measurement=Measurement(
-            estimates=shown,
-            started_at=START,
-            seconds=1.0,
-            load=Load(1000),
-            context={SIGNAL: batch},
-        ),
+    load = {SIGNAL: batch}
+    seen = Measurement(
+        estimates=shown, started_at=START, seconds=1.0, load=Load(1000), context=load
     )
+    done = Outcome(state=TrialState.COMPLETED, measurement=seen)
+    return measured_trial(number, setting, load if phase is Phase.TUNING else {}, done, phase)
 
 
 def measured_trial(
@@ -97,29 +88,22 @@ def measured_trial(
     )
 
 
-def write_profile(path: Path, trials: Iterable[Trial]) -> None:
-    """Write each window that is evidence and has a measured load as a row. Raises StoreError."""
+def as_csv(trials: Iterable[Trial]) -> str:
+    """Return each window that is evidence and has a measured load as a row of CSV."""
     measured = [t for t in trials if SIGNAL in t.ran_at and t.state.evidence]
     names = sorted({name for t in measured for name in t.shown if name != RATE})
     columns = [*NEEDED, *(c for name in names for c in (_column(name), f"{_column(name)}_stderr"))]
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, restval="")
-            writer.writeheader()
-            for trial in measured:
-                cell = {name: trial.setting.get(name, "") for name in (LENGTH, DRAFT)}
-                row: dict[str, object] = {SIGNAL: f"{trial.ran_at[SIGNAL]:g}", **cell}
-                for name, estimate in trial.shown.items():
-                    if math.isfinite(estimate.mean) and math.isfinite(estimate.stderr):
-                        row |= {
-                            _column(name): estimate.mean,
-                            f"{_column(name)}_stderr": estimate.stderr,
-                        }
-                writer.writerow(row)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}", hint="choose another --out"
-        ) from None
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for trial in measured:
+        cell = {name: trial.setting.get(name, "") for name in (LENGTH, DRAFT)}
+        row: dict[str, object] = {SIGNAL: f"{trial.ran_at[SIGNAL]:g}", **cell}
+        for name, one in trial.shown.items():
+            if math.isfinite(one.mean) and math.isfinite(one.stderr):
+                row |= {_column(name): one.mean, f"{_column(name)}_stderr": one.stderr}
+        writer.writerow(row)
+    return out.getvalue()
 
 
 def _column(name: str) -> str:
@@ -136,19 +120,9 @@ def read_profile(path: Path) -> tuple[Space, list[Trial]]:
         InvalidInput: the file cannot be read, a column is missing, a cell is not a usable number, or a load
             has no row without drafting.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"cannot read {path}: {error}", hint="name a CSV file") from None
-    missing = [name for name in NEEDED if not rows or name not in rows[0]]
-    if missing:
-        raise InvalidInput(
-            f"{path} has no row, or no column {', '.join(missing)}",
-            hint="create it with `jouletune speculation profile --out FILE.csv`",
-        )
-    drafts = tuple(dict.fromkeys(row[DRAFT] for row in rows))
-    windows = [_window(f"{path}, row {number}", row) for number, row in enumerate(rows, 2)]
+    rows = read_rows(path, NEEDED, "create it with `jouletune speculation profile --out FILE.csv`")
+    drafts = tuple(dict.fromkeys(row.cells[DRAFT] for row in rows))
+    windows = [_window(row) for row in rows]
     lengths = tuple(sorted({0, *(length for _, length, _, _ in windows)}))
     plain = {batch for batch, length, _, _ in windows if length == 0}
     if bare := sorted({batch for batch, *_ in windows} - plain):
@@ -190,34 +164,15 @@ def planned(space: Space, trials: Sequence[Trial]) -> Done:
     return answer
 
 
-def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str, Estimate]]:
+def _window(row: CsvRow) -> tuple[float, int, str, dict[str, Estimate]]:
     """Return a row's load, draft length, draft and estimates. Raises InvalidInput."""
-    batch, length = _number(where, row, SIGNAL), _number(where, row, LENGTH)
-    if batch < 1.0 or batch % 1.0 or length < 0.0 or length % 1.0:
-        raise InvalidInput(
-            f"{where}: no length {length:g} at {batch:g} requests", hint="correct the row"
-        )
+    batch, length = row.count(SIGNAL), row.count(LENGTH, least=0)
     shown = {}
-    for name, text in row.items():
+    for name, text in row.cells.items():
         if name in CELL or name.endswith("_stderr") or not text:
             continue
-        doubt = _number(where, row, f"{name}_stderr") if row.get(f"{name}_stderr") else 0.0
         metric = SIGNAL if name == _column(SIGNAL) else name
-        shown[metric] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
+        shown[metric] = Estimate.of_mean(row.number(name), row.number(f"{name}_stderr", "0"), 1000)
     if RATE not in shown or shown[RATE].mean <= 0.0:
-        raise InvalidInput(f"{where}: {RATE} must be above 0", hint="correct the row")
-    return batch, int(length), row[DRAFT], shown
-
-
-def _number(where: str, row: dict[str, str], column: str) -> float:
-    """Return a cell as a finite number of at least 0. Raises InvalidInput: it is anything else."""
-    try:
-        value = float(row[column])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value) or value < 0.0:
-        raise InvalidInput(
-            f"{where}: {column} = {row[column]!r} is not a finite number >= 0",
-            hint="correct the row",
-        )
-    return value
+        raise row.refused(f"{RATE} must be above 0")
+    return float(batch), length, row.cells[DRAFT], shown

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from tuner.core import AccessRole, Caller
 from tuner.moments import ago, when
-from tuner.presentation import changes, figures, next_steps, standing, studies, texts
+from tuner.presentation import figures, reports, standing, studies, texts
 from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
 from tuner.web.gauges import gauge
@@ -45,7 +45,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for room in (changes, figures, next_steps, standing, studies, texts):
+        for room in (figures, reports, standing, studies, texts):
             self._templates.globals.update(
                 {n: f for n, f in vars(room).items() if not n.startswith("_") and callable(f)}
             )

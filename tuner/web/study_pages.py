@@ -21,7 +21,7 @@ from tuner.presentation.knob_charts import (
     parallel,
     varying_knobs,
 )
-from tuner.presentation.next_steps import last_change, sentence, status_reason
+from tuner.presentation.standing import last_change, sentence, status_reason
 from tuner.presentation.studies import readable
 from tuner.presentation.texts import gained, requested_metrics, row_spans
 from tuner.service.http.bodies import BoundedRoute

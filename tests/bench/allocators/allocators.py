@@ -70,8 +70,7 @@ def compare_allocators(
     with Timer(recipe, cores, Path("/proc/stat")) as timer:
 
         def window(arm: Arm) -> TimedBatches:
-            shown = timer.window([(len(cores), arm[1])], seconds, arm[0])
-            return TimedBatches(shown.latency_s, shown.stderr_s, shown.foreign)
+            return timer.window([(len(cores), arm[1])], seconds, arm[0])
 
         timed = QuietTimer(window, most_foreign)
         for batch in sorted(batches):

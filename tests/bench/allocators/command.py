@@ -69,7 +69,8 @@ def compare(
 
 
 def _show(gains: Sequence[AllocatorGain]) -> None:
-    from tuner.cli.output import console, print_list
+    from tests.bench.result import print_list
+    from tuner.cli.output import console
 
     out = console()
     rows = [

@@ -65,7 +65,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _show(board_rows: Sequence[BoardRow], slack: float, trials: int) -> None:
-    from tuner.cli.output import console, print_list
+    from tests.bench.result import print_list
+    from tuner.cli.output import console
     from tuner.presentation.figures import percent
 
     heads = (

@@ -14,6 +14,7 @@ from agents.devices.catalogue import known_truth, open_device
 from tests.bench.devices import boards
 from tests.bench.devices.boards import Answer, BoardQuestion, answer, questions, rows
 from tests.bench.devices.command import devices
+from tuner.cli.run.results import score
 from tuner.core import (
     Constraint,
     Done,
@@ -27,7 +28,6 @@ from tuner.core import (
     Suggestion,
     Try,
 )
-from tuner.presentation.true_score import score
 
 ORIN = BoardQuestion(device="simulated:orin", policy="sobol", seed=0, slack=1.2, trials=3)
 LIMIT = (Constraint.parse("latency_p99_ms <= 1.2x baseline"),)

@@ -17,9 +17,9 @@ import typer
 
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationFigures, SimulationPlan
-from tests.bench.result import header
+from tests.bench.result import header, print_list
 from tuner.cli.options import AsJson, TokenFile, without_password
-from tuner.cli.output import console, echo_json, print_list
+from tuner.cli.output import console, echo_json
 from tuner.cli.run.processes import Children, await_file
 from tuner.client.tokens import read_token
 from tuner.core import ConfigError

@@ -184,7 +184,8 @@ def _judged(tasks: Sequence[Task], jobs: int, runs: Path | None) -> Iterator[lis
 
 
 def _show(cells: Sequence[CellRow]) -> None:
-    from tuner.cli.output import console, print_list
+    from tests.bench.result import print_list
+    from tuner.cli.output import console
 
     for cell in cells:
         typer.echo(

@@ -73,7 +73,8 @@ def speculation_synthetic(
 
 
 def _show(result: SpeculationResult) -> None:
-    from tuner.cli.output import console, print_list
+    from tests.bench.result import print_list
+    from tuner.cli.output import console
 
     out = console()
     rows = [

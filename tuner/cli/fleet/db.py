@@ -14,11 +14,10 @@ from db import open_store, shown
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
-from tuner.cli.answers import Answer, checked, with_json
-from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import AsJson, Db
+from tuner.cli.answers import Answer, Finding, checked, with_json
+from tuner.cli.asking import place
+from tuner.cli.options import AsJson, Db, Yes, confirm
 from tuner.cli.output import echo_json
-from tuner.cli.place import place
 from tuner.core import ConfigError, Event
 from tuner.main import utc_now
 from tuner.moments import day
@@ -36,7 +35,7 @@ def _url(db: str) -> str:
     if os.environ.get("JOULETUNE_TUNER"):
         raise ConfigError("JOULETUNE_TUNER does not name a database", hint=hint)
     try:
-        return place("", None, "", {}, Path.cwd()).db
+        return place("", None, "", {}).db
     except ConfigError:
         raise ConfigError(
             "no database is given, and there is no run in this folder", hint=hint
@@ -78,8 +77,7 @@ def check_(db: Db = "") -> Answer:
     """Check the database: integrity, schema, last backup and free space."""
     url = _url(db)
     findings = check(url, utc_now)
-    rows = ((f.well, f.about, f.seen, f.hint) for f in findings)
-    checks = checked(rows, "no checks")
+    checks = checked(Finding(f.about, f.well, f.seen, f.hint) for f in findings)
     failed = not all(f.well or f.about == "last backup" for f in findings)
     return Answer(findings, [shown(url), *checks], failed)
 

@@ -10,8 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer, show
 from tuner.cli.asking import Api, with_api
-from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import Why, user_name
+from tuner.cli.options import Why, Yes, confirm, user_name
 from tuner.core import ConfigError
 from tuner.presentation.figures import how_many
 from tuner.toml import parsed

@@ -3,15 +3,118 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, with_api
-from tuner.cli.fleet.top import COLUMNS, device_row, sums
-from tuner.cli.output import list_width
-from tuner.presentation.figures import amount, how_many
-from tuner.presentation.standing import worst_first
-from tuner.wire import FleetRow
+from tuner.cli.asking import Api, looks, place, reached, with_api
+from tuner.cli.options import AsJson, TokenFile, TunerUrl
+from tuner.cli.output import console, echo_json, folded, list_width, listing
+from tuner.core import ConfigError, Phase
+from tuner.moments import ago, when
+from tuner.presentation.figures import amount, change, how_many, percent
+from tuner.presentation.standing import WORST_FIRST, device_status, worst_first
+from tuner.presentation.standing import status as status_of
+from tuner.presentation.texts import saved_texts
+from tuner.wire import DeviceView, FleetRow, FleetView, Health, StudyView
+
+STYLES = {
+    "safe": "green",
+    "holding": "green",
+    "observed": "cyan",
+    "trying": "cyan",
+    "proposed": "cyan",
+    "paused": "yellow",
+    "stopped": "yellow",
+    "offline": "red",
+    "not measured": "red",
+    "limit not met": "bold red",
+    "unreadable": "bold red",
+}
+COLUMNS = (
+    "=device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
+    "+reason",
+)  # fmt: skip
+
+
+def top(
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every device live, problems first, until Ctrl-C.
+
+    Needs a running tuner (`--tuner` or $JOULETUNE_TUNER): only it receives the agents' reports.
+    """
+    where = place(tuner, token_file, "")
+    if not where.tuner:
+        raise ConfigError("top needs a running tuner", hint="give --tuner http://127.0.0.1:8790")
+    screen = console()
+    with reached(where) as api:
+        if as_json:
+            echo_json(api.fleet())
+            return
+        if once or not screen.is_terminal:
+            screen.print(pictured(api.fleet(), screen.height * 1_000, list_width()), soft_wrap=True)
+            return
+        with (
+            Live(console=screen, screen=True, auto_refresh=False) as live,
+            suppress(KeyboardInterrupt),
+        ):
+            for _ in looks(api, True, clear=False):
+                live.update(pictured(api.fleet(), screen.height, screen.width), refresh=True)
+
+
+def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
+    """Return a line of sums and as many devices as fit, problems first."""
+    rows = worst_first(view.rows)
+    above_all = sums(view, width)
+    fitting = max(1, height - 3 - len(above_all))
+    made = listing(COLUMNS, map(device_row, rows[:fitting]), width)
+    shown = [
+        Text(line, "" if row.health is Health.SAFE else STYLES[str(row.health)], no_wrap=True)
+        for row, line in zip(rows, made.body, strict=False)
+    ]
+    hidden = f"{how_many(made.hidden, 'column')} hidden: jouletune fleet -o wide" * bool(
+        made.hidden
+    )
+    above = f"and {len(rows) - fitting} more" * (len(rows) > fitting)
+    more = [Text("; ".join(filter(None, (above, hidden))))] if above or hidden else []
+    return Group(*map(Text, above_all), Text(made.head, "bold", no_wrap=True), *shown, *more)
+
+
+def sums(view: FleetView, width: int | None = None) -> list[str]:
+    """Return the fleet in lines of at most this width: devices by status, and the saved energy."""
+    parts = [how_many(len(view.rows), "device")]
+    parts += [f"{n} {word}" for word in WORST_FIRST if (n := view.health.get(word, 0))]
+    parts += saved_texts(view)
+    if view.pending:
+        done = view.studies - view.pending
+        parts.append(f"computing savings and limits: {done} of {view.studies} studies done")
+    return folded(parts, width)
+
+
+def device_row(row: FleetRow) -> tuple[str, ...]:
+    """Return a device in `COLUMNS`."""
+    return (
+        row.device,
+        f"{row.health}, blocked" if row.unable and not row.observed else str(row.health),
+        row.study or "–",
+        percent(row.saving.mean, row.saving.stderr) if row.saving else "–",
+        "–" if row.saved_j is None else amount("J", row.saved_j, row.saved_stderr_j or 0.0),
+        change(row.setting, row.default) if row.setting else "–",
+        row.energy_origin or "not measured",
+        when(row.last_seen),
+        row.error or row.unable or "–",
+    )
 
 
 @with_api(lists=True, watch=True)
@@ -44,3 +147,58 @@ def _group(rows: Sequence[FleetRow], whole: bool) -> str:
         label = "" if origin in ("", "measured") else f" ({origin})"
         parts.append(f"saved {amount('J', joules)}{label}")
     return ", ".join(parts)
+
+
+Row = tuple[str, str, str, str]
+
+
+@with_api(lists=True, quiet=True)
+def status(api: Api) -> Answer:
+    """Show which devices, studies and budgets need you, and the command to run next."""
+    studies, devices, stop = api.studies(), api.devices(), api.stop_state()
+    now = datetime.now(timezone.utc)
+    rows: list[Row] = []
+    if stop.in_force:
+        rows.append(("all devices", "stopped", "`jouletune stop-all --lift`", stop.why or "–"))
+    rows += [row for view in studies for row in _study(view)]
+    rows += [row for view in devices for row in _device(view, now)]
+    rows += [
+        (view.name, "unreadable", f"`jouletune budget show {view.name}`", view.error)
+        for view in api.budgets()
+        if view.error
+    ]
+    held = sum(view.phase is Phase.HOLDING for view in studies)
+    nothing = (
+        f"nothing needs you: {how_many(len(devices), 'device')}, "
+        f"{how_many(held, 'study', 'studies')} holding"
+    )
+    columns = ("=name", "status", "~reason", "!next step")
+    names = ("name", "status", "next_step", "reason")
+    value = [dict(zip(names, (*row[:2], row[2].strip("`"), row[3]), strict=True)) for row in rows]
+    return Answer(value, Rows(columns, ((a, b, why, step) for a, b, step, why in rows), nothing))
+
+
+def _study(view: StudyView) -> Iterator[Row]:
+    """Yield a row if a study needs a decision or a correction; its devices have separate rows."""
+    show = f"`jouletune study show {view.id}`"
+    if view.error:
+        yield view.id, status_of(view), show, view.error
+    elif view.phase is Phase.PROPOSED:
+        yield view.id, status_of(view), f"`jouletune study approve {view.id}`", view.phase_why
+    elif view.unmet is not None:
+        yield view.id, status_of(view), show, view.phase_why
+    elif view.capped:
+        yield view.id, status_of(view), "`jouletune budget list`", view.capped
+    elif view.phase is Phase.PAUSED:
+        yield view.id, status_of(view), f"`jouletune study resume {view.id}`", view.phase_why
+
+
+def _device(view: DeviceView, now: datetime) -> Iterator[Row]:
+    """Yield a row if a device is offline or blocked."""
+    name = view.device.id
+    if not view.online:
+        reason = f"last report {ago(view.last_seen, now)}"
+        yield name, "offline", f"`jouletune device show {name}`", reason
+    elif why := view.error or view.unable:
+        step = f"release {name} --lift" if view.released else f"show {name}"
+        yield name, device_status(view), f"`jouletune device {step}`", why

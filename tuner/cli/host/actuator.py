@@ -23,6 +23,12 @@ from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
+Device = Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")]
+All = Annotated[bool, typer.Option("--all", help="All devices.")]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
+]
 DEFAULTS = {
     "throttled": "",
     "defaults": {},
@@ -56,8 +62,8 @@ def serve(config: Config = CONFIG) -> None:
 
 
 def restore(
-    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
+    device: Device = None,
+    every: All = False,
     stay: Annotated[bool, typer.Option(help="With --all: accept no setting until --lift.")] = False,
     lift: Annotated[bool, typer.Option(help="With --all: accept settings again.")] = False,
     wait: Annotated[
@@ -65,10 +71,7 @@ def restore(
     ] = 0,
     config: Config = CONFIG,
     socket: Socket = None,
-    state_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
-    ] = None,
+    state_dir: StateDir = None,
 ) -> None:
     """Restore devices and end their trials and holds. Run as root; idempotent.
 
@@ -123,14 +126,11 @@ def _wait(line: ActuatorClient, device: str | None, seconds: int) -> dict[str, s
 
 
 def leave_budget(
-    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
+    device: Device = None,
+    every: All = False,
     config: Config = CONFIG,
     socket: Socket = None,
-    state_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
-    ] = None,
+    state_dir: StateDir = None,
 ) -> None:
     """Take devices out of their power budgets, without the tuner. Run as root; idempotent.
 

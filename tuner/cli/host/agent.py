@@ -106,8 +106,7 @@ def revert(
     ] = None,
     state_dir: StateDir = None,
     stay: Annotated[
-        bool,
-        typer.Option("--stay", help="Emergency stop until --lift, also while the agent runs."),
+        bool, typer.Option("--stay", help="Emergency stop until --lift, also while the agent runs.")
     ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="End the emergency stop.")] = False,
 ) -> Answer:

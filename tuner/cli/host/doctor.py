@@ -18,9 +18,8 @@ from agents.config import filesystem_root, load_agent_config
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle
 from agents.host.symptoms import rivals
-from tuner.cli.answers import Answer, checked, with_json
+from tuner.cli.answers import Answer, Finding, checked, with_json
 from tuner.cli.host.actuator import CONFIG, idle_tables
-from tuner.cli.host.finding import Finding
 from tuner.cli.options import TokenFile, TunerUrl, without_password
 from tuner.core import ConfigError, TuningError
 
@@ -72,16 +71,15 @@ def doctor(
         )
     if fleet:
         # Imported here: an agent's host, or one with Python 3.10, does not have the tuner's packages.
+        from tuner.cli.asking import open_api
         from tuner.cli.host.doctor_fleet import examine_fleet
-        from tuner.cli.place import open_api
 
         with open_api(tuner, token_file, db) as api:
             findings = list(examine_fleet(api.replicas(), api.devices()))
         findings += [_database(db), *_upkeep(db)] if db else []
     else:
         findings = list(examine(filesystem_root(), db))
-    rows = ((f.there, f.about, f.seen, f.hint) for f in findings)
-    lines = [*checked(rows, "no checks"), *([] if fleet else [_possible(findings)])]
+    lines = [*checked(findings), *([] if fleet else [_possible(findings)])]
     return Answer({"findings": findings}, lines)
 
 

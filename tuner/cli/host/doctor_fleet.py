@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tuner.cli.host.finding import Finding
+from tuner.cli.answers import Finding
 from tuner.moments import when
 from tuner.wire import SERVED, DeviceView, ReplicaView
 

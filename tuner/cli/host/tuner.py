@@ -38,7 +38,6 @@ def serve(
         typer.Option(
             "--behind-proxy",
             help="Listen beyond loopback without TLS, because a proxy in front provides it.",
-            show_default=False,
         ),
     ] = None,
     suggest: Annotated[

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agents.host.host import HostClock
-from agents.host.symptoms import Symptom
 from agents.target.rehearsal import rehearse
 from agents.workloads import open_workload
 from agents.workloads.command.config import load_command_config
 from agents.workloads.http.attach import trace_of
 from agents.workloads.http.config import load_service_config
-from tuner.cli.answers import Answer, checked, with_json
+from tuner.cli.answers import Answer, Finding, checked, with_json
 from tuner.cli.options import LoadTrace
 from tuner.core import ConfigError
 from tuner.toml import loads
@@ -45,13 +43,14 @@ def check(
         spec = under_trace(spec_of(workload), load)
         side = open_workload(spec, seed=0, state_dir=Path(folder), clock=clock)
         try:
-            symptoms = list(rehearse(side, clock, window))
+            findings = [
+                Finding(s.about, s.well, s.seen, s.cure) for s in rehearse(side, clock, window)
+            ]
         finally:
             side.close()
-    rows = ((f.well, f.about, f.seen, f.cure) for f in symptoms)
-    checks = checked(rows, "this workload has no knobs and no metrics")
-    value = {"workload": side.name, "findings": list(_documents(symptoms))}
-    return Answer(value, checks, failed=not all(f.well for f in symptoms))
+    checks = checked(findings, "this workload has no knobs and no metrics")
+    value = {"workload": side.name, "findings": findings}
+    return Answer(value, checks, failed=not all(f.there for f in findings))
 
 
 def spec_of(workload: str) -> str:
@@ -94,9 +93,3 @@ def demand_file(workload: str) -> None:
         load_service_config(Path(name), trace_of(more))
     if kind == "command" and Path(name).is_absolute():
         load_command_config(Path(name))
-
-
-def _documents(symptoms: list[Symptom]) -> Iterator[dict[str, object]]:
-    """Yield the findings as JSON objects."""
-    for f in symptoms:
-        yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -14,19 +13,19 @@ from rich.progress import Progress, TaskID
 
 from agents.workloads.reference.catalogue import REFERENCE, Model
 from policies.packrat.packing import Group
-from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, print_list
+from tuner.cli.answers import Answer, Rows, with_json
+from tuner.cli.output import console, write_text
 from tuner.core import ConfigError
 from tuner.profiling.packrat.measure import (
     ModelResult,
     Windows,
-    draw_models,
+    as_csv,
     measure_model,
     summary,
-    write_profile,
 )
 
 
+@with_json
 def measure(
     batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
     threads: Annotated[
@@ -47,12 +46,7 @@ def measure(
         Path | None,
         typer.Option(metavar="FILE.csv", help="Keep the profile, for `packrat plan --profile`."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw latency against batch size."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Profile the reference model on this machine, plan for every batch size, and measure the plan.
 
     A plan is chosen only if it is confirmed against the fat instance (all threads, the whole batch);
@@ -60,26 +54,17 @@ def measure(
     """
     limits = Windows(windows, window_s, most_foreign)
     results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
-    tell_measured(results, out, plot, as_json=as_json)
+    return measurements(results, out)
 
 
-def tell_measured(
-    results: Sequence[ModelResult],
-    out: Path | None,
-    plot: Path | None,
-    *,
-    as_json: bool,
-    about: Mapping[str, object] = MappingProxyType({}),
-) -> None:
-    """Write the requested profile and pictures, and print the results; JSON also has `about`."""
+def measurements(results: Sequence[ModelResult], out: Path | None, **about: object) -> Answer:
+    """Write the requested profile, and return the results; the JSON also has `about`. Raises StoreError."""
     if out is not None:
-        write_profile(out, results)
-    if plot is not None:
-        draw_models(plot, results)
-    if as_json:
-        echo_json({**about, **summary(results)})
-    else:
-        _show_results(results)
+        write_text(out, as_csv(results), "--out")
+    rows = [row for result in results for row in _result_rows(result)]
+    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
+    lines = (f"  {line}" for line in _summed(results))
+    return Answer({**about, **summary(results)}, [Rows(heads, rows, ""), *lines])
 
 
 def measured(
@@ -127,29 +112,24 @@ def cores_of(threads: int) -> list[int]:
     return cores[: threads or len(cores)]
 
 
-def _show_results(results: Sequence[ModelResult]) -> None:
-    """Print the speed-up at each batch size, the prediction errors and the disturbed windows."""
-    out = console()
-    rows = [row for result in results for row in _result_rows(result)]
-    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
-    print_list(out, heads, rows)
+def _summed(results: Sequence[ModelResult]) -> Iterator[str]:
+    """Yield the speed-up over all batch sizes, the prediction errors and the disturbed windows."""
     comparisons = [c for result in results for c in result.comparisons]
     speedups = [c.speedup for c in comparisons]
     slower = sum(c.is_slower for c in comparisons)
-    lines = [
+    yield (
         f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
         f"{slower or 'none'} of {len(comparisons)} slower than the single instance beyond noise"
-    ]
+    )
     errors = [100.0 * e for result in results for e in result.prediction_errors]
     if errors:
-        lines.append(
+        yield (
             f"predicted  median error {statistics.median(map(abs, errors)):.1f} % of the {len(errors)} "
             f"chosen plans, from {min(errors):+.1f} to "
             f"{max(errors):+.1f} %; their own windows were held out"
         )
-    lines += [line for result in results for line in _doubts(result)]
-    for line in lines:
-        out.print(f"  {line}", soft_wrap=True)
+    for result in results:
+        yield from _doubts(result)
 
 
 def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:

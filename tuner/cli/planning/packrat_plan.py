@@ -9,15 +9,14 @@ from typing import Annotated
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, print_list
+from tuner.cli.answers import Answer, Rows, with_json
 from tuner.core import ConfigError
 from tuner.presentation.figures import amount, figure, percent
 from tuner.profiling.packrat.plans import PlannedBatch, PlanRequest, plan_batch
-from tuner.profiling.packrat.plot import draw
 from tuner.profiling.packrat.profiles import read_profile
 
 
+@with_json
 def plan(
     profile: Annotated[
         Path,
@@ -27,9 +26,7 @@ def plan(
     ],
     threads: Annotated[int, typer.Option(metavar="T", help="Threads to divide.")],
     batch: Annotated[int, typer.Option(metavar="B", help="Items to divide.")],
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="The model in the file.", show_default=False)
-    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model in the file.")] = "",
     objective: Annotated[
         str,
         typer.Option(
@@ -43,7 +40,6 @@ def plan(
         typer.Option(
             metavar="TEXT",
             help='Like "latency_s <= 0.05"; the baseline of "<= 1.2x baseline" is a single instance.',
-            show_default=False,
         ),
     ] = "",
     memory: Annotated[
@@ -51,14 +47,9 @@ def plan(
         typer.Option(
             metavar="SIZE",
             help="Memory of all instances, like 16GiB; needs the column memory_bytes.",
-            show_default=False,
         ),
     ] = "",
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw latency against batch size.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Plan the number of instances, and the threads and items of each, that serve a batch best.
 
     Uses a table of measured latencies, so it also works for another machine. A fat instance has all
@@ -66,12 +57,12 @@ def plan(
     """
     request = PlanRequest(read_profile(profile, model), threads, batch, _bytes(memory))
     planned = plan_batch(request, objective, constraint)
-    if plot is not None:
-        draw(plot, request)
-    if as_json:
-        echo_json(planned)
-    else:
-        _show_plan(planned)
+    about = (
+        f"{planned.model}: batch of {planned.batch} on {planned.threads} threads, best {objective}"
+    )
+    columns = ("instances", "threads of each", ">items of each", ">expected")
+    table = Rows(columns, _plan_rows(planned), "")
+    return Answer(planned, [about, table, *(f"  {line}" for line in _remarks(planned))])
 
 
 def _bytes(memory: str) -> float:
@@ -86,34 +77,24 @@ def _bytes(memory: str) -> float:
         ) from None
 
 
-def _show_plan(planned: PlannedBatch) -> None:
-    """Print the plan as a table, its predicted gains, and notes."""
-    out = console()
-    rows = [*_plan_rows(planned)]
-    about = f"{planned.model}: batch of {planned.batch} on {planned.threads} threads"
-    about = f"{about}, best {planned.objective}"
-    out.print(about, style="bold", soft_wrap=True)
-    print_list(out, ("instances", "threads of each", ">items of each", ">expected"), rows)
+def _remarks(planned: PlannedBatch) -> Iterator[str]:
+    """Yield the predicted gains of a plan, and notes."""
     fat = "not profiled" if planned.fat_latency_s is None else amount("s", planned.fat_latency_s)
-    lines = [
-        f"batch     done in {amount('s', planned.predicted_latency_s)}; single instance:  {fat}",
-        f"rate      {figure('throughput_per_s', planned.throughput_per_s)}, batch after batch",
-    ]
+    yield f"batch     done in {amount('s', planned.predicted_latency_s)}; single instance:  {fat}"
+    yield f"rate      {figure('throughput_per_s', planned.throughput_per_s)}, batch after batch"
     if planned.speedup is not None:
         doubt = f" ± {planned.speedup_stderr:.2f}" if planned.speedup_stderr else ""
-        lines.append(f"speed-up  {planned.speedup:.2f}{doubt} × the single instance")
+        yield f"speed-up  {planned.speedup:.2f}{doubt} × the single instance"
     if planned.energy_j is not None:
-        lines.append(f"energy    {figure('energy_j', planned.energy_j)} per item")
+        yield f"energy    {figure('energy_j', planned.energy_j)} per item"
     if planned.interference_percent > 0.0 or planned.interference_error_percent is not None:
         error = planned.interference_error_percent
         checked = f"; median error on held-out plans {percent(error / 100)}" if error else ""
-        lines.append(
+        yield (
             f"parallel  up to {percent(planned.interference_percent / 100)} slower than alone, "
             f"from the rows of several instances{checked}"
         )
-    lines += [f"note      {note}" for note in planned.notes]
-    for line in lines:
-        out.print(f"  {line}", soft_wrap=True)
+    yield from (f"note      {note}" for note in planned.notes)
 
 
 def _plan_rows(planned: PlannedBatch) -> Iterator[tuple[str, str, str, str]]:

@@ -28,7 +28,6 @@ def proxy(
         typer.Argument(
             metavar="[-- vllm serve MODEL …]",
             help="The engine's command, without port, draft and length: these are set here.",
-            show_default=False,
         ),
     ] = None,
     draft: Annotated[
@@ -36,7 +35,6 @@ def proxy(
         typer.Option(
             metavar="[NAME=][METHOD:]FILE.gguf",
             help="llama-server's draft model, or a method without one (ngram-mod); repeatable.",
-            show_default=False,
         ),
     ] = None,
     knob: Annotated[
@@ -46,7 +44,6 @@ def proxy(
             help="A flag of the engine as a knob, like max_num_seqs=8,16 or ubatch_size=512,64, on,off for "
             "one without a value, or speculative_tokens=0,2,4: the first value is the baseline, or the one "
             "after @; repeatable.",
-            show_default=False,
         ),
     ] = None,
     attach: Annotated[
@@ -54,7 +51,6 @@ def proxy(
         typer.Option(
             metavar="URL",
             help="A running llama-server, instead of a command; it must accept a length per request.",
-            show_default=False,
         ),
     ] = "",
     port: Annotated[int, typer.Option(help="Loopback port to listen on; 0: any free port.")] = 8090,

@@ -11,13 +11,14 @@ import typer
 
 from agents.config import Attachment
 from agents.main import open_target
-from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, print_list
-from tuner.core import Plan
+from tuner.cli.answers import Answer, Rows, with_json
+from tuner.cli.output import console, write_text
+from tuner.core import Done
 from tuner.profiling.decoding import ServerBench
-from tuner.profiling.speculation import planned, read_profile, write_profile
+from tuner.profiling.speculation import as_csv, planned, read_profile
 
 
+@with_json
 def profile(
     workload: Annotated[
         str,
@@ -25,7 +26,6 @@ def profile(
             metavar="SPEC",
             help="The running server and the load for it, as in "
             "llama_cpp:http://127.0.0.1:8090#prompts:FILE.json.",
-            show_default=False,
         ),
     ],
     device: Annotated[
@@ -50,8 +50,7 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE.csv", help="Keep the windows, for `speculation table`."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Profile a running server in a few windows, and print the draft length for each load.
 
     Sends 1 to 32 requests at a time, up to 256 while drafting pays, at each draft length; then restores
@@ -63,40 +62,33 @@ def profile(
     ):
         target = open_target(Attachment(device, workload), "profile", 0, Path(folder), Path("/"))
         try:
-            measured = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
+            done, windows = ServerBench(target, draft, window_s, most_foreign).profile(
+                status.update
+            )
         finally:
             target.close()
     if out is not None:
-        write_profile(out, measured.windows)
-    _show_plan(measured.plan, measured.why, as_json=as_json)
+        write_text(out, as_csv(windows), "--out")
+    return _answer(done)
 
 
+@with_json
 def table_(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A profile.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Print the draft length for each number of requests, from a profile; measure nothing."""
-    done = planned(*read_profile(file))
-    _show_plan(done.plan, done.why, as_json=as_json)
+    return _answer(planned(*read_profile(file)))
 
 
-def _show_plan(plan: Plan, why: str, *, as_json: bool) -> None:
-    if as_json:
-        echo_json({"plan": plan, "why": why})
-        return
-    out = console()
+def _answer(done: Done) -> Answer:
+    """Return a plan with a row for each range of requests at once, and its reason."""
     low, rows = 1, []
-    for row in plan.rows:
+    for row in done.plan.rows:
         high = math.floor(row.below) if math.isfinite(row.below) else None
         load = f"{low} and more" if high is None else f"{low} to {high}" if high > low else str(low)
         length = int(row.setting["speculation_length"])
-        rows.append(
-            (
-                load,
-                str(length) if length else "0 (off)",
-                str(row.setting.get("draft") or "–") if length else "–",
-            )
-        )
+        draft = str(row.setting.get("draft") or "–") if length else "–"
+        rows.append((load, str(length) if length else "0 (off)", draft))
         low = low if high is None else high + 1
-    print_list(out, (">requests decoding", ">length", "draft"), rows)
-    out.print(f"  {why}", soft_wrap=True)
+    table = Rows((">requests decoding", ">length", "draft"), rows, "")
+    return Answer({"plan": done.plan, "why": done.why}, [table, f"  {done.why}"])

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from agents.holding.journal import Journal
 from tuner.cli.run.display import Display
-from tuner.cli.run.engine import StartedEngine
 from tuner.cli.run.jobs import CONTROL, draft, terms
-from tuner.cli.run.processes import AGENT, Stand, stand
+from tuner.cli.run.processes import AGENT, Stand, StartedEngine, stand
 from tuner.cli.run.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, forget_run, write_run
 from tuner.core import (
@@ -158,24 +157,41 @@ class _Work:
     def _tune(self, study: str, title: str) -> StudyResult:
         """Return the result of a study once it is settled, and stop it: a run holds nothing."""
         write_run(self.state_dir, self.record)
-        api, previous = self.at_work.api, None
-        while True:
-            self.at_work.check()
-            view = api.study(study)
-            if view.stopped and view.phase not in SETTLED:
-                raise TuningError(
-                    "every device is stopped, so nothing can be tried",
-                    hint="lift it with `jouletune stop-all --lift`, then run `jouletune run --resume`",
-                )
-            if (now := (view.phase, view.revision, view.trials)) != previous:
-                self.display.update(title, view, api.trials(study))
-                previous = now
-            if settled(api, view):
-                _refuse_broken(api, view)
-                ended = outcome(api, study, self.job, self.device)
-                _stop(api, study, "the run has reported it")
-                return ended
-            time.sleep(LOOK_S)
+        api = self.at_work.api
+        view = watched(api, study, title, self.display, self._refuse_stopped)
+        _refuse_broken(api, view)
+        ended = outcome(api, study, self.job, self.device)
+        _stop(api, study, "the run has reported it")
+        return ended
+
+    def _refuse_stopped(self, view: StudyView) -> None:
+        """Raise TuningError if a process ended, or if every device is stopped."""
+        self.at_work.check()
+        if view.stopped and view.phase not in SETTLED:
+            raise TuningError(
+                "every device is stopped, so nothing can be tried",
+                hint="lift it with `jouletune stop-all --lift`, then run `jouletune run --resume`",
+            )
+
+
+def watched(
+    api: Verbs[StudyView],
+    study: str,
+    title: str,
+    display: Display,
+    check: Callable[[StudyView], None] = lambda view: None,
+) -> StudyView:
+    """Show a study until it is settled, and return it; `check` is called with each state."""
+    previous = None
+    while True:
+        view = api.study(study)
+        check(view)
+        if (now := (view.phase, view.revision, view.trials)) != previous:
+            display.update(title, view, api.trials(study))
+            previous = now
+        if settled(api, view):
+            return view
+        time.sleep(LOOK_S)
 
 
 def settled(api: Verbs[StudyView], view: StudyView) -> bool:

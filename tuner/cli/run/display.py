@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -17,27 +16,6 @@ from tuner.study.confirm import CONFIRM_MOST, CONFIRM_WINDOWS
 from tuner.wire import StudyView, TrialView
 
 RESTING = (Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-
-
-class Display(Protocol):
-    """Shows the progress of studies."""
-
-    def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
-        """Show the current state of a study."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        ...
-
-    def close(self) -> None:
-        """Restore the terminal; the next update opens the display again."""
-        ...
-
-
-def open_display(console: Console) -> Display:
-    """Return the display for a terminal or for a log."""
-    return LiveLine(console) if console.is_terminal else Lines(console)
 
 
 class Lines:
@@ -97,6 +75,15 @@ class LiveLine:
     def close(self) -> None:
         """Remove the line."""
         self._live.stop()
+
+
+Display = Lines | LiveLine
+"""Shows the progress of studies; after `close` the next update opens it again."""
+
+
+def open_display(console: Console) -> Display:
+    """Return the display for a terminal or for a log."""
+    return LiveLine(console) if console.is_terminal else Lines(console)
 
 
 def progress(title: str, view: StudyView, trials: Sequence[TrialView]) -> str:

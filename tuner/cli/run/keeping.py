@@ -12,14 +12,13 @@ The run restores its device before the request to the services. If they refuse, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agents.config import Attachment
 from agents.host.host import Host
 from agents.main import device_ids
-from tuner.cli.run.conduct import LOOK_S, settled
+from tuner.cli.run.conduct import watched
 from tuner.cli.run.display import Display
 from tuner.cli.run.jobs import terms
 from tuner.cli.run.results import Result
@@ -89,14 +88,7 @@ class Keeper:
             return
         self.kept = self.services.create(self.draft(result))
         title = f"held by the services: study {self.kept.id} at {self.where}"
-        previous = None
-        while not settled(self.services, self.kept):
-            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != previous:
-                display.update(title, self.kept, self.services.trials(self.kept.id))
-                previous = now
-            time.sleep(LOOK_S)
-            self.kept = self.services.study(self.kept.id)
-        display.update(title, self.kept, self.services.trials(self.kept.id))
+        self.kept = watched(self.services, self.kept.id, title, display)
         if self.kept.phase is Phase.PAUSED or (
             self.kept.phase is Phase.HOLDING and not self._holds
         ):

@@ -20,6 +20,7 @@ from agents.workloads.http.llm.engines import LlmEngine
 from agents.workloads.http.llm.requests import RequestedLoad
 from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text, shown_by
 from tuner import files
+from tuner.cli.answers import Finding
 from tuner.core import Clock, Constraint, Knob, TuningError, by_reason
 
 TRAFFIC_S = 10.0
@@ -125,7 +126,7 @@ def demand_traffic(workload: str, clock: Clock) -> None:
             window.stop()
 
 
-def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
+def examine(request: LlmRequest) -> Iterator[Finding]:
     """Yield the recognised server, its metrics and knobs, and missing parts; set nothing."""
     clock = HostClock()
     with tempfile.TemporaryDirectory(prefix="jouletune-") as name, ExitStack() as stack:
@@ -134,13 +135,13 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
         yield from _recognised(server)
         service = open_workload(written.workload, seed=0, state_dir=Path(name), clock=clock)
         stack.callback(service.close)
-        yield True, "measured by", service.source, ""
+        yield Finding("measured by", True, service.source)
         if not request.generate_load:
             ends = f"a run ends if no request is answered within {TRAFFIC_S:g} s"
-            yield True, "load", f"the server's own traffic; {ends}", ""
-        yield True, "metrics", ", ".join(metric.name for metric in service.metrics), ""
+            yield Finding("load", True, f"the server's own traffic; {ends}")
+        yield Finding("metrics", True, ", ".join(metric.name for metric in service.metrics))
         for metric, why in service.cannot.items():
-            yield False, metric, why, "write the service's file: docs/workloads.md"
+            yield Finding(metric, False, why, "write the service's file: docs/workloads.md")
         sides = [service]
         for spec in specs_in(request.device):
             side = open_device(spec, seed=0, state_dir=Path(name))
@@ -149,39 +150,39 @@ def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
         yield from _settable(sides, server.engine, allow_restart=request.allow_restart)
 
 
-def _recognised(server: ServedModel) -> Iterator[tuple[bool, str, str, str]]:
+def _recognised(server: ServedModel) -> Iterator[Finding]:
     """Yield checks of the server: engine, model, metrics."""
     engine = server.engine
     version = engine.title if server.version == "unknown" else f"{engine.title} {server.version}"
     several = len(server.models) > 1
     models = f"model{'s' if several else ''} {server.model}" if server.models else "models unknown"
     together = "; all are measured together" if several else ""
-    yield True, "server", f"{version} at {server.url}, {models}{together}", ""
+    yield Finding("server", True, f"{version} at {server.url}, {models}{together}")
     if server.closed:
-        yield False, "model", server.closed, "none is needed while no load is generated"
+        yield Finding("model", False, server.closed, "none is needed while no load is generated")
     if server.silent:
         seen = f"{server.silent}; tokens are counted in the answers"
-        yield False, "server's metrics", seen, shown_by(engine)
+        yield Finding("server's metrics", False, seen, shown_by(engine))
 
 
 def _settable(
     sides: Sequence[Side], engine: LlmEngine, *, allow_restart: bool
-) -> Iterator[tuple[bool, str, str, str]]:
+) -> Iterator[Finding]:
     """Yield checks of the energy meter and of each knob."""
     knobs = [knob for side in sides for knob in side.space.knobs]
     for side in sides[1:]:
         energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
         seen = "energy is measured" if energy else "no energy meter, so the objective is CPU time"
-        yield energy, side.name, seen, "" if energy else DOCTOR
+        yield Finding(side.name, energy, seen, "" if energy else DOCTOR)
         for names, why in by_reason(side.cannot):
-            yield False, f"{side.name}: {names}", why, DOCTOR
+            yield Finding(f"{side.name}: {names}", False, why, DOCTOR)
     for knob in knobs:
         may = allow_restart or not knob.cost.restart
         hint = "" if may else "a change of it restarts the server: add --allow-restart"
-        yield may, f"would set {knob.name}", _range(knob), hint
+        yield Finding(f"would set {knob.name}", may, _range(knob), hint)
     if not knobs:
         hint = f"grant the device's knobs in actuator.toml; for flags of {engine.title}: {COMMAND}"
-        yield False, "would set", "nothing, so a run would tune nothing", hint
+        yield Finding("would set", False, "nothing, so a run would tune nothing", hint)
 
 
 def _range(knob: Knob) -> str:

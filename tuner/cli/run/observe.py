@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 import time
@@ -22,14 +21,14 @@ from agents.target.observe import MeasuredWindow, Observer
 from agents.target.window import Usage
 from tuner import moments
 from tuner.cli.answers import Answer, Rows, with_json
+from tuner.cli.asking import ApiAddress, place, reached
 from tuner.cli.options import LoadTrace, TokenFile, TunerUrl
-from tuner.cli.place import ApiAddress, place, reached
-from tuner.cli.run.forecasts import forecasts
 from tuner.cli.run.llm import usual_device
 from tuner.cli.run.observed import (
     ObservedTarget,
     ObservedWindow,
     RefusedWindow,
+    forecasts,
     observation,
     observed,
 )
@@ -54,10 +53,7 @@ WINDOWS, WINDOW_S = 3, 10.0
 @with_json
 def observe(
     device: Annotated[
-        str,
-        typer.Option(
-            metavar="SPEC", help=f"{SPECS}. Default: the first GPU, else cpu.", show_default=False
-        ),
+        str, typer.Option(metavar="SPEC", help=f"{SPECS}. Default: the first GPU, else cpu.")
     ] = "",
     workload: Workload = "",
     command: Command = "",
@@ -101,7 +97,7 @@ def observe(
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         spec, served = typed.written(Path(folder))
         seen = look(spec, served, Path(folder), seconds, window_s, seed)
-    where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
+    where = place(tuner, token_file, "", last_run=False)
     seen = with_forecasts(seen, where) if where.tuner else seen
     return Answer(seen, lines(seen))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agents.workloads.command.config import load_command_config
 from tuner import files
-from tuner.cli.conditions import parted
+from tuner.cli.options import parted
 from tuner.core import InvalidInput, Setting, Value
 from tuner.typed_toml import to_toml
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from rich.console import Console
 from agents.host.host import HostClock
 from tuner import files
 from tuner.cli.answers import Answer, checked, show
+from tuner.cli.asking import place, reached
 from tuner.cli.host import logs
 from tuner.cli.options import (
     STATE_DIR,
@@ -35,18 +35,16 @@ from tuner.cli.options import (
     without_password,
 )
 from tuner.cli.output import console, echo_json, plain
-from tuner.cli.place import place, reached
 from tuner.cli.run.conduct import NoFreeKnob, conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
-from tuner.cli.run.engine import StartedEngine, demand_engine, proxy_words, served
 from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
 from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, write_files
 from tuner.cli.run.observe import lines, look
-from tuner.cli.run.printed import next_steps, print_report
+from tuner.cli.run.processes import StartedEngine, demand_engine, proxy_words, served
 from tuner.cli.run.programs import finished_command
 from tuner.cli.run.results import Result, document
-from tuner.cli.run.summary import summary, write_page
+from tuner.cli.run.summary import next_steps, print_report, summary, write_page
 from tuner.cli.run.targets import (
     Command,
     Engine,
@@ -72,7 +70,6 @@ def run(
             help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), jetson, simulated:a100, in a checkout "
             "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference "
             "workload on this machine.",
-            show_default=False,
         ),
     ] = "",
     workload: Workload = "",
@@ -97,34 +94,31 @@ def run(
         typer.Option(
             metavar="FILE.toml",
             help="With --llm: write the file for the agent's --workload service:FILE.toml, and stop.",
-            show_default=False,
         ),
     ] = None,
     knob: Knobs = None,
     metric: Metrics = None,
     runs: Runs = None,
-    policy: Annotated[str, option("policy", "Default: polythrottle.", closed=True)] = "",
-    objective: Annotated[str, option("objective", closed=True)] = "",
+    policy: Annotated[str, option("policy", "Default: polythrottle.")] = "",
+    objective: Annotated[str, option("objective")] = "",
     constraint: Constraints = None,
     no_constraint: NoConstraint = False,
-    trials: Annotated[int | None, option("trials", closed=True)] = None,
-    window_s: Annotated[float | None, option("window_s", closed=True)] = None,
+    trials: Annotated[int | None, option("trials")] = None,
+    window_s: Annotated[float | None, option("window_s")] = None,
     db: Annotated[
         str,
         typer.Option(
             metavar="URL",
             callback=without_password,
             help="Database URL (default: SQLite in the state folder).",
-            show_default=False,
         ),
     ] = "",
     safety: Annotated[
-        RunSafetyName | None,
-        typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
+        RunSafetyName | None, typer.Option(help="Safety margin to the limits (balanced).")
     ] = None,
     load: LoadTrace = None,
     foreign_share: ForeignShare = None,
-    seed: Annotated[int | None, option("seed", "Default: 0.", closed=True)] = None,
+    seed: Annotated[int | None, option("seed", "Default: 0.")] = None,
     transfer: Annotated[bool, option("transfer")] = True,
     keep: Annotated[
         bool,
@@ -137,9 +131,7 @@ def run(
     tuner: Annotated[
         str,
         typer.Option(
-            metavar="URL",
-            help="With --keep: the services' tuner (default $JOULETUNE_TUNER).",
-            show_default=False,
+            metavar="URL", help="With --keep: the services' tuner (default $JOULETUNE_TUNER)."
         ),
     ] = "",
     token_file: TokenFile = None,
@@ -250,24 +242,16 @@ def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:
         ]
         value: object = {"file": str(written.file), "workload": written.workload}
     else:
-        checks = list(examine(request))
-        lines = list(checked(checks, "no checks", "missing"))
-        value = {"findings": _documents(checks)}
-    if as_json:
-        echo_json(value)
-    else:
-        typer.echo("\n".join(lines))
-
-
-def _documents(checks: Sequence[tuple[bool, str, str, str]]) -> list[dict[str, object]]:
-    """Return checks as JSON objects."""
-    return [{"about": a, "there": t, "seen": s, "hint": h} for t, a, s, h in checks]
+        findings = list(examine(request))
+        lines = list(checked(findings, otherwise="missing"))
+        value = {"findings": findings}
+    show(Answer(value, lines), "json" if as_json else "table")
 
 
 @contextmanager
 def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
     """Open the services that will hold the result. Raises ConfigError: no tuner is named."""
-    where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
+    where = place(tuner, token_file, "", last_run=False)
     if not where.tuner:
         raise ConfigError(
             "--keep needs the tuner of the services",

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from rich.console import Console
+
 from tuner.cli.output import write_text
-from tuner.cli.run.results import Result
-from tuner.core import Verdict
+from tuner.cli.run.results import Result, Score, StudyResult
+from tuner.cli.study.report import print_outcome
+from tuner.core import Verdict, by_reason, render_setting, setting_key
 from tuner.presentation.documents import ReportedStudy, html
-from tuner.presentation.figures import duration, figure, joined
+from tuner.presentation.figures import change, duration, figure, joined, percent
 from tuner.presentation.texts import improved, requested_metrics, sized
 
 PAGE = "report.html"
@@ -39,20 +42,20 @@ def summary(
     """
     if not results:
         return
-    yield "saved", "; ".join(f"{_saved(one)} on {_device(one)}" for one in results)
-    yield "limits", "; ".join(_limits(results))
-    yield "cost", "; ".join(f"{_cost(one)} on {_device(one)}" for one in results)
+    yield "saved", "; ".join(f"{_saving(one)} on {_devices(one)}" for one in results)
+    yield "limits", "; ".join(_judged_limits(results))
+    yield "cost", "; ".join(f"{_cost(one)} on {_devices(one)}" for one in results)
     command = f"jouletune report{reach} --format html --output report.html"
     yield "report", f"{page}" if page is not None else f"`{command}`"
     yield "next", f"`jouletune status --tuner {keeps}`" if keeps else _next(results)
 
 
-def _device(result: Result) -> str:
+def _devices(result: Result) -> str:
     """Return the devices of a study as text."""
     return joined(result.main.report.study.devices)
 
 
-def _saved(result: Result) -> str:
+def _saving(result: Result) -> str:
     """Return the saving of the chosen setting in the objective."""
     report = result.main.report
     gain = improved(report)
@@ -65,7 +68,7 @@ def _saved(result: Result) -> str:
     return text if gain.amount.mean >= 0.0 else f"-{text}"
 
 
-def _limits(results: Sequence[Result]) -> Iterator[str]:
+def _judged_limits(results: Sequence[Result]) -> Iterator[str]:
     """Yield whether the best settings keep the limits, and how many windows of exploring broke one."""
     if not any(result.main.report.study.constraints for result in results):
         yield "none were set"
@@ -83,7 +86,7 @@ def _limits(results: Sequence[Result]) -> Iterator[str]:
             verdict = limit.verdict(held.metrics.get(limit.metric))
             if verdict is not Verdict.FEASIBLE:
                 state = "BROKEN" if verdict is Verdict.INFEASIBLE else "not proven"
-                open_limits.append(f"{limit.metric} {state} on {_device(result)}")
+                open_limits.append(f"{limit.metric} {state} on {_devices(result)}")
     yield joined(open_limits, "all met by the best settings")
     tried = [result.main.report.study.violations for result in results]
     broken, windows = sum(v.broken for v in tried), sum(v.tried for v in tried)
@@ -105,3 +108,63 @@ def _cost(result: Result) -> str:
     bill = result.main.report.bill
     energy = "" if bill.explored_j is None else f" and {figure('energy_j', bill.explored_j)}"
     return f"{duration(bill.seconds)}{energy}"
+
+
+def print_report(console: Console, result: Result) -> None:
+    """Print the saving of a run's study, its cost, and their uncertainty."""
+    print_outcome(console, result.main, result.board, truth(result), unavailable(result))
+
+
+def truth(result: Result) -> Iterator[str]:
+    """Yield the true values and the control study's result, if they exist."""
+    if result.main.score is not None:
+        yield f"truth     {true_worth(result.main.score)}"
+    if result.control is not None:
+        yield f"control   {_control(result.control)}"
+
+
+def unavailable(result: Result) -> Iterator[str]:
+    """Yield the metrics and knobs that are not available, one line per reason."""
+    for names, why in by_reason(dict(sorted(result.cannot.items()))):
+        yield f"unavailable  {names}: {why}"
+
+
+def true_worth(worth: Score) -> str:
+    """Return the saving of the chosen setting by the device's true values."""
+    effect = "keeps" if worth.feasible else "BREAKS"
+    if not worth.baseline_feasible:
+        # `score` returns the baseline as the oracle if no setting keeps the limits.
+        if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
+            return f"no setting meets the limits here; the choice {_saved(worth.saving_percent)}"
+        best = render_setting(worth.oracle.setting)
+        return (
+            f"the baseline truly breaks a limit; the choice {effect} them and "
+            f"{_saved(worth.saving_percent)}; the best that meets them is {best}"
+        )
+    if worth.captured is None:
+        return f"no saving is possible here; the choice truly {effect} the limits"
+    return (
+        f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
+        f"({render_setting(worth.oracle.setting)}); it truly {effect} the limits"
+    )
+
+
+def _saved(share: float) -> str:
+    """Return a saving in percent as text; a negative one is a cost."""
+    return f"saves {share:.1f} %" if share >= 0.0 else f"costs {-share:.1f} % more"
+
+
+def _control(control: StudyResult) -> str:
+    """Return the control study's result as text."""
+    report = control.report
+    name = f"{report.study.policy} with as many trials"
+    at = change(control.held, report.study.baseline.setting)
+    return f"{name}: {true_worth(control.score)}, at {at}" if control.score else f"{name}: {at}"
+
+
+def next_steps(results: Sequence[Result], reach: str) -> Iterator[str]:
+    """Yield the next commands. `reach` is the options that name the database, with a leading blank."""
+    for result in results:
+        yield f"jouletune trial list {result.main.report.study.id}{reach}"
+    yield f"jouletune history{reach}"
+    yield f"jouletune history --format parquet --output trials.parquet{reach}"

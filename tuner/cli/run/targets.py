@@ -22,7 +22,6 @@ Workload = Annotated[
         help="What runs on the device: reference, http://127.0.0.1:PORT, "
         "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
         "command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
-        show_default=False,
     ),
 ]
 Command = Annotated[
@@ -31,7 +30,6 @@ Command = Annotated[
         metavar="TEXT",
         help='A program that runs to an end, measured by whole runs: "train --batch {batch}". No shell '
         "reads it. A file has more options: --workload command:/PATH/FILE.toml.",
-        show_default=False,
     ),
 ]
 Llm = Annotated[
@@ -40,7 +38,6 @@ Llm = Annotated[
         metavar="[URL]",
         help="A server of a language model on this machine, like http://127.0.0.1:8000: vLLM, SGLang, "
         "llama.cpp, TGI, Ollama, Triton or OpenAI-compatible. Its own traffic is measured.",
-        show_default=False,
     ),
 ]
 GenerateLoad = Annotated[
@@ -49,7 +46,6 @@ GenerateLoad = Annotated[
         metavar="LOAD",
         help="With --llm: send requests, like rate=2,prompt=64-512,output=32-128 (requests/s, "
         "tokens), callers=4, or trace=FILE.csv (arrival_s, prompt_tokens, output_tokens).",
-        show_default=False,
     ),
 ]
 Engine = Annotated[
@@ -58,7 +54,6 @@ Engine = Annotated[
         metavar="[-- vllm serve MODEL …]",
         help="With --llm without an address: the engine's command. It is started here behind a proxy at "
         "its --port; each --knob is one of its flags, like max_num_seqs=8,16.",
-        show_default=False,
     ),
 ]
 Knobs = Annotated[
@@ -80,10 +75,7 @@ Metrics = Annotated[
         "repeatable.",
     ),
 ]
-Runs = Annotated[
-    int | None,
-    typer.Option(help="Runs of --command per window (default 4).", show_default=False),
-]
+Runs = Annotated[int | None, typer.Option(help="Runs of --command per window (default 4).")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
-from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import StudyId, Why, user_name
-from tuner.core import Phase
-from tuner.presentation.figures import joined
+from tuner.cli.options import OfGroup, StudyId, Why, Yes, confirm, user_name
+from tuner.cli.study.choosing import of_group
+from tuner.core import ConfigError, InvalidInput, Phase
+from tuner.moments import seconds
+from tuner.presentation.figures import how_many, joined
+from tuner.presentation.standing import status
 from tuner.study.advice import plan_in_words
-from tuner.wire import Change, Decision
+from tuner.wire import Change, Decision, StudyView
 
 Revision = Annotated[
     int | None,
     typer.Option(
-        metavar="N",
-        help="Refuse if the proposal has another revision; `study show` shows it.",
+        metavar="N", help="Refuse if the proposal has another revision; `study show` shows it."
     ),
 ]
 
@@ -96,3 +98,108 @@ def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
     confirm(f"delete study {view.id} and {trials}?", yes)
     api.delete(view.id, Change(who=user_name()))
     return Answer({"deleted": view.id}, f"study {view.id} and {trials} are deleted")
+
+
+Study = Annotated[
+    str,
+    typer.Argument(
+        metavar="[STUDY]", help="The study's id or a unique prefix; or --group or --all."
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="All studies that are not stopped.")]
+
+
+@with_api()
+def freeze(
+    api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
+) -> Answer:
+    """Start no trials until `thaw`; holds stay. Ends running trials."""
+    change = Change(who=user_name(), why=why)
+    views = [api.freeze(one, change) for one in _frozen_ids(api, study, group, every)]
+    return _counted(views, "frozen; thaw with `jouletune study thaw`")
+
+
+@with_api()
+def thaw(
+    api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
+) -> Answer:
+    """Let frozen studies start trials again."""
+    change = Change(who=user_name(), why=why)
+    views = [api.thaw(one, change) for one in _frozen_ids(api, study, group, every)]
+    return _counted(views, "thawed")
+
+
+def _counted(views: list[StudyView], how: str) -> Answer:
+    """Return the studies and their number."""
+    return Answer(views, f"{how_many(len(views), 'study', 'studies')} {how}")
+
+
+def _frozen_ids(api: Api, study: str, group: str, every: bool) -> list[str]:
+    """Return the ids of the chosen studies.
+
+    Raises:
+        ConfigError: none or several of STUDY, --group and --all are given.
+        NotFound: no study is in the group.
+    """
+    if (ways := (bool(study), bool(group), every).count(True)) != 1:
+        wrong = "several ways to choose studies are given" if ways else "no study is chosen"
+        raise ConfigError(wrong, hint="give a study, --group NAME or --all")
+    if study:
+        return [study]
+    return [v.id for v in of_group(api.studies(), group) if v.phase is not Phase.STOPPED]
+
+
+LOOK_S = 1.0
+TIMED_OUT = 124
+"""The exit code after the timeout, as of timeout(1)."""
+ENDED = (Phase.HOLDING, Phase.PROPOSED, Phase.PAUSED, Phase.STOPPED)
+"""Phases that a study leaves only by an operator's command or by drift."""
+
+
+@with_api()
+def wait(
+    api: Api,
+    study: StudyId,
+    for_: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="STATUS",
+            help="holding, proposed, paused, stopped, or another phase; default: any of these four.",
+        ),
+    ] = "",
+    timeout: Annotated[
+        str, typer.Option(metavar="LENGTH", help="The longest to wait, like 90s, 30m or 2h.")
+    ] = "1h",
+) -> Answer:
+    """Wait until a study reaches a status.
+
+    Exits with 0 once it does, with 1 once the study is stopped or paused instead, and with 124 after the
+    timeout.
+    """
+    phases = ENDED if not for_ else (_phase(for_),)
+    deadline = time.monotonic() + seconds("--timeout", timeout)
+    while True:
+        view = api.study(study)
+        if view.phase in phases:
+            return Answer(view, f"study {view.id} is {status(view)}: {view.phase_why}")
+        if view.phase in (Phase.STOPPED, Phase.PAUSED):
+            return _missed(view, f"it is {status(view)}: {view.phase_why}")
+        if time.monotonic() >= deadline:
+            return _missed(view, f"still {status(view)} after {timeout}", TIMED_OUT)
+        time.sleep(LOOK_S)
+
+
+def _missed(view: StudyView, why: str, code: int = 1) -> Answer:
+    """Return the failed result of a wait."""
+    step = f"`jouletune study show {view.id}` has the details"
+    text = f"study {view.id} did not reach that status: {why}; {step}"
+    return Answer(view, text, failed=True, code=code)
+
+
+def _phase(text: str) -> Phase:
+    """Return the phase with a name. Raises InvalidInput."""
+    try:
+        return Phase(text)
+    except ValueError:
+        raise InvalidInput(f"--for cannot be {text!r}", hint=f"choose {', '.join(Phase)}") from None

@@ -11,8 +11,8 @@ from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId, Why, user_name
 from tuner.moments import when
-from tuner.presentation.changes import effect_lines
 from tuner.presentation.figures import figure, joined
+from tuner.presentation.reports import effect_lines
 from tuner.presentation.texts import previewed
 from tuner.wire import ConstraintChange
 

@@ -9,10 +9,10 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
-from tuner.cli.conditions import parted
 from tuner.cli.options import (
     Constraints,
     NoConstraint,
+    parted,
     request_options,
     user_name,
     wished,

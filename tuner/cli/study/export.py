@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
-from typing import Annotated, Protocol
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from tuner import verify as checking
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
-from tuner.cli.options import OneStudy, Since, without_password
+from tuner.cli.options import AsJson, OneStudy, Since, StudyId, without_password
+from tuner.cli.output import echo_json
 from tuner.cli.study.choosing import chosen
 from tuner.core import ConfigError, StoreError
 from tuner.exports.mlflow import MlflowExport
 from tuner.exports.optuna import OptunaExport
 from tuner.exports.studies import ExportCount, ExportedStudy, shown_url
 from tuner.presentation.figures import how_many
-
-
-class Destination(Protocol):
-    """A destination of exported studies."""
-
-    def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study and its trials that are not stored yet. Raises StoreError."""
-        ...
 
 
 @with_api()
@@ -42,7 +38,6 @@ def mlflow(
             envvar="MLFLOW_TRACKING_URI",
             callback=without_password,
             help="MLflow's server or database, like http://127.0.0.1:5000.",
-            show_default=False,
         ),
     ] = "",
     experiment: Annotated[
@@ -89,7 +84,7 @@ def optuna(
 
 
 def _export(
-    api: Api, opened: Callable[[], Destination], where: str, study: str, since: str
+    api: Api, opened: Callable[[], MlflowExport | OptunaExport], where: str, study: str, since: str
 ) -> Answer:
     """Write the chosen studies and return the counts of trials.
 
@@ -115,12 +110,57 @@ def _export(
             faults.append(f"study {view.id} is left out: {error}")
             continue
         count += to.write(exported)
-    written = (
-        f"{how_many(count.added, 'trial')} added, {count.changed} changed, {count.known} as before"
-    )
+    counts = {name: count[name] for name in ("added", "changed", "known")}
+    added, changed, same = counts.values()
+    written = f"{how_many(added, 'trial')} added, {changed} changed, {same} as before"
     for fault in faults:
         typer.echo(fault, err=True)
     complete = len(views) - len(faults)
-    counts = {"added": count.added, "changed": count.changed, "known": count.known}
     summary = f"{how_many(complete, 'study', 'studies')} in {shown_url(where)}: {written}"
     return Answer({"studies": complete, "trials": counts, "left_out": faults}, summary)
+
+
+@with_api()
+def evidence(
+    api: Api,
+    study: StudyId,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The ZIP archive to write.")
+    ],
+) -> Answer:
+    """Write an archive from which others compute a study's report again, without a tuner.
+
+    It has no host, user or command; knobs, values and metrics are as you wrote them. The tuner's audit
+    log has its digest.
+    """
+    made = api.evidence(study)
+    try:
+        output.write_bytes(base64.b64decode(made.content))
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {output}: {error.strerror}", hint="name another file"
+        ) from None
+    shown = {"study": made.study, "sha256": made.sha256, "file": str(output)}
+    return Answer(shown, f"{output}: evidence of study {made.study}, sha256 {made.sha256}")
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive of `evidence`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check an archive of evidence: it computes the report's figures again from its windows.
+
+    It exits with 1 if something contradicts. It is the verify.py of this release.
+    """
+    if not as_json:
+        raise typer.Exit(checking.main([str(file)]))
+    read = checking.Archive(str(file))
+    echo_json(
+        {
+            "figures": read.same,
+            "contradictions": read.wrong,
+            "refused": read.refused,
+            "not_computed": [*dict.fromkeys(read.beyond)],
+        }
+    )
+    raise typer.Exit(1 if read.wrong else 0)

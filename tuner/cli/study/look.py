@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime, timezone
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,10 +12,11 @@ from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, Since, StudyId
 from tuner.cli.study.choosing import of_group
-from tuner.core import Unreadable
+from tuner.core import Conflict, NotFound, Phase, Unreadable, render_setting
 from tuner.moments import day, when
-from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
+from tuner.presentation.reports import facts
+from tuner.presentation.setting_files import ReviewedSetting, SettingForm, setting_file
 from tuner.presentation.standing import status, waiting
 from tuner.presentation.studies import (
     SORTS,
@@ -25,7 +26,15 @@ from tuner.presentation.studies import (
     side_by_side,
     titled,
 )
-from tuner.presentation.texts import believed_rows, refused_rows, requested_metrics, why_not
+from tuner.presentation.texts import (
+    believed_rows,
+    described,
+    gained,
+    plan_rows,
+    refused_rows,
+    requested_metrics,
+    why_not,
+)
 from tuner.wire import StudyView
 
 COLUMNS = (
@@ -35,8 +44,7 @@ COLUMNS = (
 
 
 WhyNot = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KNOB=VALUE", help="A setting that was not chosen."),
+    list[str] | None, typer.Argument(metavar="KNOB=VALUE", help="A setting that was not chosen.")
 ]
 
 
@@ -127,3 +135,106 @@ def explain(api: Api, study: StudyId, setting: WhyNot = None) -> Answer:
         each = ", ".join(f"{name} {value:+.2f}" for name, value in beliefs.correlations.items())
         lines.append(f"rank correlation with {beliefs.metrics[0]} over the trials: {each}")
     return Answer(beliefs, lines)
+
+
+@with_api()
+def best(
+    api: Api,
+    study: StudyId,
+    pareto: Annotated[
+        bool,
+        typer.Option(
+            "--pareto",
+            help="The Pareto front: settings that no other setting beats in every metric.",
+        ),
+    ] = False,
+) -> Answer:
+    """Show the best setting of a study: the held one, else the best feasible one measured."""
+    report = api.report(study)
+    view = report.study
+    if pareto:
+        front, metrics = api.pareto(study), requested_metrics(view)
+        rows = (
+            [
+                *(shown(m, f.metrics, view.quantities) for m in metrics),
+                str(f.verdict or "–"),
+                render_setting(f.setting),
+            ]
+            for f in front
+        )
+        columns = (*(f">{m}" for m in metrics), "verdict", "setting")
+        return Answer(front, Rows(columns, rows, f"study {view.id} has no measurements yet"))
+    best_setting = api.best(study)
+    lines = [described(best_setting, view)]
+    if saved := gained(report):
+        lines.append(saved)
+    if view.plan is not None and len(view.plan.rows) > 1 and view.phase is not Phase.CONFIRMING:
+        lines += [f"  {row}" for row in plan_rows(view.plan, view.baseline.setting)]
+    return Answer(best_setting, lines)
+
+
+CHOSEN = (Phase.HOLDING, Phase.CANARY, Phase.PROPOSED)
+
+
+@with_api()
+def setting(
+    api: Api,
+    study: StudyId,
+    kind: Annotated[
+        SettingForm,
+        typer.Option(
+            "--as",
+            help="shell, systemd (a unit), nvidia-smi, compose, helm-values (environment variables), json.",
+        ),
+    ] = SettingForm.SHELL,
+    part: Annotated[
+        Literal["", "device", "workload"],
+        typer.Option(metavar="PART", help="Only the knobs of the device, or of the workload."),
+    ] = "",
+    device: Annotated[
+        str, typer.Option(metavar="ID", help="Only this device of the study; default: all.")
+    ] = "",
+) -> Answer:
+    """Print the held or proposed setting as commands or a patch, with the reason and the way back.
+
+    A knob that the form cannot express is refused by its name.
+    """
+    report = api.report(study)
+    view = report.study
+    if view.plan is None or view.phase not in CHOSEN:
+        raise Conflict(
+            f"study {view.id} is {view.phase} and holds or proposes no setting",
+            hint=f"wait for it: `jouletune study wait {view.id}`",
+        )
+    if len(view.plan.rows) > 1:
+        raise Conflict(
+            f"study {view.id} holds a plan of {len(view.plan.rows)} rows by load",
+            hint="a file has one setting; `jouletune best --json` has the plan",
+        )
+    devices = {one.device.id: one.device for one in api.devices()}
+    first = devices[view.devices[0]]
+    if device and device not in view.devices:
+        raise NotFound(f"study {view.id} has no device {device}", hint=", ".join(view.devices))
+    held = view.plan.rows[0].setting
+    knobs = [k for k in first.space.knobs if part in ("", k.part) and k.name in held]
+    chosen = {k.name: held[k.name] for k in knobs}
+    baseline = {k.name: view.baseline.setting[k.name] for k in knobs}
+    if chosen == baseline:
+        raise Conflict(
+            f"study {view.id} holds the baseline, so there is nothing to set", hint=view.phase_why
+        )
+    verb = "proposed" if view.phase is Phase.PROPOSED else "held"
+    remarks = [
+        f"jouletune study {view.id}, {verb} since {when(api.revisions(study)[-1].at)}",
+        f"reason: {view.phase_why}",
+        gained(report) or "saving: not measured",
+        f"limits: {', '.join(view.constraints) or 'none'}",
+        f"measured on: {', '.join(view.devices)} ({first.board})",
+    ]
+    file = ReviewedSetting(
+        chosen, baseline, [device] if device else view.devices, knobs, view.workload, remarks
+    )
+    text = setting_file(file, kind)
+    return Answer(
+        {"form": kind, "text": text, "setting": chosen, "baseline": baseline}, text.rstrip()
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
@@ -12,21 +12,72 @@ import typer
 from rich.console import Console
 
 from tuner import files
-from tuner.cli import answers, listing
+from tuner.cli import answers
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, OneStudy
-from tuner.cli.output import console, json_text, list_width, write_text
+from tuner.cli.output import Plain, console, json_text, list_width, listing, plain, write_text
+from tuner.cli.output import lines as list_lines
 from tuner.cli.study.choosing import chosen
-from tuner.cli.study.printed import document, print_outcome
 from tuner.compat import StrEnum
 from tuner.core import StoreError
 from tuner.moments import moment, when
 from tuner.presentation import documents
-from tuner.presentation.documents import COLUMNS, MOST_DRAWN, ReportedStudy, overview, summed
-from tuner.presentation.figures import how_many
+from tuner.presentation.documents import (
+    COLUMNS,
+    MOST_DRAWN,
+    ReportedStudy,
+    drawn,
+    overview,
+    summed,
+    svg,
+)
+from tuner.presentation.figures import how_many, joined
 from tuner.presentation.outcomes import StudyOutcome
-from tuner.presentation.pictures import drawn, svg
+from tuner.presentation.reports import about, account, comparison, provenance, verdict
 from tuner.wire import StudyView
+
+
+def document(main: StudyOutcome) -> dict[str, Plain]:
+    """Return the report of a study, the reason for its outcome, and every trial."""
+    report = plain(main.report)
+    assert isinstance(report, dict)
+    return {
+        **report,
+        "saving_percent": saving_percent(main),
+        "why": main.why,
+        "proposed": main.proposed,
+        "won": main.won,
+        "trials": plain(main.trials),
+    }
+
+
+def saving_percent(main: StudyOutcome) -> float | None:
+    """Return the saving in percent, as earlier releases reported it; `saving` also has its error."""
+    saving = main.report.saving
+    return None if saving is None else 100.0 * saving.mean
+
+
+def print_outcome(
+    console: Console,
+    main: StudyOutcome,
+    board: str = "",
+    beside: Iterable[str] = (),
+    lacking: Iterable[str] = (),
+) -> None:
+    """Print the saving and cost of a study, the lines `beside` after the bill, and `lacking` last."""
+    view = main.report.study
+    console.print()
+    title = f"Study {view.id}: {view.workload} on {board or joined(view.devices)}"
+    console.print(title, style="bold", soft_wrap=True)
+    console.print(f"  {about(main)}", soft_wrap=True)
+    rows = list(comparison(main))
+    if rows:
+        for line in list_lines(("", ">baseline", ">best", ">change"), rows):
+            console.print(f"  {line}", soft_wrap=True)
+    lines = (*verdict(main), *account(main), *beside, *provenance(main.report), *lacking)
+    for text in lines:
+        console.print(f"  {text}", soft_wrap=True)
+
 
 SINCE = "7d"
 MARKS = {
@@ -36,7 +87,7 @@ MARKS = {
     ">trials": "+>trials",
     "setting": "~setting",
 }
-"""Marks of the overview's columns for narrow terminals: see `tuner.cli.listing`."""
+"""Marks of the overview's columns for narrow terminals: see `tuner.cli.output`."""
 
 
 class ReportFormat(StrEnum):
@@ -58,7 +109,6 @@ def report(
             metavar="TIME",
             help=f"Savings since this time, like 2d or 2026-11-01; without STUDY, of the studies active "
             f"since then ({SINCE}).",
-            show_default=False,
         ),
     ] = "",
     group: OfGroup = "",
@@ -163,7 +213,7 @@ def _as_text(reported: Sequence[ReportedStudy], faults: Sequence[str], heading: 
         page.print(line, soft_wrap=True)
     if len(reported) > 1:
         names = [MARKS.get(name, name) for name in COLUMNS]
-        made = listing.listing(names, overview(reported), list_width())
+        made = listing(names, overview(reported), list_width())
         for line in (made.head, *made.body):
             page.print(line, soft_wrap=True)
         if made.hidden:

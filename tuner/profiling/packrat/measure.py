@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,8 @@ from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
-from policies.packrat.profile import Profile
-from tuner.core import StoreError
 from tuner.profiling.packrat import timing
 from tuner.profiling.packrat.packings import Comparison, ModelBench, Shapes
-from tuner.profiling.packrat.plans import PlanRequest
-from tuner.profiling.packrat.plot import draw
-from tuner.profiling.packrat.profiles import Measured
 from tuner.profiling.turns import QuietTimer, TimedBatches
 
 COLUMNS = (
@@ -74,8 +70,7 @@ def measure_model(
     with timing.Timer(recipe, cores, Path("/proc/stat")) as timer:
 
         def window(shapes: Shapes) -> TimedBatches:
-            sample = timer.window(shapes, windows.seconds, allocator)
-            return TimedBatches(sample.latency_s, sample.stderr_s, sample.foreign)
+            return timer.window(shapes, windows.seconds, allocator)
 
         def step(activity: str) -> None:
             progress(
@@ -121,27 +116,14 @@ def summary(results: Sequence[ModelResult]) -> dict[str, object]:
     }
 
 
-def write_profile(path: Path, results: Sequence[ModelResult]) -> None:
-    """Write the points and the plans measured side by side as CSV. Raises StoreError."""
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(COLUMNS)
-            for result in results:
-                writer.writerows(_csv_rows(result))
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}", hint="choose another --out"
-        ) from None
-
-
-def draw_models(path: Path, results: Sequence[ModelResult]) -> None:
-    """Draw the models; several get a file each, with the model's name. Raises ConfigError, StoreError."""
+def as_csv(results: Sequence[ModelResult]) -> str:
+    """Return the points and the plans measured side by side as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
     for result in results:
-        bench = result.bench
-        measured = Measured(result.model, Profile(dict(bench.points)), tuple(bench.plans))
-        own = path if len(results) == 1 else path.with_stem(f"{path.stem}-{result.model}")
-        draw(own, PlanRequest(measured, bench.threads, max(bench.batches)))
+        writer.writerows(_csv_rows(result))
+    return out.getvalue()
 
 
 def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from policies.packrat.interference import Interference, fit
 from policies.packrat.packing import Aim, Group, Packing, best_packing
@@ -13,23 +14,21 @@ from tuner.core import ConfigError, Constraint, Estimate, InvalidInput
 from tuner.profiling.packrat.profiles import Measured
 
 
+@dataclass(frozen=True)
 class PlanRequest:
     """A request for a plan: the measured profile, the threads, the batch size and the memory in bytes."""
 
-    def __init__(
-        self,
-        measured: Measured,
-        threads: int,
-        batch: int,
-        memory_bytes: float = float("inf"),
-    ) -> None:
-        self.measured = measured
-        self.threads = threads
-        self.batch = batch
-        self.memory_bytes = memory_bytes
-        side_by_side = (w.instances * w.threads for w in measured.windows)
-        cores = max([measured.profile.threads, *side_by_side])
-        self.interference: Interference = fit(measured.profile, measured.windows, cores)
+    measured: Measured
+    threads: int
+    batch: int
+    memory_bytes: float = float("inf")
+
+    @cached_property
+    def interference(self) -> Interference:
+        """The slowdown of instances side by side, fitted to the profile."""
+        side_by_side = (w.instances * w.threads for w in self.measured.windows)
+        cores = max([self.measured.profile.threads, *side_by_side])
+        return fit(self.measured.profile, self.measured.windows, cores)
 
     def packing(
         self, batch: int, aim: Aim | None = None, latency_limit_s: float = float("inf")

@@ -8,22 +8,18 @@ the latency is the slowest one's. Other columns are ignored.
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from policies.packrat.interference import PlanWindow
 from policies.packrat.profile import Profile, ProfilePoint
 from tuner.core import InvalidInput, NotFound
+from tuner.profiling.tables import CsvRow, read_rows
 
 COLUMNS = ("model", "threads", "batch_size", "latency_s")
-MEND = "correct or remove the row"
-LEAST, MOST = 1e-12, 1e15
-"""Seconds, joules and bytes outside this range are errors, and would overflow or vanish in an average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +42,11 @@ def read_profile(path: Path, model: str = "") -> Measured:
             `model` is empty and the file has several.
         NotFound: the file does not have this model.
     """
-    rows = _rows(path)
-    names = list(dict.fromkeys(row["model"] for _, row in rows))
+    rows = read_rows(path, COLUMNS)
+    names = list(dict.fromkeys(row.cells["model"] for row in rows))
+    for row in rows:
+        if not row.cells["model"].strip():
+            raise row.refused("the model has no name")
     if not model and len(names) > 1:
         raise InvalidInput(
             f"{path} has {len(names)} models", hint=f"choose one with --model: {', '.join(names)}"
@@ -58,9 +57,9 @@ def read_profile(path: Path, model: str = "") -> Measured:
             f"{path} has no model {chosen!r}", hint=f"models of the file: {', '.join(names)}"
         )
     groups: dict[tuple[int, int, int], list[_Row]] = {}
-    for number, row in rows:
-        if row["model"] == chosen:
-            read = _Row.read(f"{path}, row {number}", row)
+    for row in rows:
+        if row.cells["model"] == chosen:
+            read = _Row.read(row)
             groups.setdefault((read.instances, read.threads, read.batch), []).append(read)
     memory = [r.memory_bytes for group in groups.values() for r in group if r.memory_bytes]
     alone = {(t, b): _point(group) for (n, t, b), group in groups.items() if n == 1}
@@ -89,53 +88,17 @@ class _Row:
     memory_bytes: float | None
 
     @classmethod
-    def read(cls, where: str, row: Mapping[str, str]) -> _Row:
+    def read(cls, row: CsvRow) -> _Row:
         """Return a row as numbers. Raises InvalidInput, naming row and column."""
         return cls(
-            instances=_count(where, "instances", row.get("instances") or "1"),
-            threads=_count(where, "threads", row["threads"]),
-            batch=_count(where, "batch_size", row["batch_size"]),
-            latency_s=_positive(where, "latency_s", row["latency_s"]),
-            stderr_s=_number(where, "latency_stderr_s", row.get("latency_stderr_s") or "0"),
-            energy_j=_optional(where, "energy_j", row),
-            memory_bytes=_optional(where, "memory_bytes", row),
+            instances=row.count("instances", "1"),
+            threads=row.count("threads"),
+            batch=row.count("batch_size"),
+            latency_s=row.positive("latency_s"),
+            stderr_s=row.number("latency_stderr_s", "0"),
+            energy_j=row.positive("energy_j") if row.cells.get("energy_j") else None,
+            memory_bytes=row.positive("memory_bytes") if row.cells.get("memory_bytes") else None,
         )
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows with their line numbers. Raises InvalidInput: the file is not a complete table."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True, skipinitialspace=True)
-            columns = reader.fieldnames or []
-            rows = [(reader.line_num, row) for row in reader]
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"cannot read the profile {path}: {error}", hint="name a CSV file in UTF-8"
-        ) from error
-    except (OSError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInput(
-            f"cannot read the profile {path}: {reason}", hint="name a CSV file"
-        ) from error
-    missing = [name for name in COLUMNS if name not in columns]
-    if missing:
-        raise InvalidInput(
-            f"{path} lacks the columns {', '.join(missing)}",
-            hint=f"name its columns {','.join(COLUMNS)} in the first line",
-        )
-    twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice:
-        raise InvalidInput(f"{path} has the column {twice[0]} twice", hint="remove one of them")
-    if not rows:
-        raise InvalidInput(f"{path} has no rows", hint="name a file with measurements")
-    for number, row in rows:
-        # DictReader files surplus cells under None and fills missing ones with None.
-        if None in row or None in row.values():
-            raise InvalidInput(f"{path}, row {number}: not as many cells as columns", hint=MEND)
-        if not row["model"].strip():
-            raise InvalidInput(f"{path}, row {number}: the model has no name", hint=MEND)
-    return rows
 
 
 def _point(group: Sequence[_Row]) -> ProfilePoint:
@@ -150,38 +113,3 @@ def _point(group: Sequence[_Row]) -> ProfilePoint:
         stderr,
         statistics.fmean(joules) if joules else None,
     )
-
-
-def _number(where: str, column: str, text: str) -> float:
-    """Return a cell as a number from 0 to `MOST`. Raises InvalidInput."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidInput(f"{where}: {column} = {text!r} is not a finite number >= 0", hint=MEND)
-    if value > MOST:
-        raise InvalidInput(f"{where}: {column} = {text!r} is above {MOST:g}", hint=MEND)
-    return value
-
-
-def _positive(where: str, column: str, text: str) -> float:
-    """Return a cell as a number from `LEAST` to `MOST`. Raises InvalidInput."""
-    value = _number(where, column, text)
-    if value < LEAST:
-        raise InvalidInput(f"{where}: {column} = {text!r} must be clearly above zero", hint=MEND)
-    return value
-
-
-def _optional(where: str, column: str, row: Mapping[str, str]) -> float | None:
-    """Return a cell as a positive number, None if it is empty or missing. Raises InvalidInput."""
-    text = row.get(column)
-    return _positive(where, column, text) if text else None
-
-
-def _count(where: str, column: str, text: str) -> int:
-    """Return a cell as an integer of at least 1. Raises InvalidInput."""
-    value = _number(where, column, text)
-    if value < 1.0 or not value.is_integer():
-        raise InvalidInput(f"{where}: {column} = {text!r} is not an integer >= 1", hint=MEND)
-    return int(value)

@@ -11,12 +11,12 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from agents.workloads.reference.instance import Instance, Placement, Recipe, launch
 from tuner.core import InvalidInput
+from tuner.profiling.turns import TimedBatches
 
 LEAST_BATCHES = 4
 """The least number of batches in a window, even if they take longer than its seconds."""
@@ -26,19 +26,6 @@ QUIET_MOST_S = 0.05
 
 Shape = tuple[int, int]
 """Threads and items of one instance."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedWindow:
-    """A window of `n` batches: their mean seconds, and the standard error of the mean.
-
-    `foreign` is the share of the machine's core time that neither the instances nor this process used.
-    """
-
-    latency_s: float
-    stderr_s: float
-    n: int
-    foreign: float
 
 
 class Timer:
@@ -71,7 +58,7 @@ class Timer:
         self._runner.run(self._close())
         self._runner.close()
 
-    def window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
+    def window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedBatches:
         """Time batches split into these shapes, for at least `seconds` and `LEAST_BATCHES` batches."""
         return self._runner.run(self._window(shapes, seconds, allocator))
 
@@ -80,7 +67,9 @@ class Timer:
         own = (i.own_bytes() for at, i in self._instances.items() if at.allocator == allocator)
         return max(own, default=0)
 
-    async def _window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
+    async def _window(
+        self, shapes: Sequence[Shape], seconds: float, allocator: str
+    ) -> TimedBatches:
         """Time instances of these shapes side by side. Raises InvalidInput: the cores do not suffice."""
         parts: list[tuple[Instance, range]] = []
         used = first = 0
@@ -105,7 +94,7 @@ class Timer:
         foreign_s = (self._busy_s() - busy_s) - (self._own_s() - own_s)
         stderr = statistics.stdev(durations_s) / math.sqrt(len(durations_s))
         share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
-        return TimedWindow(statistics.fmean(durations_s), stderr, len(durations_s), share)
+        return TimedBatches(statistics.fmean(durations_s), stderr, share)
 
     async def _instance(self, placement: Placement, items: int) -> Instance:
         """Return the instance of a placement, started and warmed up for `items` if necessary."""

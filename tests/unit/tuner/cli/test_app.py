@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from tuner.cli import app
+from tuner.cli.app import function, load
 from tuner.cli.host.completion import option_names
-from tuner.cli.lazy import function, load
 from tuner.cli.table import NOUNS, SECTIONS, VERBS
 from tuner.core import (
     ActuationError,
@@ -55,7 +55,7 @@ def test_help_loads_nothing_heavy(command: list[str], shown: str, typers: tuple[
     assert not (set(HEAVY) - set(typers)) & set(loaded.split())
     ours = {name for name in loaded.split() if name.startswith("tuner.")}
     assert ours == {"tuner.cli", "tuner.errors", "tuner.release"} | {
-        f"tuner.cli.{name}" for name in ("app", "lazy", "reach", "table")
+        f"tuner.cli.{name}" for name in ("app", "reach", "table")
     }
     assert float(seconds) <= 0.3
 

@@ -12,10 +12,10 @@ import typer
 
 from db import open_store
 from tests.builders import device
+from tests.errors import has_a_next_step
 from tests.golden import FOLDER, golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.cli.app import app, main
-from tuner.cli.lazy import below
+from tuner.cli.app import app, below, main
 
 FLEET = """[[group]]
 name = "lab"
@@ -321,3 +321,12 @@ def test_every_golden_file_is_of_a_command_that_there_is() -> None:
     names = {command.replace(" ", "-") for command in commands()}
     assert {file.stem for file in FOLDER.glob("*.txt")} == names
     assert {*CASES, *ADVISED} <= set(commands())
+
+
+def test_every_refusal_in_a_golden_file_is_one_line_with_a_next_step() -> None:
+    for file in FOLDER.glob("*.txt"):
+        for part in file.read_text().split("$ jouletune ")[1:]:
+            typed, *printed = part.split("exit code 2\n")[0].splitlines()
+            if "exit code 2\n" in part and "--json" not in typed:
+                errors = [line for line in printed if line.startswith("error: ")]
+                assert len(errors) == 1 and has_a_next_step(errors[0]), typed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -10,11 +11,22 @@ from typing import Any
 import pytest
 
 from tests.builders import START, device
+from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tuner.core import Bill, PeriodSaving, Phase
-from tuner.presentation.documents import COLUMNS, ReportedStudy, html, markdown, overview, summed
+from tuner.core import Bill, ConfigError, InvalidInput, PeriodSaving, Phase
+from tuner.presentation.documents import (
+    COLUMNS,
+    ReportedStudy,
+    html,
+    markdown,
+    overview,
+    study_picture,
+    summed,
+    svg,
+)
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.service.operations import Operations
+from tuner.wire import Change, StudyDraft
 
 HOSTILE = '<img src=x onerror="alert(1)"></script>*_`|'
 
@@ -120,3 +132,49 @@ def test_the_overview_shows_a_saving_only_while_it_is_applied(
     seen = report.model_copy(update={"study": report.study.model_copy(update=now)})
     (row,) = overview([replace(held, outcome=replace(held.outcome, report=seen))])
     assert row[COLUMNS.index(">saving")] == shown
+
+
+def picture(verbs: Operations, study: str) -> str:
+    return svg(study_picture(verbs.report(study), verbs.trials(study), verbs.pareto(study)))
+
+
+@pytest.fixture(autouse=True)
+def drawing() -> None:
+    pytest.importorskip("matplotlib")
+
+
+def test_the_limit_and_every_kind_of_window_are_in_the_legend() -> None:
+    text = picture(*worlds.held(worlds.steep))
+    for part in ("limit 120", "censored", "feasible (", "baseline", "best", "energy_j (J)"):
+        assert part in text
+    assert "study " in text
+
+
+def test_the_same_study_gives_the_same_picture() -> None:
+    verbs, study = worlds.held()
+    assert picture(verbs, study) == picture(verbs, study)
+
+
+def test_an_objective_with_nothing_beside_it_is_drawn_by_trial() -> None:
+    verbs, study = worlds.held()
+    report, trials = verbs.report(study), verbs.trials(study)
+    alone = [t.model_copy(update={"metrics": {"energy_j": t.metrics["energy_j"]}}) for t in trials]
+    text = svg(study_picture(report, alone, ()))
+    assert "best so far" in text and "trial" in text
+
+
+def test_before_anything_is_measured_there_is_nothing_to_draw() -> None:
+    verbs = worlds.operations()
+    study = verbs.create(StudyDraft(devices=("sim",), constraints=(), policy="scripted")).id
+    verbs.stop(study, Change())
+    with raised(InvalidInput, "measured"):
+        picture(verbs, study)
+
+
+def test_without_matplotlib_the_package_to_install_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with raised(ConfigError, "matplotlib") as refused:
+        picture(*worlds.held())
+    assert "jouletune[client]" in refused.value.hint

@@ -16,8 +16,9 @@ from tests.builders import applied, completed, device, setting
 from tests.errors import has_a_next_step
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.cli.worlds import costly, created, held, operations, proposed
 from tuner.cli.app import main
-from tuner.cli.fleet import stop_all
+from tuner.cli.fleet import device as devices
 from tuner.cli.run import results
 from tuner.cli.run import run as running
 from tuner.cli.run.results import Result
@@ -25,6 +26,7 @@ from tuner.cli.runfile import RunJob
 from tuner.core import (
     Exploration,
     Level,
+    Limit,
     MaintenanceWindow,
     Metric,
     Outcome,
@@ -34,10 +36,17 @@ from tuner.core import (
     TrialState,
 )
 from tuner.main import utc_now
-from tuner.presentation.standing import status, waiting
+from tuner.presentation.standing import (
+    last_change,
+    next_step,
+    sentence,
+    status,
+    status_reason,
+    waiting,
+)
 from tuner.presentation.texts import gained
 from tuner.service.operations import Operations
-from tuner.wire import Change, Decision, ExplorationChange, Poll, StudyDraft
+from tuner.wire import Change, ConstraintChange, Decision, ExplorationChange, Poll, StudyDraft
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -128,31 +137,10 @@ def test_a_study_of_energy_is_not_created_without_a_decision_on_constraints(
     assert ask(*create, "--no-constraint")[0] == 0
 
 
-def test_a_saving_is_shown_with_its_cost_in_capacity(store: Store, ask: Ask) -> None:
-    verbs = worlds.operations(store)
-    name = worlds.created(verbs)
-    worlds.tune(verbs)
-    golden("study show", "a saving", steady(ask("study", "show", name)[1], STUDY=name))
-    golden("best", "a saving", steady(ask("best", name)[1], STUDY=name))
-
-
-def test_stop_all_names_devices_that_are_not_back_and_the_next_step(store: Store, ask: Ask) -> None:
-    worlds.operations(store)
-    code, out, _ = ask("stop-all", "--yes", "--why", "smoke in rack 4")
-    assert code == 1
-    for named in (
-        "smoke in rack 4",
-        "sim OFFLINE",
-        "agent revert --stay",
-        "actuator restore --all",
-    ):
-        assert named in out
-
-
 def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
     store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop_all, "WAIT_S", 0.0)
+    monkeypatch.setattr(devices, "WAIT_S", 0.0)
     worlds.operations(store)
     seen_now(store)
     code, out, _ = ask("stop-all", "--yes")
@@ -238,13 +226,6 @@ def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
     verbs.pause(study, Change(who="tuner", why="4 trials in a row failed"))
     ended = results.outcome(verbs, study, job, device())
     assert (ended.report.study.phase, ended.tuned) == (Phase.PAUSED, False)
-
-
-def test_a_proposal_is_shown_in_every_view(store: Store, ask: Ask) -> None:
-    name = worlds.proposed(worlds.operations(store))
-    for command in ("study list", f"study show {name}", f"best {name}", f"events --study {name}"):
-        words = [word for word in command.split() if word not in ("--study", name)]
-        golden(" ".join(words), "a proposal", steady(ask(*command.split())[1], STUDY=name))
 
 
 def test_a_plan_of_several_rows_is_proposed_row_by_row(store: Store, ask: Ask) -> None:
@@ -336,3 +317,66 @@ def test_a_list_shows_a_freeze_and_the_awaited_window() -> None:
     )
     frozen = verbs.freeze(name, Change(who="ann", why="release day"))
     assert (status(frozen).endswith("frozen"), waiting(frozen)) == (True, "frozen: release day")
+
+
+def test_a_hold_needs_no_action_and_shows_its_reason() -> None:
+    verbs, study = held()
+    view = verbs.study(study)
+    assert status(view) == "holding"
+    assert next_step(view).startswith("Nothing to do.")
+    assert status_reason(view).endswith(".")
+
+
+def test_the_problem_is_the_status_and_its_remedy_the_next_step() -> None:
+    verbs, study = held()
+    view = verbs.study(study)
+    away = view.model_copy(update={"offline": ("sim",)})
+    assert status(away) == "holding, offline" and "Start the agents" in next_step(away)
+    halted = view.model_copy(update={"stopped": True})
+    assert status(halted) == "holding, stop-all" and "fleet page" in next_step(halted)
+    unmet = view.model_copy(update={"unmet": Limit("latency_p99_ms", "<=", 90.0)})
+    assert status(unmet) == "limit not met"
+    assert "the limit is <= 90.00 ms" in status_reason(unmet)
+    assert "Loosen the limit" in next_step(unmet)
+    unable = view.model_copy(update={"unable": "the driver hangs"})
+    assert next_step(unable) == "Let the device take orders again: the driver hangs"
+    faulty = view.model_copy(update={"error": "no plan"})
+    assert (status(faulty), status_reason(faulty)) == ("unreadable", "No plan.")
+
+
+def test_every_phase_has_a_next_step() -> None:
+    verbs = operations()
+    study = created(verbs)
+    assert "the policy may make at most 20" in next_step(verbs.study(study))
+    verbs.pause(study, Change(who="ann", why="maintenance"))
+    assert next_step(verbs.study(study)) == "Resume the study, or end it."
+    verbs.stop(study, Change(who="ann"))
+    assert "Create a new study" in next_step(verbs.study(study))
+    advised = operations()
+    assert "Approve or reject the proposed setting: gpu.clock_mhz=600." in next_step(
+        advised.study(proposed(advised))
+    )
+
+
+def test_the_last_change_is_a_persons() -> None:
+    verbs, study = held(costly)
+    change = last_change(verbs.revisions(study))
+    assert change is not None and change.who == "ann"
+    second = ConstraintChange(who="bob", why="new SLO", constraints=("latency_p99_ms <= 500",))
+    verbs.set_constraints(study, second)
+    change = last_change(verbs.revisions(study))
+    assert change is not None and (change.who, change.why) == ("bob", "new SLO")
+    assert last_change([]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("confirmed", "Confirmed."),
+        ("energy_j fell", "energy_j fell."),
+        ("Done.", "Done."),
+        ("", ""),
+    ],
+)
+def test_a_sentence_gets_a_capital_and_a_full_stop(text: str, shown: str) -> None:
+    assert sentence(text) == shown

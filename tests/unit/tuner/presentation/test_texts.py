@@ -9,7 +9,7 @@ import pytest
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
 from tuner.core import Estimate, PeriodSaving
-from tuner.presentation.facts import facts
+from tuner.presentation.reports import facts
 from tuner.presentation.texts import described, idle_texts, remark, saved_by_period
 
 

@@ -22,9 +22,9 @@ from tuner.profiling.speculation import (
     LENGTH,
     RATE,
     SIGNAL,
+    as_csv,
     planned,
     read_profile,
-    write_profile,
 )
 
 CROWD = ("--step-ms", "4", "--crowd-ms", "0.3", "--rate", "0.8", "-np", "4")
@@ -60,20 +60,20 @@ def test_few_windows_give_a_table_and_the_former_setting_is_restored(
     target = opened(f"llama_cpp:{proxy.url}#prompts:{prompts},tokens:32", tmp_path)
     target.runs.actuator.follow(before)  # type: ignore[attr-defined]
     lines: list[str] = []
-    profile = ServerBench(target, "", QUIET, ANY_SHARE).profile(lines.append)
+    done, trials = ServerBench(target, "", QUIET, ANY_SHARE).profile(lines.append)
     assert target.runs.actuator.followed() == before  # type: ignore[attr-defined]
     target.close()
-    first = profile.plan.rows[0].setting[LENGTH]
-    assert isinstance(first, int) and first >= 2, profile
-    tuning = [t for t in profile.windows if t.phase is Phase.TUNING]
-    assert len(lines) == len(profile.windows) and len(tuning) <= 54 // 3
-    plain = {t.ran_at[SIGNAL] for t in profile.windows if t.setting[LENGTH] == 0}
+    first = done.plan.rows[0].setting[LENGTH]
+    assert isinstance(first, int) and first >= 2, done
+    tuning = [t for t in trials if t.phase is Phase.TUNING]
+    assert len(lines) == len(trials) and len(tuning) <= 54 // 3
+    plain = {t.ran_at[SIGNAL] for t in trials if t.setting[LENGTH] == 0}
     assert plain >= {1.0, 2.0, 4.0}
     file = tmp_path / "profile.csv"
-    write_profile(file, profile.windows)
+    file.write_text(as_csv(trials))
     rows_written = list(csv.DictReader(file.read_text().splitlines()))
     assert {RATE, "cpu_time_ms", "accepted_per_step"} <= set(rows_written[0])
-    assert len(rows_written) == len(profile.windows)
+    assert len(rows_written) == len(trials)
     again = planned(*read_profile(file)).plan.rows[0].setting[LENGTH]
     assert int(again) >= 2 and again in {t.setting[LENGTH] for t in tuning}
 

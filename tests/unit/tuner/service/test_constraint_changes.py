@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.tuner.cli import worlds
-from tuner.presentation.changes import effect_lines
+from tuner.presentation.reports import effect_lines
 from tuner.service.operations import Operations
 from tuner.wire import Change, ConstraintChange, ConstraintEffect
 

@@ -11,9 +11,9 @@ import pytest
 from db import open_store
 from tests.builders import START, device
 from tests.contracts.replicas import ONE
+from tuner.cli.answers import Finding
 from tuner.cli.app import main
 from tuner.cli.host.doctor_fleet import examine_fleet
-from tuner.cli.host.finding import Finding
 from tuner.main import utc_now
 from tuner.wire import DeviceView, ReplicaView
 

@@ -78,7 +78,7 @@ def test_exported_histories_can_be_read(tmp_path: Path, capsys: pytest.CaptureFi
     ("text", "slo", "words"),
     [
         (None, "latency_p99_ms <= 700", "cannot read"),
-        ("", "latency_p99_ms <= 700", "no rows"),
+        ("", "latency_p99_ms <= 700", "lacks the columns batch_size"),
         (f"{HEADER}\n", "latency_p99_ms <= 700", "no rows"),
         ("batch_size,latency_p99_ms\n8,100\n", "latency_p99_ms <= 700", "columns finetuning_gflop"),
         (f"{HEADER}\n8,100,1,x,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = 'x'"),
@@ -87,10 +87,10 @@ def test_exported_histories_can_be_read(tmp_path: Path, capsys: pytest.CaptureFi
         (
             f"{HEADER}\n8.5,9,1,1,40\n",
             "latency_p99_ms <= 700",
-            "batch_size = '8.5' is not a positive integer",
+            "batch_size = '8.5' is not an integer >= 1",
         ),
-        (f"{HEADER}\n0,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '0' is not above zero"),
-        (f"{HEADER}\n8,0,1,1,40\n", "latency_p99_ms <= 700", "_ms = '0' is not above zero"),
+        (f"{HEADER}\n0,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '0' is not an integer"),
+        (f"{HEADER}\n8,0,1,1,40\n", "latency_p99_ms <= 700", "_ms = '0' must be clearly above"),
         (f"{HEADER}\n8,9,1,60,\n", "latency_p99_ms <= 700", "finetuning_flop_per_byte = ''"),
         (f"{HEADER}\n8,9,1,,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = ''"),
         (f"{HEADER}\n8,9,1,1\n", "latency_p99_ms <= 700", "row 2: not as many cells"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,30 +253,4 @@ def test_blanks_around_commas_and_a_byte_order_mark_are_let_be(
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["packrat", "plan", "--profile", "no.csv", "--threads", "1", "--batch", "1"]) == 2
-    assert "cannot read the profile no.csv: No such file" in capsys.readouterr().err
-
-
-class TestPlot:
-    def test_a_picture_is_drawn(self, plan: Plan, tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib")
-        file = tmp_path / "plan.png"
-        code, _, err = plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4, "--plot", file)
-        assert (code, err) == (0, "")
-        assert file.read_bytes().startswith(b"\x89PNG")
-
-    def test_an_unknown_file_type_or_folder_is_refused(self, plan: Plan, tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib")
-        code, _, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "plan.doc")
-        assert code == 2
-        assert "name a .png file" in err
-        code, _, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "no" / "plan.png")
-        assert code == 2
-        assert "choose another --plot" in err
-
-    def test_without_matplotlib_the_error_names_the_package(
-        self, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        code, out, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "plan.png")
-        assert (code, out) == (2, "")
-        assert "pip install 'jouletune[client]'" in err
+    assert "cannot read no.csv: No such file" in capsys.readouterr().err

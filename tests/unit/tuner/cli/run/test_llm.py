@@ -142,7 +142,7 @@ def test_restarting_knobs_are_set_only_on_request(
     request = llm.LlmRequest(vllm.url, "cpu")
     for allowed in (False, True):
         checks = list(llm.examine(replace(request, allow_restart=allowed)))
-        (may, hint) = next((c[0], c[3]) for c in checks if c[1] == "would set --threads")
+        (may, hint) = next((c.there, c.hint) for c in checks if c.about == "would set --threads")
         assert (may, "--allow-restart" in hint) == (allowed, not allowed)
     (job,) = requested_jobs(Wishes(device="cpu", workload="reference", allow_restart=False))
     assert not terms(job).allow_restart and terms(RunJob(device="cpu")).allow_restart

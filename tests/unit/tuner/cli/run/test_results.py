@@ -26,8 +26,8 @@ from tuner.cli.run.display import (
     progress,
     time_left,
 )
-from tuner.cli.run.printed import next_steps, print_report
-from tuner.cli.run.results import Result, StudyResult, document
+from tuner.cli.run.results import Result, Score, StudyResult, document, score
+from tuner.cli.run.summary import next_steps, print_report
 from tuner.cli.runfile import RunJob
 from tuner.core import (
     BaselineShift,
@@ -46,7 +46,6 @@ from tuner.core.quantities import quantity_of
 from tuner.moments import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
-from tuner.presentation.true_score import Score, score
 from tuner.wire import Change, Release, StudyDraft, StudyReport, StudyView
 
 

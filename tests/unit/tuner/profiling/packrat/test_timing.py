@@ -14,7 +14,7 @@ from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from tuner.core import InvalidInput
-from tuner.profiling.packrat.timing import LEAST_BATCHES, Timer
+from tuner.profiling.packrat.timing import Timer
 
 
 def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
@@ -29,7 +29,6 @@ def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
             timer.window([(1, 1), (1, 1)], 0.05, "")
         workers = set(_children()) - others
         assert len(workers) == 1
-    assert small.n >= LEAST_BATCHES and large.n >= LEAST_BATCHES
     assert 0.0 < small.latency_s < large.latency_s
     assert small.stderr_s > 0.0 and 0.0 <= small.foreign <= 1.0
     assert workers.isdisjoint(_children())

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import SPACE, setting
+from tuner.cli.run.results import score
 from tuner.core import Constraint, Objective, Setting
-from tuner.presentation.true_score import score
 
 LIMIT = (Constraint.parse("latency_p99_ms <= 1.2x baseline"),)
 ENERGY = Objective("energy_j")

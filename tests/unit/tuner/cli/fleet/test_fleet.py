@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from db import open_store
 from tests.builders import START, setting
+from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
-from tuner.cli.fleet.top import pictured, sums
+from tuner.cli.fleet.fleet import pictured, sums
 from tuner.core import Estimate, Level, PeriodSaving, Phase
-from tuner.wire import FleetRow, FleetView, Health, Savings
+from tuner.wire import Change, FleetRow, FleetView, Health, Savings
 
 
 def row(name: str, health: Health = Health.SAFE, **about: Any) -> FleetRow:  # noqa: ANN401
@@ -82,3 +87,75 @@ def test_the_command_needs_a_tuner(
     monkeypatch.setenv("JOULETUNE_DB", "sqlite:///nothing.sqlite")
     assert main(["top"]) != 0
     assert "--tuner" in capsys.readouterr().err
+
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def answer(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        return (code, *capsys.readouterr())
+
+    return answer
+
+
+def needs(ask: Ask) -> dict[str, tuple[str, str]]:
+    code, out, _ = ask("status", "--json")
+    assert code == 0
+    return {row["name"]: (row["status"], row["next_step"]) for row in json.loads(out)}
+
+
+def test_each_thing_that_needs_somebody_has_its_command(tmp_path: Path, ask: Ask) -> None:
+    store = open_store(f"sqlite:///{tmp_path / worlds.FILE}")
+    verbs = worlds.operations(store)
+    study = worlds.proposed(verbs)
+    assert needs(ask)["sim"] == ("offline", "jouletune device show sim")
+    assert needs(ask)[study] == (
+        "awaiting approval, offline",
+        f"jouletune study approve {study}",
+    )
+    verbs.pause(study, Change(who="ann", why="lunch"))
+    assert needs(ask)[study][1] == f"jouletune study resume {study}"
+    verbs.stop_all(Change(who="ann", why="smoke"))
+    assert needs(ask)["all devices"] == ("stopped", "jouletune stop-all --lift")
+    store.close()
+
+
+def test_commands_have_the_options_that_lead_to_the_same_place(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = worlds.database(tmp_path)
+    monkeypatch.delenv("JOULETUNE_DB")
+    place = ("--db", f"sqlite:///{worlds.FILE}")
+    options = " ".join(place)
+    assert f"`jouletune device show sim {options}`" in ask("status", *place)[1]
+    assert f"`jouletune study list {options}`" in ask("study", "show", "nothing", *place)[2]
+    assert f"`jouletune study resume {made} {options}`" in ask("study", "pause", made, *place)[1]
+
+
+def test_a_trial_is_shown_by_its_number(tmp_path: Path, ask: Ask) -> None:
+    made = worlds.database(tmp_path)
+    for typed in ((made, "3"), (f"{made}/3",)):
+        code, out, _ = ask("trial", "show", *typed)
+        assert code == 0 and "gpu.clock_mhz=800" in out and "result      feasible" in out
+    assert ask("trial", "show", made, "99")[0] == 2
+    assert ask("trial", "show", made)[0] == 2
+
+
+def test_waiting_ends_at_the_status_at_a_dead_end_or_in_time(tmp_path: Path, ask: Ask) -> None:
+    made = worlds.database(tmp_path)
+    assert ask("study", "wait", made)[0] == 0
+    assert ask("study", "wait", made, "--for", "holding", "--timeout", "1s")[0] == 0
+    code, out, _ = ask("study", "wait", made, "--for", "tuning", "--timeout", "0s")
+    assert code == 124 and "still holding" in out and "`jouletune study show" in out
+    assert ask("study", "wait", made, "--for", "happy")[0] == 2
+    assert ask("study", "wait", made, "--timeout", "soon")[0] == 2
+    ask("study", "stop", made, "--yes")
+    code, out, _ = ask("study", "wait", made, "--for", "holding")
+    assert code == 1 and "it is stopped" in out

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import START, setting
 from tuner.core import Bill, Estimate, Limit, Phase, Plan, Row, Terms
-from tuner.presentation.plans import PLAN_COLUMNS, plan_lines, plan_table
+from tuner.presentation.reports import PLAN_COLUMNS, plan_lines, plan_table
 from tuner.wire import PlanRowView, SettingView, StudyReport, StudyView
 
 BY = "arrival_rate_per_s"
