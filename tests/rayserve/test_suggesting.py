@@ -37,7 +37,7 @@ def test_ray_suggests_the_same_as_this_process_and_a_lost_worker_is_reported(pla
         worker = opened.worker()
         here = [load_policy("polythrottle").suggest(one) for one in pasts()]
         answers = read(worker.answer(ask("polythrottle", pasts()), LONG_S), 3)
-        assert [one.suggestion for one in answers] == here
+        assert [one.suggestion() for one in answers] == here
 
         ended = threading.Event()
         killer = threading.Thread(target=kill_at_work, args=(ended,))
@@ -50,7 +50,7 @@ def test_ray_suggests_the_same_as_this_process_and_a_lost_worker_is_reported(pla
             ended.set()
             killer.join()
         again = read(worker.answer(ask("polythrottle", pasts()), LONG_S), 3)
-        assert [one.suggestion for one in again] == here
+        assert [one.suggestion() for one in again] == here
         with pytest.raises(WorkerLost, match="no suggestion after"):
             worker.answer(ask("polythrottle", pasts() * 20), 0.05)
     finally:

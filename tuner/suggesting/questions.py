@@ -6,10 +6,8 @@ A policy may read only the past in its question, so the answer does not depend o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from policies import load_policy
 from tuner.core import (
@@ -36,69 +34,35 @@ class BatchQuestion(BaseModel):
     pasts: tuple[Past, ...]
 
 
-class Tried(BaseModel):
-    """The answer to try a setting."""
+class Decided(BaseModel):
+    """A policy's decision on one past: its suggestion, or its error.
+
+    `code` is that of a `TuningError`, empty for any other exception.
+    """
 
     model_config = EXACT
 
-    kind: Literal["try"] = "try"
-    suggestion: Try
-
-
-class Waited(BaseModel):
-    """The answer to wait."""
-
-    model_config = EXACT
-
-    kind: Literal["wait"] = "wait"
-    suggestion: Wait
-
-
-class Finished(BaseModel):
-    """The reply that no more trials are needed."""
-
-    model_config = EXACT
-
-    kind: Literal["done"] = "done"
-    suggestion: Done
-
-
-class NotDecided(BaseModel):
-    """The error of a policy: `code` is that of a `TuningError`, empty for any other exception."""
-
-    model_config = EXACT
-
-    kind: Literal["failed"] = "failed"
-    code: str
-    message: str
+    tries: Try | None = None
+    waits: Wait | None = None
+    ends: Done | None = None
+    code: str = ""
+    message: str = ""
     hint: str = ""
 
-    def error(self) -> TuningError:
-        """Return the policy's error, as a plain `TuningError` if its code is empty or unknown."""
-        return (error_of(self.code) or TuningError)(self.message, hint=self.hint)
-
-
-Answered = Annotated[Tried | Waited | Finished | NotDecided, Field(discriminator="kind")]
+    def suggestion(self) -> Suggestion:
+        """Return the suggestion. Raises the policy's error, as a `TuningError` if its code is unknown."""
+        suggestion = self.tries or self.waits or self.ends
+        if suggestion is None:
+            raise (error_of(self.code) or TuningError)(self.message, hint=self.hint)
+        return suggestion
 
 
 class BatchAnswers(BaseModel):
-    """The answers to a question, in the order of its pasts."""
+    """The decisions on a question, in the order of its pasts."""
 
     model_config = EXACT
 
-    answers: tuple[Answered, ...]
-
-    def dumped(self) -> bytes:
-        """Return the answers as one line of JSON."""
-        return self.model_dump_json().encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A policy's decision on one past: its suggestion, or its error."""
-
-    suggestion: Suggestion | None
-    error: TuningError | None = None
+    answers: tuple[Decided, ...]
 
 
 def answer(question: bytes) -> bytes:
@@ -110,9 +74,10 @@ def answer(question: bytes) -> bytes:
     batch = BatchQuestion.model_validate_json(question)
     try:
         policy = load_policy(batch.policy)
+        answers = tuple(_alone(policy, past) for past in batch.pasts)
     except TuningError as error:
-        return BatchAnswers(answers=tuple(_failed(error) for _ in batch.pasts)).dumped()
-    return BatchAnswers(answers=tuple(_alone(policy, past) for past in batch.pasts)).dumped()
+        answers = (failed(error),) * len(batch.pasts)
+    return BatchAnswers(answers=answers).model_dump_json().encode()
 
 
 def ask(policy: str, pasts: Sequence[Past]) -> bytes:
@@ -120,7 +85,7 @@ def ask(policy: str, pasts: Sequence[Past]) -> bytes:
     return BatchQuestion(policy=policy, pasts=tuple(pasts)).model_dump_json().encode()
 
 
-def read(answers: bytes, count: int) -> list[Decided]:
+def read(answers: bytes, count: int) -> tuple[Decided, ...]:
     """Return the decisions in a worker's answers.
 
     Raises:
@@ -129,36 +94,29 @@ def read(answers: bytes, count: int) -> list[Decided]:
     parsed = BatchAnswers.model_validate_json(answers).answers
     if len(parsed) != count:
         raise ValueError(f"{len(parsed)} answers to {count} questions")
-    return [
-        Decided(None, one.error()) if isinstance(one, NotDecided) else Decided(one.suggestion)
-        for one in parsed
-    ]
+    return parsed
 
 
-def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
-    """Return a policy's answer for one past, which is its error if it raises one."""
-    try:
-        return _answer_of(policy.suggest(past))
-    except Exception as error:  # noqa: BLE001  an error of a plug-in is reported to its study
-        return _failed(error)
-
-
-def _answer_of(suggestion: Suggestion) -> Tried | Waited | Finished:
-    """Return a suggestion as an answer, its numbers as plain floats that JSON can hold."""
-    if isinstance(suggestion, Try):
-        plain = {
-            n: Prediction(float(p.mean), float(p.sd), p.lognormal)
-            for n, p in suggestion.predicted.items()
-        }
-        context = {name: float(value) for name, value in suggestion.context.items()}
-        return Tried(suggestion=Try(dict(suggestion.setting), suggestion.why, plain, context))
-    if isinstance(suggestion, Wait):
-        return Waited(suggestion=suggestion)
-    return Finished(suggestion=suggestion)
-
-
-def _failed(error: Exception) -> NotDecided:
-    """Return an error of a policy as an answer."""
+def failed(error: Exception) -> Decided:
+    """Return an error as the decision on a past."""
     if isinstance(error, TuningError):
-        return NotDecided(code=error.code, message=error.message, hint=error.hint)
-    return NotDecided(code="", message=f"{type(error).__name__}: {error}")
+        return Decided(code=error.code, message=error.message, hint=error.hint)
+    return Decided(message=f"{type(error).__name__}: {error}")
+
+
+def _alone(policy: Policy, past: Past) -> Decided:
+    """Return a policy's decision on one past, its numbers as plain floats that JSON can hold."""
+    try:
+        suggestion = policy.suggest(past)
+    except Exception as error:  # noqa: BLE001  an error of a plug-in is reported to its study
+        return failed(error)
+    if isinstance(suggestion, Wait):
+        return Decided(waits=suggestion)
+    if isinstance(suggestion, Done):
+        return Decided(ends=suggestion)
+    plain = {
+        n: Prediction(float(p.mean), float(p.sd), p.lognormal)
+        for n, p in suggestion.predicted.items()
+    }
+    context = {name: float(value) for name, value in suggestion.context.items()}
+    return Decided(tries=Try(dict(suggestion.setting), suggestion.why, plain, context))

@@ -15,10 +15,9 @@ from tuner.core import (
     Study,
     Suggestion,
     TrialState,
-    TuningError,
     Wait,
 )
-from tuner.suggesting.questions import Decided, ask, read
+from tuner.suggesting.questions import Decided, ask, failed, read
 from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
@@ -118,9 +117,7 @@ class Suggestions:
                     self._queue.append(SuggestionRequest(policy, past, at))
                     self._lock.notify()
                 return Wait(WORKING)
-        if decided[1].suggestion is None:
-            raise decided[1].error or TuningError("no setting was suggested")
-        return decided[1].suggestion
+        return decided[1].suggestion()
 
     def _work(self, worker: SuggestionWorker) -> None:
         """Give batches to a worker and keep its answers until the end; the body of its thread."""
@@ -171,7 +168,7 @@ class Suggestions:
 
     def _answered(
         self, worker: SuggestionWorker, batch: Sequence[SuggestionRequest]
-    ) -> list[Decided]:
+    ) -> Sequence[Decided]:
         """Return a worker's decisions on a batch. Raises WorkerLost."""
         within_s = self.within_s * (1.0 + (len(batch) - 1) / 10.0)
         question = ask(batch[0].policy, [w.past for w in batch])
@@ -187,7 +184,7 @@ class Suggestions:
             lost = request.lost + 1
             if lost >= MOST_TRIES:
                 why = f"{lost} workers were lost; the last error: {error.message}"
-                self._keep(request, Decided(None, WorkerLost(why)))
+                self._keep(request, failed(WorkerLost(why)))
                 continue
             with self._lock:
                 if self._ended:

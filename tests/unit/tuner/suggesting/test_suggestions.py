@@ -18,8 +18,7 @@ from tuner.core import Past, Phase, Policy, Space, Study, TrialState, Try, Tunin
 from tuner.suggesting.questions import (
     BatchAnswers,
     BatchQuestion,
-    NotDecided,
-    Tried,
+    Decided,
     ask,
 )
 from tuner.suggesting.suggestions import WORKING, Suggestions
@@ -38,8 +37,8 @@ class Scripted:
         pasts = BatchQuestion.model_validate_json(question).pasts
         self.asked.append([p.study.id for p in pasts])
         self.does(pasts)
-        answers = (Tried(suggestion=Try(setting(600), f"for {p.study.id}")) for p in pasts)
-        return BatchAnswers(answers=tuple(answers)).dumped()
+        answers = (Decided(tries=Try(setting(600), f"for {p.study.id}")) for p in pasts)
+        return BatchAnswers(answers=tuple(answers)).model_dump_json().encode()
 
     def close(self) -> None:
         self.closed = True
@@ -184,9 +183,8 @@ def test_a_study_that_kills_every_worker_is_abandoned_with_the_reason() -> None:
 def test_a_policys_error_is_raised_here() -> None:
     class Failing(Scripted):
         def answer(self, question: bytes, within_s: float) -> bytes:
-            return BatchAnswers(
-                answers=(NotDecided(code="metric_unavailable", message="no meter"),)
-            ).dumped()
+            failed = Decided(code="metric_unavailable", message="no meter")
+            return BatchAnswers(answers=(failed,)).model_dump_json().encode()
 
     with at_work(Failing()) as (suggestions, woken):
         policy = suggestions.policy("scripted")

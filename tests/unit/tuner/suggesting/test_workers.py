@@ -12,7 +12,7 @@ import pytest
 from policies import load_policy
 from tests.builders import asked, baseline, past, setting, surface, trial
 from tests.processes import children, command_line, kill, until
-from tuner.core import Done, Limit, Past, Try
+from tuner.core import Done, Limit, Past, Try, TuningError
 from tuner.suggesting.questions import answer, ask, read
 from tuner.suggesting.workers import LocalWorker, WorkerLost
 
@@ -47,14 +47,15 @@ def test_every_worker_suggests_the_same(worker: LocalWorker, policy: str) -> Non
     question = ask(policy, pasts())
     assert {type(one) for one in here} == {Try, Done}
     for answers in (answer(question), worker.answer(question, LONG_S)):
-        assert [one.suggestion for one in read(answers, 3)] == here
+        assert [one.suggestion() for one in read(answers, 3)] == here
 
 
 def test_an_error_of_a_policy_is_returned_and_the_process_survives(worker: LocalWorker) -> None:
     (unknown,) = read(worker.answer(ask("nobody", pasts()[:1]), LONG_S), 1)
-    assert unknown.error is not None and "there is no policy 'nobody'" in unknown.error.message
+    with pytest.raises(TuningError, match="there is no policy 'nobody'"):
+        unknown.suggestion()
     (tried,) = read(worker.answer(ask("sobol", pasts()[:1]), LONG_S), 1)
-    assert tried.suggestion == load_policy("sobol").suggest(pasts()[0])
+    assert tried.suggestion() == load_policy("sobol").suggest(pasts()[0])
 
 
 def workers() -> list[int]:
