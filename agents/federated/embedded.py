@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx2
 
-from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
 from agents.federated.space import federation_space
 from agents.host.host import Host, HostClock
@@ -29,7 +28,6 @@ from tuner import files, http_clients
 from tuner.core import (
     Better,
     Constraint,
-    Context,
     Device,
     DeviceBusy,
     InvalidInput,
@@ -41,7 +39,6 @@ from tuner.core import (
     Role,
     Safety,
     Scope,
-    Setting,
     Space,
     TuningError,
 )
@@ -137,34 +134,22 @@ class TrainingWishes:
     seed: int = 0
 
 
-class FederatedTuner:
-    """A session with a tuner, together with the tuner's process if it was started here."""
+class FederatedTuner(FederationSession):
+    """A session with a tuner, together with the tuner's process if it was started here.
 
-    def __init__(self, session: FederationSession, held: ExitStack, url: str, study: str) -> None:
-        self._session, self._held = session, held
-        self.url, self.study = url, study
+    `url` is the tuner's address, `study` the id of the federation's study.
+    """
 
-    @property
-    def space(self) -> Space:
-        """The knobs of a round."""
-        return self._session.space
+    url = study = ""
 
-    @property
-    def ended(self) -> str:
-        """The reason why the training is over; empty while it continues."""
-        return self._session.ended
-
-    def begin(self, context: Context) -> Setting:
-        """Return the setting of the next round; that of the latest round if the tuner does not answer."""
-        return self._session.begin(context)
-
-    def end(self, outcome: RoundOutcome) -> None:
-        """Report a round; a report that cannot be sent now is stored and sent later."""
-        self._session.end(outcome)
+    def __init__(self, link: TunerClient, device: Device, folder: Path, held: ExitStack) -> None:
+        start = secrets.token_hex(4)
+        super().__init__(link, device, folder, HostClock(), lambda: datetime.now(UTC), start)
+        self._held = held
 
     def close(self) -> None:
         """Send the stored reports, and end the tuner if it was started here."""
-        self._session.close()
+        super().close()
         self._held.close()
 
 
@@ -199,8 +184,7 @@ def open_embedded(
         requested = TrainingWishes(
             policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
         )
-        session, study = _opened(spec, url, token_file, folder, held, requested)
-        return FederatedTuner(session, held.pop_all(), url, study)
+        return _opened(spec, url, token_file, folder, held, requested)
 
 
 def open_connected(
@@ -226,8 +210,7 @@ def open_connected(
         requested = TrainingWishes(
             policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
         )
-        session, study = _opened(spec, url, token_file, folder, held, requested)
-        return FederatedTuner(session, held.pop_all(), url, study)
+        return _opened(spec, url, token_file, folder, held, requested)
 
 
 def _opened(
@@ -237,8 +220,8 @@ def _opened(
     folder: Path,
     held: ExitStack,
     requested: TrainingWishes,
-) -> tuple[FederationSession, str]:
-    """Register the federation at a tuner; return the session and the id of its study."""
+) -> FederatedTuner:
+    """Register the federation at a tuner, and return the session for its study."""
     host = Host.here()
     agent = f"{spec.name}@{host.name}"
     http = held.enter_context(connect(url))
@@ -246,10 +229,9 @@ def _opened(
     device = spec.device(agent, host.name)
     link.register(device)
     study = _study(url, token_file, device, requested)
-    session = FederationSession(
-        link, device, folder, HostClock(), lambda: datetime.now(UTC), secrets.token_hex(4)
-    )
-    return session, study
+    tuner = FederatedTuner(link, device, folder, held.pop_all())
+    tuner.url, tuner.study = url, study
+    return tuner
 
 
 def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) -> str:

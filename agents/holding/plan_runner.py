@@ -10,10 +10,9 @@ from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.signal_level import SignalLevel, SwitchingCost
-from agents.target.escape import INSIDE, WAITING
+from agents.target.escape import INSIDE, WAITING, WaitingQueue
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
-from agents.target.waiting_queue import WaitingQueue
 from tuner.core import (
     Clock,
     Context,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from agents.host.processor import busy_seconds, required_text
+from agents.host.machine import busy_seconds, required_text
 from agents.target.joules import Joules
 from tuner.core import ActuationError, Clock, MeasurementError, Reading, reraised
 

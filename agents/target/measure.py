@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from agents.target.escape import Escape
+from agents.target.escape import Escape, WaitingQueue
 from agents.target.observe import Ask, Check, MeasuredWindow, Observer, unbounded_tail
 from agents.target.target import Target
-from agents.target.waiting_queue import WaitingQueue
 from agents.target.window import TargetWindow
 from tuner.core import (
     NO_TABLE,

@@ -10,8 +10,7 @@ from agents.actuator.kernel_text import numbers
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
-from agents.host.machine import arm, contained, masked, virtual
-from agents.host.processor import text_of
+from agents.host.machine import arm, contained, masked, text_of, virtual
 from agents.host.symptoms import Symptom
 from agents.target.side import Side
 from tuner.core import TuningError

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.host.machine import masked
-from agents.host.processor import required_text, text_of
+from agents.host.machine import masked, required_text, text_of
 from agents.target.joules import EnergySource, Every, IntegratedJoules, drawn
 from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads, mirrored
 

@@ -11,7 +11,7 @@ from agents.devices.drm.card import CLOCK, LIMIT, Card
 from agents.devices.drm.energy import find_energy, metrics_format
 from agents.devices.drm.knobs import discover
 from agents.host.host import HostClock
-from agents.host.processor import text_of
+from agents.host.machine import text_of
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import in_background
 from agents.target.side import HOST_CPU, NothingToSet, Side

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
-from agents.host.processor import required_text, text_of
+from agents.host.machine import required_text, text_of
 from agents.target.joules import CountedJoules, EnergySource, Every, IntegratedJoules
 from tuner.core import Clock, MeasurementError
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.host.processor import text_of
+from agents.host.machine import text_of
 from tuner.compat import StrEnum
 
 RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")

@@ -16,7 +16,7 @@ from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
 from agents.host.host import HostClock
-from agents.host.processor import text_of
+from agents.host.machine import text_of
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import IntegratedJoules, in_background
 from agents.target.side import NothingToSet, Side

@@ -10,7 +10,7 @@ from agents.devices.jetson.device import MEMORY_CAP, open_jetson, throttles
 from agents.devices.jetson.jtop import JtopReport, ask_jtop
 from agents.devices.jetson.knobs import BPMP, GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
-from agents.host.processor import text_of
+from agents.host.machine import text_of
 from agents.host.symptoms import Symptom
 from agents.target.side import Side
 from tuner.core import TuningError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.devices.jetson.board import KNOWN_BOARDS, KnownBoard, read_board
-from agents.host.processor import required_text, text_of
+from agents.host.machine import required_text, text_of
 from tuner.core import MeasurementError
 
 SENSORS = ("ina3221", "ina3221x", "ina238")

@@ -21,8 +21,7 @@ from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
-from agents.host.machine import contained
-from agents.host.processor import text_of
+from agents.host.machine import contained, text_of
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from agents.host.processes.listeners import listening_groups
-from agents.host.processes.process_table import ProcessTable
+from agents.host.processes.process_table import ProcessTable, listening_groups
 from tuner.core import TuningError
 
 SERVERS = ("nvidia-cuda-mps",)

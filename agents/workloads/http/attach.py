@@ -31,19 +31,16 @@ from agents.workloads.http.connections import ConnectionsMeter
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.files import KnobInFile
-from agents.workloads.http.idle import idle_state
-from agents.workloads.http.joined import joined
+from agents.workloads.http.joined import counting_all, joined
 from agents.workloads.http.json_meter import JsonMeter
 from agents.workloads.http.knob_config import KnobCalls
-from agents.workloads.http.knobs import HttpKnob, RestartableServiceKnobs, ServiceKnobs
+from agents.workloads.http.knobs import HttpKnob, ServiceKnobs, ServiceRenewal
 from agents.workloads.http.load_config import ANSWER_S, LoadConfig
 from agents.workloads.http.log_meter import MEAN, LogMeter
 from agents.workloads.http.metric_config import METRICS
 from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
-from agents.workloads.http.restart import ServiceRenewal
-from agents.workloads.http.signals import GaugeSignal
+from agents.workloads.http.signals import GaugeSignal, idle_state
 from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
-from agents.workloads.http.totals import counting_all
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import (
     ActuationError,
@@ -190,9 +187,7 @@ class Service:
         knobs = [self._knob(one) for one in config.knobs]
         fallback, renewals = self._fallback(), (restart, reload)
         calls = (self.close, self._demand_answer)
-        if started is not None:
-            return RestartableServiceKnobs(knobs, *renewals, *calls, started, fallback)
-        return ServiceKnobs(knobs, *renewals, *calls, fallback)
+        return ServiceKnobs(knobs, *renewals, *calls, started, fallback)
 
     def _demand_answer(self) -> None:
         """Return if the service answers a request of our load, or shows its metrics.
@@ -262,7 +257,41 @@ class Service:
         if config.log is not None and config.log.has_items:
             return LogMeter(config.log, counting, clock)
         assert exposition is not None
-        return _text_meter(config, exposition, counting, actuator, clock, seed)
+        return self._text_meter(exposition, counting, actuator, seed)
+
+    def _text_meter(
+        self,
+        exposition: Exposition,
+        counting: Callable[[], Totals],
+        actuator: ServiceKnobs,
+        seed: int,
+    ) -> Meter:
+        """Return the meter of our load, or of the service's own histogram, with its further metrics."""
+        config, clock = self._config, self._clock
+        effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
+
+        def in_force(load: Context) -> Setting | None:
+            plan = actuator.followed()
+            if plan is None:
+                return actuator.read()
+            return plan.rows[plan.row(load)].setting if plan.by in load else None
+
+        exported = config.exported
+        derived = (exported, effects, exposition.snapshot, in_force)
+        extra = exported.signal or exported.histograms or exported.ratios or effects
+        extra = extra or exported.items.name
+        if config.load is not None:
+            load, connect = config.load, _callers(config.url, config.load)
+            sent = (
+                StreamMeter(
+                    connect, load.shape, counting, clock, seed, load.good, exported.items.name
+                )
+                if load.stream
+                else LoadMeter(connect, load.shape, counting, clock, seed, exported.items.name)
+            )
+            return DerivedLoadMeter(sent, *derived) if extra else sent
+        meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
+        return DerivedMeter(meter, *derived) if extra else meter
 
     def _signals(self) -> tuple[LiveSignal, ...]:
         """Return the gauge's signal and that of a fine-tuning job."""
@@ -299,39 +328,6 @@ def _process(config: ProcessConfig | None) -> ServiceProcess | None:
     if config.pid_file is not None:
         return ProcessTree(config.pid_file, config.program)
     return UnitProcess(config.unit) if config.unit else PortProcess(config.port or 0)
-
-
-def _text_meter(
-    config: ServiceConfig,
-    exposition: Exposition,
-    counting: Callable[[], Totals],
-    actuator: ServiceKnobs,
-    clock: Clock,
-    seed: int,
-) -> Meter:
-    """Return the meter of our load, or of the service's own histogram, with its further metrics."""
-    effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
-
-    def in_force(load: Context) -> Setting | None:
-        plan = actuator.followed()
-        if plan is None:
-            return actuator.read()
-        return plan.rows[plan.row(load)].setting if plan.by in load else None
-
-    exported = config.exported
-    derived = (exported, effects, exposition.snapshot, in_force)
-    extra = exported.signal or exported.histograms or exported.ratios or effects
-    extra = extra or exported.items.name
-    if config.load is not None:
-        load, connect = config.load, _callers(config.url, config.load)
-        sent = (
-            StreamMeter(connect, load.shape, counting, clock, seed, load.good, exported.items.name)
-            if load.stream
-            else LoadMeter(connect, load.shape, counting, clock, seed, exported.items.name)
-        )
-        return DerivedLoadMeter(sent, *derived) if extra else sent
-    meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
-    return DerivedMeter(meter, *derived) if extra else meter
 
 
 def _callers(url: str, load: LoadConfig) -> Callable[..., HttpCaller]:

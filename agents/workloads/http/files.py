@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agents.workloads.http.knob_config import KnobFile
+from agents.workloads.http.knob_config import KnobFile, LoadTable
 from agents.workloads.http.reading import KnobReading, UnlistedValue, is_at, settle
-from agents.workloads.http.template import LoadTable
 from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value, reraised
 

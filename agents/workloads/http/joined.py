@@ -1,20 +1,68 @@
-"""Joins several meters: one that counts the work, and further ones over the same window."""
+"""Joins several meters, and several totals: one that counts the work, and further ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from agents.host.processes.program_runs import RunMeter
-from agents.target.side import Closing, OffersLoad, WaitsForRuns
-from tuner.core import Context, Fact, MeasurementError, Meter, Reading, TuningError, Window, demand
+from agents.host.processes.service_process import ServiceProcess
+from agents.load.meter import Totals
+from agents.target.side import Closing, MeasuresRuns, OffersLoad, WaitsForRuns
+from tuner.core import (
+    Context,
+    Fact,
+    MeasurementError,
+    Meter,
+    Reading,
+    TuningError,
+    Window,
+    demand,
+    reraised,
+)
+
+
+def counting_all(
+    exposition: Callable[[], Totals] | None, process: ServiceProcess | None
+) -> Callable[[], Totals]:
+    """Return a function that starts to count a service's metrics and its process's CPU time.
+
+    If both have the CPU time, that of the process counts.
+    """
+
+    def begin() -> Totals:
+        started: list[Totals] = [] if exposition is None else [exposition()]
+        started += [] if process is None else [ProcessTotals(process)]
+        return lambda: {name: value for one in started for name, value in one().items()}
+
+    return begin
+
+
+class ProcessTotals:
+    """The CPU seconds of a service's processes since the count began. Raises MeasurementError."""
+
+    def __init__(self, process: ServiceProcess) -> None:
+        self._process = process
+        self._before = self._look()
+
+    def __call__(self) -> Mapping[str, float]:
+        """Return the CPU seconds so far.
+
+        Raises MeasurementError: the service was restarted, or has ended.
+        """
+        (started, used), (started_now, now) = self._before, self._look()
+        if started_now != started:
+            raise MeasurementError("the service restarted during the window", hint="measure again")
+        return {} if used is None or now is None else {"cpu_s": now - used}
+
+    def _look(self) -> tuple[str, float | None]:
+        """Return the start and the CPU seconds. Raises MeasurementError."""
+        with reraised(MeasurementError, TuningError):
+            return self._process.started(), self._process.cpu_s()
 
 
 def joined(first: Meter, more: Sequence[Meter]) -> Meter:
     """Return a meter with the metrics of all; it has the abilities of the first."""
     if not more:
         return first
-    if isinstance(first, RunMeter):
-        return JoinedRunMeter(first, more)
     return (
         JoinedLoadMeter(first, more) if isinstance(first, OffersLoad) else JoinedMeter(first, more)
     )
@@ -25,6 +73,8 @@ class JoinedMeter:
 
     def __init__(self, first: Meter, more: Sequence[Meter]) -> None:
         self._first, self._more = first, tuple(more)
+        if isinstance(first, MeasuresRuns):
+            self.runs = first.runs
 
     def start(self) -> JoinedWindow:
         """Open a window: first those without load, so that they see all of the load."""
@@ -58,14 +108,6 @@ class JoinedLoadMeter(JoinedMeter):
         """Return the meter at another load. Raises InvalidInput if it cannot be sent."""
         assert isinstance(self._first, OffersLoad)
         return joined(self._first.offering(context), self._more)
-
-
-class JoinedRunMeter(JoinedMeter):
-    """A joined meter whose first one measures whole runs."""
-
-    def __init__(self, first: RunMeter, more: Sequence[Meter]) -> None:
-        super().__init__(first, more)
-        self.runs = first.runs
 
 
 class JoinedWindow:

@@ -1,4 +1,4 @@
-"""Sets a service's knobs as its file describes, and reads each back."""
+"""Sets a service's knobs as its file describes, lets it reload its files, and reads each knob back."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agents.host.http.local_http import LocalHttp
+from agents.host.processes.commands import run_argv
+from agents.host.processes.service_process import ServiceProcess
 from agents.target.side import Accepted
+from agents.workloads.http.config import RenewalConfig
 from agents.workloads.http.files import KnobInFile
-from agents.workloads.http.knob_config import SetCall
+from agents.workloads.http.knob_config import VALUE, SetCall, filled
 from agents.workloads.http.reading import KnobReading, is_at, settle
-from agents.workloads.http.restart import ServiceRenewal
 from agents.workloads.http.table_fallback import TableFallback
-from agents.workloads.http.template import VALUE, filled
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import (
+    NO_ANSWER,
     ActuationError,
     Clock,
+    DeviceLost,
     Knob,
     MeasurementError,
     Plan,
@@ -31,6 +34,72 @@ log = logging.getLogger(__name__)
 
 RESTART_S = 900.0
 """Timeout in s of a call that restarts a service: it finishes its requests and loads a large model."""
+
+LOOK_S = 0.5
+NOT_RESTARTED = "the service has not restarted"
+
+
+class ServiceRenewal:
+    """Run the command or send the signal, and wait until the service serves again.
+
+    It serves once it answers `ready`, if there is such a path. `started` returns the service's start time
+    as it reports it, empty if it reports none. If it reports one, only a changed start time counts as a
+    restart.
+    """
+
+    def __init__(
+        self,
+        config: RenewalConfig,
+        ready: str,
+        http: LocalHttp | None,
+        process: ServiceProcess | None,
+        started: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        self._config, self._http, self._process = config, http, process
+        self._ready, self._started, self._clock = ready, started, clock
+
+    def run(self, *, anew: bool) -> None:
+        """Reload; `anew` requires that this restarts the service.
+
+        Raises:
+            ActuationError: the command failed, or the service is not ready in time.
+            DeviceLost: the process for the signal does not exist.
+        """
+        before = self._when_started() if anew else ""
+        end = self._clock.monotonic() + self._config.seconds
+        if self._config.command:
+            run_argv(self._config.command, self._config.seconds)
+        else:
+            assert self._process is not None
+            self._process.signal(self._config.signal)
+        while (missing := self._missing(before)) and self._clock.monotonic() < end:
+            self._clock.sleep(LOOK_S)
+        if missing:
+            silent = f"the service {NO_ANSWER}: " if anew and missing != NOT_RESTARTED else ""
+            raise ActuationError(
+                f"{silent}{missing} {self._config.seconds:g} s after {self._config}",
+                hint="check its log; if a start takes longer, set seconds in [restart]",
+            )
+
+    def _missing(self, before: str) -> str:
+        """Return the condition that is not met yet; empty if all are."""
+        try:
+            if self._http is not None and self._ready:
+                self._http.call("GET", self._ready)
+            now = self._started()
+        except (ActuationError, DeviceLost) as error:
+            return error.message
+        if before and now == before:
+            return NOT_RESTARTED
+        return ""
+
+    def _when_started(self) -> str:
+        """Return the start time; empty if the service does not answer."""
+        try:
+            return self._started()
+        except (ActuationError, DeviceLost):  # it is down: the next answer comes from a new start
+            return ""
 
 
 class HttpKnob:
@@ -89,7 +158,8 @@ class ServiceKnobs:
     restart or reload for all of them, then calls that restart the service: a restart loses the
     values set by calls. Such calls to one path with different keys are merged into one call, for one
     restart. A service at a value that is not listed is set to a listed one like any other. A plan is
-    given to the service as the table of the only knob with a table.
+    given to the service as the table of the only knob with a table. `started` identifies the service's
+    current start; None if that is unknown, and then restarts are not noticed.
     """
 
     def __init__(
@@ -99,9 +169,12 @@ class ServiceKnobs:
         reload: ServiceRenewal | None,
         close: Callable[[], None],
         demand_answer: Callable[[], None],
-        fallback: TableFallback | None = None,
+        started: Callable[[], str] | None,
+        fallback: TableFallback | None,
     ) -> None:
         self._fallback = fallback
+        if started is not None:
+            self.incarnation = started
         self._knobs, self._restart, self._reload = tuple(knobs), restart, reload
         self._calls = [one for one in knobs if isinstance(one, HttpKnob)]
         self._files = [one for one in knobs if isinstance(one, KnobInFile)]
@@ -236,24 +309,3 @@ class ServiceKnobs:
         renewal.run(anew=anew)
         for file in changed:
             file.taken_up()
-
-
-class RestartableServiceKnobs(ServiceKnobs):
-    """Sets the knobs of a service that reports its start time."""
-
-    def __init__(
-        self,
-        knobs: Sequence[HttpKnob | KnobInFile | KnobInUnit],
-        restart: ServiceRenewal | None,
-        reload: ServiceRenewal | None,
-        close: Callable[[], None],
-        demand_answer: Callable[[], None],
-        started: Callable[[], str],
-        fallback: TableFallback | None = None,
-    ) -> None:
-        super().__init__(knobs, restart, reload, close, demand_answer, fallback)
-        self._started = started
-
-    def incarnation(self) -> str:
-        """Return an identifier that differs after each start. Raises ActuationError, DeviceLost."""
-        return self._started()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import httpx2
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import AliasPath, BaseModel, Field, TypeAdapter
 
 from agents.host.http.local_http import LocalHttp
 from tuner.core import ActuationError
@@ -85,16 +85,8 @@ class Node(BaseModel):
     resources_total: dict[str, float] = Field(default_factory=dict)
 
 
-class _Nodes(BaseModel):
-    result: tuple[Node, ...]
-
-
-class _NodesData(BaseModel):
-    result: _Nodes
-
-
 class _NodesReply(BaseModel):
-    data: _NodesData
+    nodes: tuple[Node, ...] = Field(validation_alias=AliasPath("data", "result", "result"))
 
 
 class _Version(BaseModel):
@@ -130,7 +122,7 @@ class Dashboard:
     def nodes(self) -> tuple[Node, ...]:
         """Return the machines that are up."""
         reply = self._http.call("GET", "/api/v0/nodes?detail=1")
-        nodes = self._parsed(TypeAdapter(_NodesReply), reply).data.result.result
+        nodes = self._parsed(TypeAdapter(_NodesReply), reply).nodes
         return tuple(node for node in nodes if node.state == "ALIVE")
 
     def metrics_urls(self) -> tuple[str, ...]:

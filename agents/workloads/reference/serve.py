@@ -46,7 +46,7 @@ from agents.host.http.serving import (
     quiet_server,
     tell_ready,
 )
-from agents.host.topology import core_breaks
+from agents.host.machine import core_breaks
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import REFERENCE

@@ -1,20 +1,23 @@
-"""The adapter: a served workload as a space, an actuator and a meter."""
+"""The adapter: a served workload as a space, an actuator, a meter and live signals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from agents.host.http.local_http import local_url
+import httpx2
+from pydantic import BaseModel, Field, TypeAdapter
+
+from agents.host.http.knob_messages import KnobsReply
+from agents.host.http.local_http import LocalHttp, local_url
 from agents.host.processes.ownership import WorkloadIdentity
-from agents.load.generator import LoadShape
+from agents.load.generator import ARRIVALS, REQUESTS, LoadShape
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter
-from agents.target.side import Side
-from agents.workloads.served.contract import Server, StatsReply
-from agents.workloads.served.signals import StatsReader, signals_of
+from agents.target.side import LiveSignal, Side, SignalSample, WorkloadChanged
 from tuner.core import (
     ActuationError,
     Clock,
@@ -24,6 +27,7 @@ from tuner.core import (
     Metric,
     Scope,
     Setting,
+    Signal,
     Space,
     TuningError,
     demand,
@@ -34,13 +38,142 @@ from tuner.core import (
 
 CLOSED_LOOP = LoadShape(callers=4)
 
+CHANGE_S = 180.0
+"""Timeout in s of a change, which may start processes."""
+
+
+class StatsReader:
+    """Read the server's figures, and detect that another version has replaced it."""
+
+    def __init__(self, server: Server, version: str) -> None:
+        self._server = server
+        self._version = version
+        self._incarnation = ""
+
+    def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
+        """Return the figures, with `inside` once that many requests are in the server, or after `within_s`.
+
+        Raises:
+            DeviceLost: the server does not answer.
+            WorkloadChanged: it was restarted as another version.
+        """
+        stats = self._server.stats(inside, within_s)
+        if stats.incarnation != self._incarnation:
+            version = self._server.knobs().version
+            if version != self._version:
+                raise WorkloadChanged(
+                    f"the workload at {self._server.url} changed from {self._version} to {version}",
+                    hint="restart the agent",
+                )
+            self._incarnation = stats.incarnation
+        return stats
+
+
+class StatsSignal:
+    """A signal among the server's figures."""
+
+    def __init__(
+        self, signal: Signal, reader: StatsReader, sample: Callable[[StatsReply], SignalSample]
+    ) -> None:
+        self.signal = signal
+        self._reader = reader
+        self._sample = sample
+
+    def read(self) -> SignalSample:
+        """Return the current value. Raises DeviceLost, WorkloadChanged."""
+        return self._sample(self._reader.read())
+
+
+class AwaitedRequests(StatsSignal):
+    """The requests in a server that can wait for a given number of them."""
+
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
+        """Return their number once it is at least `value`, or after `seconds`. Raises as `read`."""
+        return self._sample(self._reader.read(round(value), seconds))
+
+
+def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]:
+    """Return the signals that a server reports, by its first answer."""
+    if not stats.incarnation:
+        return ()
+    signals: list[LiveSignal] = []
+    if stats.inside is not None:
+        signals.append(AwaitedRequests(REQUESTS, reader, _requests))
+    elif stats.in_flight_s is not None:
+        signals.append(StatsSignal(REQUESTS, reader, _requests))
+    if stats.arrived is not None:
+        signals.append(StatsSignal(ARRIVALS, reader, _arrivals))
+    return tuple(signals)
+
+
+def _requests(stats: StatsReply) -> SignalSample:
+    """Return the sample of the requests in the server."""
+    present = None if stats.inside is None else float(stats.inside)
+    return SignalSample(present, stats.in_flight_s, stats.incarnation)
+
+
+def _arrivals(stats: StatsReply) -> SignalSample:
+    """Return the sample of the arrivals."""
+    return SignalSample(None, float(stats.arrived or 0), stats.incarnation)
+
+
+class StatsReply(BaseModel):
+    """The answer of `GET /stats`; fields with a default are optional."""
+
+    cpu_s: float = Field(ge=0.0, allow_inf_nan=False)
+    items: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    pids: tuple[int, ...]
+    incarnation: str = ""
+    batches: int | None = Field(default=None, ge=0)
+    arrived: int | None = Field(default=None, ge=0)
+    in_flight_s: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
+    inside: int | None = Field(default=None, ge=0)
+
+
+ReplyT = TypeVar("ReplyT", bound=BaseModel)
+
+
+class Server:
+    """A running server that speaks the contract.
+
+    Every method raises DeviceLost if it does not answer, and ActuationError if the answer is a
+    refusal or not in the contract.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        hint = "restart it, or check its log"
+        self._http = LocalHttp(url, "the workload", hint)
+        self.close = self._http.close
+
+    def knobs(self) -> KnobsReply:
+        """Return the knobs and the current setting."""
+        return self._parsed(KnobsReply, self._http.call("GET", "/knobs"))
+
+    def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
+        """Return the counters; if supported, once `inside` requests are in the server."""
+        query = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
+        return self._parsed(StatsReply, self._http.call("GET", f"/stats{query}"))
+
+    def put(self, setting: Setting) -> None:
+        """Request a setting and wait until it is in force."""
+        self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
+
+    def _parsed(self, model: type[ReplyT], response: httpx2.Response) -> ReplyT:
+        """Return a typed response. Raises ActuationError."""
+        hint = "the contract is at the top of agents/workloads/served/__init__.py"
+        return self._http.parsed(TypeAdapter(model), response, "in the workload contract", hint)
+
 
 class KnobActuator:
-    """Sets the knobs of a served workload."""
+    """Sets the knobs of a served workload; with `started`, which identifies its start, restarts show."""
 
-    def __init__(self, server: Server, space: Space) -> None:
+    def __init__(self, server: Server, space: Space, started: Callable[[], str] | None) -> None:
         self._server = server
         self._space = space
+        if started is not None:
+            self.incarnation = started
 
     def close(self) -> None:
         """End the connection."""
@@ -77,21 +210,6 @@ class KnobActuator:
                 f"the workload at {self._server.url} accepted {render_setting(requested)} but uses "
                 f"{render_setting(now)}"
             )
-
-
-class RestartableKnobs(KnobActuator):
-    """Set the knobs of a served workload that reports restarts."""
-
-    def __init__(self, server: Server, space: Space, reader: StatsReader) -> None:
-        super().__init__(server, space)
-        self._reader = reader
-
-    def incarnation(self) -> str:
-        """Return an identifier that differs after each start.
-
-        Raises DeviceLost, WorkloadChanged.
-        """
-        return self._reader.read().incarnation
 
 
 class ServerTotals:
@@ -140,11 +258,7 @@ def attach(
     meter = LoadMeter(connect, shape, counting, clock, seed, f"requests of {server.url}/stats")
 
     reader = StatsReader(server, reply.version)
-    knobs = (
-        RestartableKnobs(server, space, reader)
-        if stats.incarnation
-        else KnobActuator(server, space)
-    )
+    started = (lambda: reader.read().incarnation) if stats.incarnation else None
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
     return Side(
@@ -157,7 +271,7 @@ def attach(
             *(Metric(name, scope=Scope.SERVICE) for name in (*latencies, *arriving)),
             Metric("cpu_time_ms", scope=Scope.PROCESS),
         ),
-        actuator=knobs,
+        actuator=KnobActuator(server, space, started),
         meter=meter,
         source=f"our load generator, {shape}",
         signals=signals_of(reader, stats),

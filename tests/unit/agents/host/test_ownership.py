@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.processes.listeners import listening_groups
 from agents.host.processes.ownership import Attribution, ProcessOwners, WorkloadIdentity
-from agents.host.processes.process_table import ProcessTable, service_of
+from agents.host.processes.process_table import ProcessTable, listening_groups, service_of
 from tuner.core import DeviceLost
 
 AGENT = 50

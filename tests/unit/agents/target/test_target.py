@@ -8,8 +8,7 @@ import pytest
 
 from agents.target.measured import WORKLOAD
 from agents.target.side import Side
-from agents.target.spaces import speed_change
-from agents.target.target import Target
+from agents.target.target import Target, speed_change
 from agents.target.window import TargetWindow, Usage
 from tests.builders import START, Time
 from tests.errors import raised

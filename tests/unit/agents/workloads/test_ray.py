@@ -18,9 +18,9 @@ from agents.target.side import NothingToSet, Side
 from agents.target.target import Target
 from agents.workloads import open_workload
 from agents.workloads.ray import actuator
+from agents.workloads.ray.attach import RayProcesses
 from agents.workloads.ray.dashboard import Node
 from agents.workloads.ray.deployment import space_for
-from agents.workloads.ray.meter import RayProcesses
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
 from tests.errors import raised

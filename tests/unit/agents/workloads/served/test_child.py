@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 
 from agents.host.processes.server_process import ServerProcess
-from agents.target.reviving import revived
 from agents.target.side import (
     Closing,
     Restartable,
@@ -16,6 +15,7 @@ from agents.target.side import (
     SignalSample,
     WaitingSignal,
 )
+from agents.workloads.served.child import revived
 from tuner.core import DeviceLost, Knob, Meter, Setting, Signal, Space
 
 BATCH = Knob("batch_size", (1, 2), 1)
