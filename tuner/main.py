@@ -27,7 +27,6 @@ from tuner.garbage import leave_alone_too, uncollected
 
 if TYPE_CHECKING:
     from tuner.core import Policy
-    from tuner.destinations import Email, Webhook
     from tuner.service.notices.courier import Courier
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
@@ -109,15 +108,14 @@ def serve(config: TunerConfig) -> None:
 
     from db import open_store, shown
     from tuner.exports.otel import OtelExport
-    from tuner.service.clock.replicas import Roll
+    from tuner.service.clock.liveness import Roll, Watchdog
     from tuner.service.clock.schedule import Maintenance, start
-    from tuner.service.clock.watchdog import Watchdog
     from tuner.service.fleet import FleetOverview
     from tuner.service.http.api import create_app
     from tuner.service.http.bodies import DEVICE_BYTES
     from tuner.service.http.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
-    from tuner.service.http.metrics import Metrics
     from tuner.service.metrics.counts import Counts
+    from tuner.service.metrics.fleet_metrics import Metrics
     from tuner.service.summaries import Summaries
     from tuner.web.app import create_pages
 
@@ -248,13 +246,9 @@ def ray_cluster(address: str) -> RayCluster:
 def couriers(store: db.Store, config: TunerConfig) -> list[Courier]:
     """Return a courier of events for each destination; forget destinations no longer configured."""
     from tuner.service.notices.courier import Courier
-    from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
+    from tuner.service.notices.notifications import senders_of
 
-    destinations: list[tuple[Webhook | Email, Sender]] = [
-        (webhook, WebhookSender(webhook, utc_now)) for webhook in config.webhooks
-    ]
-    if config.email is not None:
-        destinations.append((config.email, EmailSender(config.email)))
+    destinations = senders_of(config, utc_now)
     for delivery in store.deliveries.list():
         if delivery.destination not in {place.name for place, _ in destinations}:
             store.deliveries.forget(delivery.destination)

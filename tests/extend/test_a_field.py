@@ -12,7 +12,7 @@ from tests.extend.checkout import Checkout
 from tuner.core import PARTS, Written, request_fields
 from tuner.presentation.reports import OWN_LINES
 from tuner.presentation.texts import DERIVED
-from tuner.service.declared.desired import IN_A_STUDY
+from tuner.service.declared.file import IN_A_STUDY
 from tuner.wire import StudyDraft
 
 OWNER = 'owner: Annotated[str, Described("The team to ask.", "TEAM")] = ""\n    '

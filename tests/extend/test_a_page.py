@@ -46,9 +46,9 @@ print(browser.get("/phases").text)
 def test_a_page_is_one_template_and_one_function(tmp_path: Path) -> None:
     copy = Checkout(tmp_path / "copy", "tuner")
     copy.add("tuner/web/templates/phases.html", TEMPLATE)
-    copy.insert("tuner/web/admin_pages.py", '@router.get("/about")', FUNCTION)
+    copy.insert("tuner/web/access_pages.py", '@router.get("/about")', FUNCTION)
     assert copy.added == ["tuner/web/templates/phases.html"]
-    assert copy.changed == ["tuner/web/admin_pages.py"]
+    assert copy.changed == ["tuner/web/access_pages.py"]
     sent_to, _, page = copy.python(VISIT).partition("\n")
     assert sent_to.startswith("/login"), "who is not signed in does not see it"
     assert "<h1>Phases</h1>" in page and "<dt>baseline</dt><dd>1</dd>" in page

@@ -23,8 +23,8 @@ from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.fleet import FleetOverview
 from tuner.service.http import gate, sessions
 from tuner.service.http.api import create_app
-from tuner.service.http.metrics import Metrics
 from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop

@@ -50,7 +50,7 @@ class Caller:
 class AccessToken:
     """A token as it is stored: only its digest, never the token. `name` is its owner's, and unique.
 
-    `digest` is SHA-256 for an agent's token and Argon2 for a person's: see `tuner.service.hashing`.
+    `digest` is SHA-256 for an agent's token and Argon2 for a person's: see `tuner.service.access`.
     """
 
     name: str

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import hmac
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
 
 import db
 from tuner.core import (
@@ -29,11 +36,18 @@ from tuner.core import (
     digest_of,
 )
 from tuner.rows import EachRow
-from tuner.service.budgets.declare import end_events
-from tuner.service.hashing import hashed, matches
+from tuner.service.budgets.operations import end_events
 from tuner.verbs.table import TokenVerbs
 from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
 
+# Argon2id with the second choice of RFC 9106 §4, scaled to OWASP's least (19 MiB, two passes, one lane). A
+# token has 256 random bits and cannot be guessed; a flood of wrong tokens must use up neither memory (one
+# hash at a time) nor CPU: the salt begins with four bytes of the token's SHA-256, so that all but one in
+# 2³² wrong tokens are refused without an Argon2 computation.
+PREFIX = "$argon2"
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+_ONE_AT_A_TIME = threading.Lock()
+TAG_BYTES, SALT_BYTES = 4, 16
 ENROL_FOR = timedelta(hours=24)
 """The time within which an agent must use a token made with `--enrol`."""
 TRUSTED_S = 30.0
@@ -48,6 +62,38 @@ MOST_DEVICES = 256
 ADMIN = Caller("admin", AccessRole.ADMIN)
 ENDED = ("revoked", "expired")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+
+
+def hashed(token: str) -> str:
+    """Return the Argon2id hash by which a token is stored."""
+    with _ONE_AT_A_TIME:
+        return _HASHER.hash(token, salt=_tag(token) + secrets.token_bytes(SALT_BYTES))
+
+
+def matches(stored: str, token: str) -> bool:
+    """Return whether a stored hash belongs to a token."""
+    if not stored.startswith(PREFIX) or not _may_match(stored, token):
+        return False
+    try:
+        with _ONE_AT_A_TIME:
+            return _HASHER.verify(stored, token)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+def _tag(token: str) -> bytes:
+    """Return the bytes of a token's SHA-256 with which its salt begins."""
+    return hashlib.sha256(token.encode()).digest()[:TAG_BYTES]
+
+
+def _may_match(stored: str, token: str) -> bool:
+    """Return whether the salt allows the token; the salt of an older release has no tag and allows all."""
+    try:
+        coded = stored.split("$")[4]
+        salt = base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)
+    except (IndexError, binascii.Error):
+        return False
+    return len(salt) != TAG_BYTES + SALT_BYTES or salt[:TAG_BYTES] == _tag(token)
 
 
 @dataclass
@@ -118,26 +164,25 @@ class Access(TokenVerbs):
 
     def stored(self, name: str) -> str:
         """Return the stored hash of a valid token; if none has this name, a text that matches no token."""
-        record = self._named(name)
-        return record.digest if record is not None and self._state(record) not in ENDED else "\0"
+        record = self._valid(name)
+        return "\0" if record is None else record.digest
 
     def person(self, name: str) -> Caller:
         """Return the owner of the token of that name as a caller. Raises Unauthorised."""
-        record = self._named(name)
-        if record is None or self._state(record) in ENDED:
+        record = self._valid(name)
+        if record is None:
             raise Unauthorised(f"the token {name} has expired or was revoked", hint="sign in again")
         return Caller(record.name, record.role)
 
-    def _named(self, name: str) -> AccessToken | None:
-        """Return the token of that name, from the cache while it is trusted; None if it does not exist."""
+    def _valid(self, name: str) -> AccessToken | None:
+        """Return the valid token of that name, from the cache while it is trusted; None without one."""
         key, changes = f"name:{name}", self._changes
-        cached, until = self._cached.get(key, (None, 0.0))
-        if cached is not None and self.monotonic() < until:
-            return cached
-        record = self.store.tokens.named(name)
-        if record is not None and changes == self._changes:
-            self._cached[key] = record, self.monotonic() + TRUSTED_S
-        return record
+        record, until = self._cached.get(key, (None, 0.0))
+        if record is None or self.monotonic() >= until:
+            record = self.store.tokens.named(name)
+            if record is not None and changes == self._changes:
+                self._cached[key] = record, self.monotonic() + TRUSTED_S
+        return None if record is None or self._state(record) in ENDED else record
 
     def _record(self, token: str) -> AccessToken | None:
         """Return the stored record of a token, and cache it; None if the token is unknown."""
@@ -259,13 +304,13 @@ class Access(TokenVerbs):
         )
         self.store.tokens.add(token)
         self._note("token", f"{token.role} token {name} created")
-        return NewToken(**self._view(token).model_dump(), token=secret)
+        return NewToken.of(token, state=self._state(token), token=secret)
 
     def tokens(self) -> Sequence[TokenView]:
         """Return all tokens by name, without the admin's."""
         tokens = self.store.tokens.list()
         self._rows.unread(tokens, lambda *_: None)
-        return [self._view(token) for token in tokens]
+        return [TokenView.of(token, state=self._state(token)) for token in tokens]
 
     def revoke(self, name: str) -> None:
         """Revoke a token from its next request on, and end its events of the grid. Raises NotFound."""
@@ -285,16 +330,6 @@ class Access(TokenVerbs):
         if token.expires_at is not None and token.expires_at <= self.now():
             return "expired"
         return "valid" if token.used_at is None else "used"
-
-    def _view(self, token: AccessToken) -> TokenView:
-        """Return a token as operators see it, without its hash."""
-        return TokenView(
-            name=token.name,
-            role=token.role,
-            state=self._state(token),
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-        )
 
     def _note(self, kind: str, text: str) -> None:
         """Add an event to the log."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from types import MappingProxyType
 
-from tuner.core import Device, InvalidInput, Objective, Requested, Study, TuningError
+from tuner.core import (
+    POWER,
+    Device,
+    Exploration,
+    InvalidInput,
+    MetricUnavailable,
+    Mode,
+    Objective,
+    Requested,
+    Study,
+    TuningError,
+    called,
+)
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
@@ -21,9 +33,9 @@ from tuner.service.drafts import (
     space_of,
     usual_draft,
 )
-from tuner.service.exploration import refuse_exploration
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
+from tuner.study.maintenance_windows import check_windows
 from tuner.wire import StudyDraft
 
 
@@ -124,3 +136,28 @@ def about(key: str) -> Iterator[None]:
     except TuningError as error:
         error.key = error.key or key
         raise
+
+
+def refuse_exploration(study: Study, devices: Sequence[Device]) -> None:
+    """Refuse limits of exploring that cannot be kept.
+
+    Raises:
+        InvalidInput: a window cannot open, or the study is continuous, so that all of it is exploring.
+        MetricUnavailable: `max_energy_share` is below 1, and a device does not measure its power.
+    """
+    limits = study.exploration
+    if limits == Exploration():
+        return
+    if study.terms.mode is Mode.CONTINUOUS:
+        raise InvalidInput(
+            "a continuous study has no exploration to limit: it applies every step",
+            hint="leave the exploration out, or pause the study",
+        )
+    check_windows(limits)
+    power = called(POWER, study.quantities)
+    blind = next((d.id for d in devices if d.metric(power) is None), None)
+    if limits.max_energy_share < 1.0 and blind is not None:
+        raise MetricUnavailable(
+            f"max_energy_share needs {power}, which {blind} does not measure",
+            hint="limit max_time_share instead, or add a meter",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +13,6 @@ from tuner import guard
 from tuner.core import (
     BelievedSetting,
     Candidate,
-    Estimate,
     Explains,
     Explanation,
     InvalidInput,
@@ -72,11 +71,10 @@ def explained(loop: Loop, name: str, setting: str = "") -> ExplanationView:
         why = last.study.reason or last.why
         explanation = replace(explanation, text=f"the search has ended: {why}. {explanation.text}")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
-    return ExplanationView(
+    return ExplanationView.of(
+        study,
         study=name,
-        policy=study.policy,
         explained=isinstance(policy, Explains),
-        quantities=dict(study.quantities),
         metrics=tuple(dict.fromkeys(metrics)),
         limits=past.evidence.limits or (),
         correlations=correlations(study, trials),
@@ -154,20 +152,13 @@ def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
         and (goal := score(t.measurement.estimates, t.context))
     ]  # fmt: skip
     for metric in {name for estimates, _ in shown for name in estimates} - {study.objective.metric}:
-        pairs = _both(metric, shown)
+        pairs = [(own[metric].mean, goal) for own, goal in shown if metric in own]
         if len(pairs) >= LEAST_TRIALS and all(
             len(set(one)) > 1 for one in zip(*pairs, strict=True)
         ):
             own, goals = zip(*pairs, strict=True)
             related[metric] = statistics.correlation(_ranks(own), _ranks(goals))
     return dict(sorted(related.items(), key=lambda one: (-abs(one[1]), one[0])))
-
-
-def _both(
-    metric: str, shown: Sequence[tuple[Mapping[str, Estimate], float]]
-) -> list[tuple[float, float]]:
-    """Return the pairs of a metric's value and the objective's, of trials that measured the metric."""
-    return [(estimates[metric].mean, goal) for estimates, goal in shown if metric in estimates]
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-import db
 from tuner.core import (
     ACTIVE,
     ENERGY,
@@ -23,7 +22,7 @@ from tuner.core import (
     called,
     summed,
 )
-from tuner.service.courses import watched_metrics
+from tuner.service.inventory import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.reports import PERIODS
 from tuner.service.summaries import StudySummary, Summaries
@@ -32,33 +31,13 @@ from tuner.wire import FleetRow, FleetView, Health, Savings
 SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
 
 
-class KeptStudies:
-    """Studies by id, which are read again only if their revision has changed."""
-
-    def __init__(self) -> None:
-        self._studies: dict[str, Study | UnreadableStudy] = {}
-
-    def of(
-        self, studies: db.Studies, revisions: Mapping[str, int]
-    ) -> Sequence[Study | UnreadableStudy]:
-        """Return the studies of these ids, in this order, each at its given revision or a later one."""
-        kept = self._studies
-        for name in kept.keys() - revisions.keys():
-            kept.pop(name, None)
-        fresh = [n for n, r in revisions.items() if n not in kept or kept[n].revision != r]
-        if fresh:
-            kept |= {study.id: study for study in studies.stored(among=fresh)}
-        return [study for name in revisions if (study := kept.get(name)) is not None]
-
-
 @dataclass(frozen=True)
 class FleetOverview:
     """Answers requests about all devices together."""
 
     operations: Operations
     summaries: Summaries
-    _active: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
-    _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
+    _kept: dict[str, Study | UnreadableStudy] = field(default_factory=dict, init=False, repr=False)
 
     def view(self) -> FleetView:
         """Return the status of every device. Sums are given once every study is evaluated or has failed."""
@@ -67,34 +46,27 @@ class FleetOverview:
         applied = store.devices.standing()
         lost = StoredRows[Device]((), {**applied.unread, **devices.unread})
         active = {name: revision for name, (phase, revision) in phases.items() if phase in ACTIVE}
-        studies = [s for s in self._active.of(store.studies, active) if s.active]
+        studies = [s for s in self._present(active, phases) if s.active]
         summaries = self.summaries.of_each(
             (study.id for study in studies), phases.keys() - active.keys()
         )
         owners = {device: study for study in studies for device in study.devices}
         stopped, capped = store.stops.current() is not None, self.operations.divider.capped()
-        presence = self.operations.loop.presence
         standing = {one.device: one for one in applied}
         standing |= {} if stopped else self._on_trial(owners)
+
+        def row(device: Device) -> FleetRow:
+            name, owner = device.id, owners.get(device.id)
+            summary = summaries.get(owner.id) if owner else None
+            halted = stopped or self.operations.loop.presence.released(name) is not None
+            return self._row(device, standing.get(name), owner, summary, halted, name in capped)
+
         of_fleet = self.operations.loop.changes.rows("the row of the fleet")
         each = of_fleet.each
         rows = [
-            each(
-                d.id,
-                partial(
-                    self._row,
-                    d,
-                    standing.get(d.id),
-                    owner,
-                    summaries.get(owner.id) if owner else None,
-                    stopped or presence.released(d.id) is not None,
-                    d.id in capped,
-                ),
-                partial(_faulty, d),
-            )
+            each(d.id, partial(row, d), partial(_faulty, d))
             for d in devices
             if d.id not in lost.unread
-            for owner in (owners.get(d.id),)
         ]
         heard = store.devices.heard_at() if lost.unread else {}
         rows += of_fleet.unread(lost, lambda name, why: _unread(name, why, heard.get(name)))
@@ -116,9 +88,24 @@ class FleetOverview:
 
     def studies(self) -> Sequence[Study | UnreadableStudy]:
         """Return all studies, oldest first."""
-        studies = self.operations.loop.store.studies
-        stamps = studies.stamps()
-        return self._every.of(studies, {name: stamp.revision for name, stamp in stamps.items()})
+        stamps = self.operations.loop.store.studies.stamps()
+        return self._present({name: stamp.revision for name, stamp in stamps.items()}, stamps)
+
+    def _present(
+        self, revisions: Mapping[str, int], every: Mapping[str, object]
+    ) -> Sequence[Study | UnreadableStudy]:
+        """Return the studies of these ids, in this order, each at its given revision or a later one.
+
+        A study is read again only if its revision has changed; those not in `every` are forgotten.
+        """
+        kept = self._kept
+        for name in kept.keys() - every.keys():
+            kept.pop(name, None)
+        fresh = [n for n, r in revisions.items() if n not in kept or kept[n].revision != r]
+        if fresh:
+            stored = self.operations.loop.store.studies.stored(among=fresh)
+            kept |= {study.id: study for study in stored}
+        return [study for name in revisions if (study := kept.get(name)) is not None]
 
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
         """Return the settings of running trials by device: an agent reports nothing while it measures."""
@@ -162,39 +149,52 @@ class FleetOverview:
         stopped: bool,
         capped: bool,
     ) -> FleetRow:
-        """Return the row of one device."""
+        """Return the row of one device; in its status a fault comes before all other states."""
         presence = self.operations.loop.presence
         unable = presence.blocked(device, study is not None)
         online = presence.online(device, study if isinstance(study, Study) else None)
-        level = applied.level if applied else Level.ORIGINAL
+        level, phase = applied.level if applied else None, study.phase if study else None
+        error = (
+            study.error if isinstance(study, UnreadableStudy) else summary.error if summary else ""
+        )
+        unmet = summary.unmet if study and summary else None
+        states = {
+            Health.OFFLINE: not online,
+            Health.UNREADABLE: error,
+            Health.STOPPED: stopped,
+            Health.LIMIT_NOT_MET: capped or unmet,
+            Health.PAUSED: phase is Phase.PAUSED or (study and unable),
+            Health.PROPOSED: phase is Phase.PROPOSED,
+            Health.NOT_MEASURED: device.observed and unable,
+            Health.OBSERVED: device.observed,
+            Health.HOLDING: level is Level.HOLD,
+            Health.TRYING: level is Level.TRIAL or phase in SEARCHING,
+            Health.SAFE: True,
+        }
         in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
         limits = summary.limits if summary else ()
         whole = summary.whole if summary else None
         latency, power = watched_metrics(device, limits)
-        return FleetRow(
+        return FleetRow.of(
+            device,
             device=device.id,
-            board=device.board,
-            workload=device.workload,
             host=device.agent,
-            labels=dict(device.labels),
-            health=_health(device, online, bool(unable), level, study, summary, stopped, capped),
+            health=next(health for health, holds in states.items() if holds),
             unable=unable,
-            shared=device.shared,
             study=study.id if study else "",
-            phase=study.phase if study else None,
+            phase=phase,
             setting=applied.setting if applied else None,
             default=device.space.default,
-            level=applied.level if applied else None,
+            level=level,
             last_seen=presence.last_seen(device),
             energy_origin=str(energy.origin) if energy else "",
-            error=_error(study, summary),
+            error=error,
             saving=summary.saving if summary and in_force else None,
             saved_j=whole.saved_j if whole else None,
             saved_stderr_j=whole.stderr_j if whole else None,
             latency=latency,
             power=power,
-            observed=device.observed,
             limit=next((limit for limit in limits if limit.metric == latency), None),
         )
 
@@ -220,41 +220,3 @@ def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) ->
         return False
     holds = applied.level is Level.HOLD and applied.study == study.id
     return holds and not study.rests(applied.setting)
-
-
-def _error(study: Study | UnreadableStudy | None, summary: StudySummary | None) -> str:
-    """Return why a study cannot be read or summarised; empty if it can."""
-    if isinstance(study, UnreadableStudy):
-        return study.error
-    return summary.error if summary else ""
-
-
-def _health(
-    device: Device,
-    online: bool,
-    unable: bool,
-    level: Level,
-    study: Study | UnreadableStudy | None,
-    summary: StudySummary | None,
-    stopped: bool,
-    capped: bool,
-) -> Health:
-    """Return the status of a device in one word; a fault comes before all other states."""
-    if not online:
-        return Health.OFFLINE
-    if _error(study, summary):
-        return Health.UNREADABLE
-    if stopped:
-        return Health.STOPPED
-    if capped or (study is not None and summary is not None and summary.unmet):
-        return Health.LIMIT_NOT_MET
-    if study is not None and (study.phase is Phase.PAUSED or unable):
-        return Health.PAUSED
-    if study is not None and study.phase is Phase.PROPOSED:
-        return Health.PROPOSED
-    if device.observed:
-        return Health.NOT_MEASURED if unable else Health.OBSERVED
-    if level is Level.HOLD:
-        return Health.HOLDING
-    trying = study is not None and study.phase in SEARCHING
-    return Health.TRYING if level is Level.TRIAL or trying else Health.SAFE

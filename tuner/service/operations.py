@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
@@ -22,23 +24,18 @@ from tuner.core import (
     Unreadable,
     UnreadableStudy,
 )
-from tuner.service import constraining, exploration, inventory, proposals, stops
+from tuner.service import study_changes
 from tuner.service.access import Access
 from tuner.service.budgets.operations import BudgetOperations
-from tuner.service.constraining import constrain, entitled, revise, tuning_on
-from tuner.service.constraint_changes import constraint_changes
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
 from tuner.service.energy_price import EnergyPrice, in_energy
 from tuner.service.evidence import archive
 from tuner.service.explanations import explained
-from tuner.service.halting import halt
-from tuner.service.inventory import device_views
-from tuner.service.prefixes import begun_with
-from tuner.service.reports import StudyLook, StudyRecord, look
-from tuner.service.study_views import StudyViews
-from tuner.service.views import candidate_view, trial_view
+from tuner.service.inventory import DeviceOperations
+from tuner.service.reports import StudyLook, StudyRecord, constraint_changes, look
+from tuner.service.views import StudyViews, begun_with, candidate_view, trial_view
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.wire import (
@@ -47,29 +44,29 @@ from tuner.wire import (
     ConstraintPreview,
     ConstraintRevision,
     Decision,
-    DeviceView,
     EvidenceArchive,
     ExplanationView,
     ExplorationChange,
     FleetDiff,
     FleetDraft,
     FleetText,
-    ObservedView,
+    Message,
     Receipt,
     ReplicaView,
     Reverted,
     RevisionView,
     SettingView,
-    StopView,
     StudyDraft,
     StudyReport,
     StudyView,
     TrialView,
 )
 
+M = TypeVar("M", bound=Message)
+
 
 @dataclass(frozen=True)
-class Operations(BudgetOperations):
+class Operations(BudgetOperations, DeviceOperations):
     """The operators' verbs, over one loop and its store. A refused request changes nothing.
 
     A study may be given by a prefix of its id that no other id has; `delete` needs the whole id.
@@ -133,7 +130,7 @@ class Operations(BudgetOperations):
 
         Pausing it twice changes nothing.
         """
-        return self._halted(study, Phase.PAUSED, change)
+        return self._after(partial(study_changes.halt, phase=Phase.PAUSED), study, change)
 
     @looking_again
     def reverted(self, message: Reverted) -> Receipt:
@@ -148,50 +145,32 @@ class Operations(BudgetOperations):
             self.pause(study.id, Change(why=message.why))
         return Receipt(result="closed")
 
-    @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
         """Continue a paused study in its former phase; trials counted by phase are counted from 0 again.
 
         An active study that is not paused does not change.
         """
-        study = self.full_id(study)
-        with self.loop.changes.lock(study):
-            current = self.loop.store.studies.get(study)
-            if current.phase not in (Phase.PAUSED, Phase.STOPPED):
-                return self.study(study)
-            why = change.why or f"resumed by {change.who}"
-            resumed = current.resumed()
-            stays = entitled(self.loop, resumed)
-            if not stays:
-                resumed = tuning_on(self.loop, resumed, granting=False)
-            revise(self.loop, self.loop.changes.entering(resumed), change.who, why)
-            if not stays:
-                self.loop.changes.note_withdrawn(current, why)
-        return self.study(study)
+        return self._after(study_changes.resume, study, change)
 
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study permanently; its devices return to their original settings and are free.
 
         Ending it twice changes nothing.
         """
-        return self._halted(study, Phase.STOPPED, change)
-
-    def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
-        """Move a study to a phase in which it does not run, and return its view."""
-        study = self.full_id(study)
-        halt(self.loop, study, phase, change)
-        return self.study(study)
+        return self._after(study_changes.halt, study, change)
 
     def approve(self, study: str, decision: Decision) -> StudyView:
-        """Hold the proposal of a study; see `tuner.service.proposals`."""
-        study = self.full_id(study)
-        proposals.approve(self.loop, study, decision)
-        return self.study(study)
+        """Hold the proposal of a study; see `tuner.service.study_changes`."""
+        return self._after(study_changes.approve, study, decision)
 
     def reject(self, study: str, decision: Decision) -> StudyView:
-        """End a study whose proposal the operator rejects; see `tuner.service.proposals`."""
+        """End a study whose proposal the operator rejects; see `tuner.service.study_changes`."""
+        return self._after(study_changes.reject, study, decision)
+
+    def _after(self, change: Callable[[Loop, str, M], None], study: str, message: M) -> StudyView:
+        """Make a change of a study, and return its view then."""
         study = self.full_id(study)
-        proposals.reject(self.loop, study, decision)
+        change(self.loop, study, message)
         return self.study(study)
 
     def delete(self, study: str, change: Change) -> None:
@@ -199,7 +178,6 @@ class Operations(BudgetOperations):
         self.loop.store.studies.delete(study)
         self.loop.changes.note("deleted", f"study {study} deleted by {change.who}")
 
-    @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged again, and the study tunes only if needed.
 
@@ -212,10 +190,7 @@ class Operations(BudgetOperations):
             InvalidInput and its subclasses: one cannot be read or measured, or two contradict each other.
             IllegalTransition: the study is stopped.
         """
-        study = self.full_id(study)
-        with self.loop.changes.lock(study):
-            constrain(self.loop, study, change)
-        return self.study(study)
+        return self._after(study_changes.constrain, study, change)
 
     def set_exploration(self, study: str, change: ExplorationChange) -> StudyView:
         """Replace when and how much a study may explore; equal limits change nothing.
@@ -225,21 +200,15 @@ class Operations(BudgetOperations):
             InvalidInput and its subclasses: a window cannot open, or a share cannot be measured.
             IllegalTransition: the study is stopped.
         """
-        study = self.full_id(study)
-        exploration.set_exploration(self.loop, study, change)
-        return self.study(study)
+        return self._after(study_changes.set_exploration, study, change)
 
     def freeze(self, study: str, change: Change) -> StudyView:
         """Start no trials until the study is thawed; a hold stays. Raises as `set_exploration` does."""
-        study = self.full_id(study)
-        exploration.freeze(self.loop, study, change)
-        return self.study(study)
+        return self._after(study_changes.freeze, study, change)
 
     def thaw(self, study: str, change: Change) -> StudyView:
         """Let a frozen study start trials again. Raises as `set_exploration` does."""
-        study = self.full_id(study)
-        exploration.thaw(self.loop, study, change)
-        return self.study(study)
+        return self._after(study_changes.thaw, study, change)
 
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Return the effect of other constraints, and change nothing.
@@ -247,19 +216,13 @@ class Operations(BudgetOperations):
         Raises:
             NotFound, InvalidInput and its subclasses, IllegalTransition: as `set_constraints` does.
         """
-        return constraining.preview(self.loop, self._stored(study), change)
+        return study_changes.preview(self.loop, self._stored(study), change)
 
     def revisions(self, study: str) -> list[RevisionView]:
         """Return a study's revisions with author, reason and time, oldest first. Raises NotFound."""
         return [
-            RevisionView(
-                revision=r.study.revision,
-                who=r.who,
-                why=r.why,
-                at=r.at,
-                phase=r.study.phase,
-                reason=r.study.reason,
-                constraints=tuple(str(c) for c in r.study.constraints),
+            RevisionView.of(
+                r.study, who=r.who, why=r.why, at=r.at, constraints=r.study.written["constraints"]
             )
             for r in self.loop.store.studies.revisions(self.full_id(study))
         ]
@@ -359,10 +322,6 @@ class Operations(BudgetOperations):
         """Return the active studies and the budgets as a fleet file."""
         return FleetText(text=exported(self.loop))
 
-    def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
-        """Return all devices, or those in `only`, with their applied settings and their studies."""
-        return device_views(self.loop, only)
-
     def replicas(self) -> list[ReplicaView]:
         """Return the tuners of this database by id, also those without a recent report."""
         now = self.loop.now()
@@ -370,35 +329,6 @@ class Operations(BudgetOperations):
             ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
             for one in self.loop.store.replicas.list()
         ]
-
-    def observed(self, device: str, since: datetime | None = None) -> ObservedView:
-        """Return what was measured of an observed device since a time, or in a day. Raises NotFound."""
-        since = since or self.loop.now() - timedelta(days=1)
-        return inventory.observed_view(self.loop, device, since)
-
-    def forget(self, device: str, change: Change) -> None:
-        """Forget a device that will not come back; its studies and trials stay.
-
-        Raises:
-            NotFound: it is not registered.
-            Conflict: it is online, and would register again.
-            DeviceBusy: it belongs to an active study.
-        """
-        inventory.forget(self.loop, device, change)
-
-    def stop_all(self, change: Change, device: str | None = None) -> StopView:
-        """Return every device, or one, to its original setting until `lift`. Raises NotFound."""
-        stops.stop_all(self.loop, change, device or "")
-        return self.stop_state(device)
-
-    def lift(self, change: Change, device: str | None = None) -> StopView:
-        """End the stop of all devices, or of one; the studies continue as before."""
-        stops.lift(self.loop, change, device or "")
-        return self.stop_state(device)
-
-    def stop_state(self, device: str | None = None) -> StopView:
-        """Return whether all devices, or one, are stopped, and which are back at their settings."""
-        return stops.stop_view(self.loop, device or "")
 
     def events(
         self,

@@ -1,7 +1,8 @@
-"""The report of a study: its gain and its bill, from its trials and from the windows of its holds."""
+"""The report of a study, its gain and its bill; the effect of constraints on it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,37 +12,49 @@ from tuner.core import (
     ENERGY,
     BaselineCourse,
     BaselineShift,
-    Improvement,
     MetricSample,
     Objective,
     Past,
+    Phase,
+    Plan,
     Revision,
     Study,
     TimeSeries,
     Trial,
     TrialState,
+    Verdict,
     called,
     counted,
     draw_up,
     held_since,
-    improvement,
     pool_windows,
     setting_key,
+    weigh,
 )
 from tuner.moments import when
-from tuner.service.plan_views import row_views
 from tuner.service.views import (
     alternating,
     candidate_view,
     chosen,
+    improved,
     limit_kept,
     origins,
+    row_views,
     setting_view,
     trial_view,
 )
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
-from tuner.wire import SettingView, StudyReport, StudyView, TrialView
+from tuner.wire import (
+    ConstraintEffect,
+    ConstraintPreview,
+    ConstraintRevision,
+    HeldUnder,
+    SettingView,
+    StudyReport,
+    StudyView,
+    TrialView,
+)
 
 PERIODS = {
     "last 24 h": timedelta(hours=24),
@@ -109,7 +122,7 @@ def look(
     views = [trial_view(past, trial) for trial in trials]
     shift = next(reversed(baseline_shifts(study, trials)), None)
     present = _shifted(study.objective, baseline, shift)
-    gain = _improvement(study.objective, present, shown) if winner else None
+    gain = improved(study, present.metrics, shown.metrics) if winner and shown else None
     ended = (TrialState.COMPLETED, TrialState.RUNNING)
     report = StudyReport(
         study=view,
@@ -178,12 +191,110 @@ def _shifted(
     return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
 
 
-def _improvement(
-    objective: Objective, baseline: SettingView, best: SettingView | None
-) -> Improvement | None:
-    """Return the improvement of the objective over the baseline; None if one of them lacks the metric."""
-    before = objective.score(baseline.metrics)
-    after = objective.score(best.metrics) if best else None
-    if before is None or after is None:
-        return None
-    return improvement(before, after, objective.sign)
+def constraint_changes(
+    study: Study, revisions: Sequence[Revision], trials: Sequence[Trial]
+) -> list[ConstraintRevision]:
+    """Return the revisions that changed a study's constraints, oldest first, with the effect of each.
+
+    The first revision is always included, without an effect. A setting's metrics are those of its trials
+    that count today; its limits are those of the revision.
+    """
+    starts = [
+        n
+        for n, one in enumerate(revisions)
+        if n == 0 or one.study.constraints != revisions[n - 1].study.constraints
+    ]
+    changes, past = [], Past(study=study, trials=tuple(trials))
+    for start, end in zip(starts, [*starts[1:], len(revisions)], strict=True):
+        own = revisions[start]
+        before = revisions[start - 1] if start else None
+        earlier = () if before is None else before.study.constraints
+        changes.append(
+            ConstraintRevision.of(
+                own,
+                revision=own.study.revision,
+                constraints=tuple(map(str, own.study.constraints)),
+                added=tuple(str(c) for c in own.study.constraints if c not in earlier),
+                removed=tuple(str(c) for c in earlier if c not in own.study.constraints),
+                effect=None if before is None else _effect(past, before, revisions[start:end]),
+            )
+        )
+    return changes
+
+
+def _effect(past: Past, before: Revision, under: Sequence[Revision]) -> ConstraintEffect:
+    """Return the effect of a change of the constraints.
+
+    `before` is the revision before the change; `under` are the revisions with the new constraints, the
+    change itself first.
+    """
+    then, now = before.study.held, under[0].study.held
+    old = None if then is None else _held(past, before.study, then)
+    if then is not None and _same(then, now):
+        return ConstraintEffect(result="kept", before=old, after=_held(past, under[0].study, then))
+    later = next((r for r in under if r.study.held is not None), None)
+    if later is not None and later.study.held is not None:
+        after = _held(past, later.study, later.study.held)
+        same = _same(later.study.held, then)
+        return ConstraintEffect(
+            result="same" if same else "other", before=old, after=after, held_at=later.at
+        )
+    last = under[-1].study
+    ended = last.revision < past.study.revision or last.phase is Phase.STOPPED
+    return ConstraintEffect(result="ended" if ended else "searching", before=old)
+
+
+def _same(one: Plan, other: Plan | None) -> bool:
+    """Return whether two plans hold the same settings."""
+    if other is None:
+        return False
+    ours, theirs = ({setting_key(row.setting) for row in plan.rows} for plan in (one, other))
+    return ours == theirs
+
+
+def _held(past: Past, study: Study, plan: Plan) -> HeldUnder:
+    """Return a held setting with its metrics, limits and saving under a revision's constraints."""
+    chief = plan.chief(study.baseline)
+    shown = setting_view(past.evidence, chief)
+    gain = None if study.rests(chief) else improved(study, past.evidence.baseline, shown.metrics)
+    return HeldUnder(
+        setting=shown,
+        limits=tuple(weigh(study, past.trials).limits or ()),
+        saving=gain.share if gain else None,
+    )
+
+
+def preview(now: Study, then: Study, trials: Sequence[Trial], more: int) -> ConstraintPreview:
+    """Return the differences between two revisions of a study, judged by the same trials.
+
+    `more` is the number of trials that the second revision adds.
+    """
+    before, after = _verdicts(now, trials), _verdicts(then, trials)
+    best = [chosen(s, Past(study=s, trials=tuple(trials)).evidence) for s in (now, then)]
+    views = [candidate_view(candidate) if candidate else None for candidate in best]
+    return ConstraintPreview(
+        study=now.id,
+        constraints=tuple(str(c) for c in then.constraints),
+        judged=len(after),
+        before=_counted(before),
+        after=_counted(after),
+        flipped=tuple(n for n in after if before.get(n) is not after[n]),
+        best_before=views[0],
+        best_after=views[1],
+        phase=then.phase,
+        stays=then.phase is now.phase and then.plan == now.plan,
+        more_trials=more,
+    )
+
+
+def _verdicts(study: Study, trials: Sequence[Trial]) -> dict[int, Verdict]:
+    """Return the verdicts by trial number under a study's limits; trials that do not count are left out."""
+    past = Past(study=study, trials=tuple(trials))
+    judged = {t.number: past.at(t.context).verdict(t) for t in trials}
+    return {number: verdict for number, verdict in judged.items() if verdict is not None}
+
+
+def _counted(verdicts: dict[int, Verdict]) -> dict[str, int]:
+    """Return the number of trials with each verdict, also if it is 0."""
+    counts = Counter(verdicts.values())
+    return {str(verdict): counts[verdict] for verdict in Verdict}

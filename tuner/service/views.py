@@ -1,35 +1,52 @@
-"""Views of studies, settings and trials for operators: derived at every look, never stored."""
+"""Views of studies, settings, trials and plans for operators: derived from stored studies and trials."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import db
 from tuner.core import (
+    ACTIVE,
     ANYWHERE,
     ENERGY,
     FOREIGN_LOAD,
     POWER,
     Candidate,
+    Device,
+    Estimate,
     Evidence,
+    Improvement,
+    InvalidInput,
     Limit,
     Measurement,
+    NotFound,
     Past,
     Phase,
+    Plan,
+    Row,
     Setting,
     Study,
+    StudyStamp,
     Trial,
     TrialState,
     UnreadableStudy,
     Verdict,
     called,
+    improvement,
     incumbent,
     not_compared,
     setting_key,
 )
-from tuner.study.confirm import confirmation_load, duel_windows
-from tuner.wire import SettingView, StudyView, TrialView, Violations
+from tuner.service.inventory import device_of
+from tuner.study.confirm import confirmation_load, duel_windows, row_duel
+from tuner.study.exploring import waits_to_explore
+from tuner.study.loop import Loop
+from tuner.wire import PlanRowView, SettingView, StudyView, TrialView, Violations
+
+MOST_LISTED = 8
 
 
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
@@ -60,17 +77,15 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
     evidence = past.evidence
     states = [t.state for t in trials]
     best = chosen(study, evidence)
-    return StudyView(
-        **_stored(study)
-        | {
-            "limits": evidence.limits or (),
-            "phase_why": study.reason or why,
-            "trials": {str(s): states.count(s) for s in TrialState if s in states},
-            "baseline": setting_view(evidence, study.baseline),
-            "best": candidate_view(best) if best else None,
-            "violations": violations(past),
-            "unmet": unmet(past),
-        }
+    return stored_view(
+        study,
+        limits=evidence.limits or (),
+        phase_why=study.reason or why,
+        trials={str(s): states.count(s) for s in TrialState if s in states},
+        baseline=setting_view(evidence, study.baseline),
+        best=candidate_view(best) if best else None,
+        violations=violations(past),
+        unmet=unmet(past),
     )
 
 
@@ -82,7 +97,15 @@ def faulty_view(study: Study, why: str) -> StudyView:
 
 def stored_view(study: Study, **more: Any) -> StudyView:  # noqa: ANN401
     """Return the view of a study without its trials, with `more` fields."""
-    return StudyView(**_stored(study), trials={}, **more)
+    stored = {
+        **study.written,
+        "settings": study.space.size,
+        "conditions": tuple(str(k) for k in study.space.knobs if k.condition),
+        "quantities": dict(study.quantities),
+        "baseline": SettingView(setting=study.baseline, metrics={}),
+        "trials": {},
+    }
+    return StudyView.of(study, **stored | more)
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:
@@ -95,24 +118,7 @@ def unreadable_view(study: UnreadableStudy) -> StudyView:
         "trials": {},
     }
     baseline = SettingView(setting={}, metrics={})
-    return StudyView(**_alike(study), **empty, baseline=baseline, phase_why=study.error)
-
-
-def _stored(study: Study) -> dict[str, Any]:
-    """Return the fields of a view that a study has without its trials."""
-    return {
-        **_alike(study),
-        **study.written,
-        "settings": study.space.size,
-        "conditions": tuple(str(k) for k in study.space.knobs if k.condition),
-        "quantities": dict(study.quantities),
-        "baseline": SettingView(setting=study.baseline, metrics={}),
-    }
-
-
-def _alike(study: Study | UnreadableStudy) -> dict[str, Any]:
-    """Return the fields that a study and its view have alike."""
-    return {n: getattr(study, n) for n in StudyView.model_fields if hasattr(study, n)}
+    return StudyView.of(study, **empty, baseline=baseline, phase_why=study.error)
 
 
 def unmet(past: Past) -> Limit | None:
@@ -166,26 +172,15 @@ def candidate_view(candidate: Candidate) -> SettingView:
 
 def trial_view(past: Past, trial: Trial) -> TrialView:
     """Return a trial with its verdict by the present evidence."""
-    window, load = trial.measurement, trial.context
-    return TrialView(
+    window = trial.measurement
+    return TrialView.of(
+        trial,
         study=past.study.id,
-        number=trial.number,
-        attempt=trial.attempt,
-        device=trial.device,
-        phase=trial.phase,
-        state=trial.state,
-        setting=trial.setting,
-        context=dict(load),
-        verdict=past.at(load).verdict(trial),
+        verdict=past.at(trial.context).verdict(trial),
         metrics=dict(window.estimates) if window else {},
-        started_at=trial.started_at,
-        ended_at=trial.ended_at,
-        censored=trial.censored,
         foreign=_foreign(window),
         notes=_notes(window),
         throttled=window.throttled if window else (),
-        why=trial.why,
-        reason=trial.reason,
     )
 
 
@@ -211,6 +206,14 @@ def limit_kept(best: Candidate | None) -> bool | None:
     return best.verdict is Verdict.FEASIBLE
 
 
+def improved(
+    study: Study, before: Mapping[str, Estimate], after: Mapping[str, Estimate]
+) -> Improvement | None:
+    """Return the improvement of a study's objective between metrics; None if one lacks the metric."""
+    base, own = study.objective.score(before), study.objective.score(after)
+    return None if base is None or own is None else improvement(base, own, study.objective.sign)
+
+
 def origins(study: Study, trials: Sequence[Trial]) -> dict[str, str]:
     """Return, by metric, the origin of its values, in words.
 
@@ -230,3 +233,147 @@ def origins(study: Study, trials: Sequence[Trial]) -> dict[str, str]:
         energy, power = (called(name, study.quantities) for name in (ENERGY, POWER))
         labels[energy] = f"{labels[energy]}; not checked against {power}: {why}"
     return labels
+
+
+def row_views(past: Past) -> tuple[PlanRowView, ...]:
+    """Return the rows of a study's plan; empty if it has one setting for all loads."""
+    plan = past.study.plan
+    if plan is None or len(plan.rows) < 2:
+        return ()
+    return tuple(_view(past, plan, row) for row in plan.rows)
+
+
+def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
+    """Return a row with its metrics: those of its alternating windows, or else of all its windows."""
+    behind = past.behind(plan, row)
+    candidate = past.at(plan.context(row)).of(row.setting)  # windows at other loads do not count
+    confirmed = row_duel(past, plan, row)
+    baseline, shown = confirmed or (behind.baseline, candidate.estimates if candidate else {})
+    compared = confirmed is not None and not past.study.rests(row.setting)
+    gain = improved(past.study, baseline, shown) if compared else None
+    return PlanRowView.of(
+        row,
+        windows=len(candidate.trials) if candidate else 0,
+        limits=behind.limits or (),
+        metrics=dict(shown),
+        baseline=dict(baseline),
+        saving=gain.share if gain else None,
+    )
+
+
+class StudyViews:
+    """Keeps the view of each study, with the stamp of the state that it shows."""
+
+    def __init__(self) -> None:
+        self._cached: dict[str, tuple[StudyStamp, StudyView]] = {}
+
+    def every(self, loop: Loop) -> list[StudyView]:
+        """Return all studies, oldest first. A study whose view fails shows the reason and hides none."""
+        studies, cached = loop.store.studies, self._cached
+        stamps = studies.stamps()
+        for outdated in cached.keys() - stamps.keys():
+            cached.pop(outdated, None)
+        changed = [n for n, stamp in stamps.items() if n not in cached or cached[n][0] != stamp]
+        loaded = studies.stored(among=None if len(changed) == len(stamps) else changed)
+        fresh = {study.id: study for study in loaded}
+        present = _present_on(loop, _devices(loop))
+        views = []
+        for name in stamps:
+            study = fresh.get(name)
+            if isinstance(study, UnreadableStudy):
+                views.append(unreadable_view(study))
+            elif study is not None or name in cached:  # else it was deleted since
+                views.append(self._row(loop, name, study, present))
+        return views
+
+    def briefs(
+        self, loop: Loop, studies: Sequence[tuple[Study | UnreadableStudy, Limit | None]]
+    ) -> list[StudyView]:
+        """Return present views, each with its unmet limit, without the trials, which are not read."""
+        present, rows = _present_on(loop, _devices(loop)), loop.changes.rows("the page of studies")
+
+        def brief(study: Study, unmet: Limit | None) -> StudyView:
+            return present(stored_view(study, unmet=unmet))
+
+        return [
+            unreadable_view(study)
+            if isinstance(study, UnreadableStudy)
+            else rows.each(study.id, partial(brief, study, unmet), partial(faulty_view, study))
+            for study, unmet in studies
+        ]
+
+    def one(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        """Return the view of a study; its trials are read if they are not given."""
+        return _present_on(loop, {})(self._kept(loop, study, trials))
+
+    def _row(
+        self, loop: Loop, name: str, study: Study | None, present: Callable[[StudyView], StudyView]
+    ) -> StudyView:
+        """Return the view of a study in the list; if that fails, with the reason."""
+        return loop.changes.rows("the list of studies").each(
+            name,
+            lambda: present(self._cached[name][1] if study is None else self._kept(loop, study)),
+            lambda why: faulty_view(study or loop.store.studies.get(name), why),
+        )
+
+    def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        """Return a study's cached view, computed again if the study or its trials have changed."""
+        listed = loop.changes.trials(study.id) if trials is None else trials
+        running = sum(not trial.state.final for trial in listed)
+        stamp = StudyStamp(study.created_at, study.revision, len(listed), running)
+        cached_stamp, view = self._cached.get(study.id, (None, None))
+        if view is None or cached_stamp != stamp:  # ended trials do not change
+            view = study_view(study, listed, loop.store.studies.latest(study.id).why)
+            self._cached[study.id] = stamp, view
+        return view
+
+
+def _devices(loop: Loop) -> Mapping[str, Device]:
+    """Return all devices by id, for the views of many studies."""
+    return {device.id: device for device in loop.store.devices.list()}
+
+
+def _present_on(loop: Loop, read: Mapping[str, Device]) -> Callable[[StudyView], StudyView]:
+    """Return what adds a view's present obstacles, which change without a change of the study.
+
+    Devices that are not among those `read` are read.
+    """
+    stopped, here = loop.store.stops.current() is not None, loop.presence
+
+    def present(view: StudyView) -> StudyView:
+        active = view.phase in ACTIVE
+        devices = [read.get(n) or device_of(loop, n) for n in view.devices] if active else []
+        now = {
+            "offline": tuple(d.id for d in devices if not here.online(d, view)),
+            "unable": here.unable(view.devices) if active else "",
+            "stopped": stopped,
+            "waits": waits_to_explore(view.exploration, loop.now()) if active else "",
+        }
+        return view.model_copy(update=now)
+
+    return present
+
+
+def begun_with(studies: db.Studies, name: str) -> Study:
+    """Return the study with this id, or else the only study whose id begins with it.
+
+    Raises:
+        NotFound: no id begins with it.
+        InvalidInput: several ids begin with it.
+        Unreadable: the study cannot be read.
+    """
+    try:
+        return studies.get(name)
+    except NotFound:
+        matches = [study for study in studies.ids() if name and study.startswith(name)]
+        if not matches:
+            raise
+    if len(matches) == 1:
+        return studies.get(matches[0])
+    shown = studies.stored(among=matches[:MOST_LISTED])
+    listed = ", ".join(f"{study.id} ({study.phase})" for study in shown)
+    more = f" and {len(matches) - MOST_LISTED} more" if len(matches) > MOST_LISTED else ""
+    raise InvalidInput(
+        f"{len(matches)} studies begin with {name!r}: {listed}{more}",
+        hint="give more characters of the id",
+    )

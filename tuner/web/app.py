@@ -10,19 +10,15 @@ from starlette.types import ASGIApp
 
 from tuner.core import InvalidInput, NotFound, TuningError, first_fault
 from tuner.service.fleet import FleetOverview
-from tuner.service.http.access_routes import FOR_VIEWERS
 from tuner.service.http.gate import status_of
+from tuner.service.http.routes import FOR_VIEWERS
 from tuner.service.http.sessions import Sessions
-from tuner.web.admin_pages import admin_pages
-from tuner.web.assets import assets
-from tuner.web.device_pages import device_pages
-from tuner.web.fleet_pages import fleet_pages
+from tuner.web.access_pages import admin_pages, session_pages
+from tuner.web.fleet_pages import device_pages, fleet_pages
 from tuner.web.history_pages import history_pages
 from tuner.web.looks import Looks
-from tuner.web.render import Pages
-from tuner.web.session_pages import session_pages
-from tuner.web.study_actions import study_actions
-from tuner.web.study_pages import study_pages
+from tuner.web.render import Pages, assets
+from tuner.web.study_pages import study_actions, study_pages
 from tuner.wire import Problem
 
 

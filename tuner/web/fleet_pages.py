@@ -1,9 +1,10 @@
-"""The pages of all devices, budgets and studies, and the order to stop all devices."""
+"""The pages of devices, all together and one alone, of budgets and of all studies; the order to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 from urllib.parse import quote, urlencode
@@ -11,16 +12,20 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import InvalidInput, Phase
+from tuner.core import InvalidInput, Level, NotFound, Phase
+from tuner.presentation.device_chart import AppliedSpan, device_timeline
 from tuner.presentation.standing import WORST_FIRST, worst_first
-from tuner.presentation.studies import SORTS, StudyFilters
-from tuner.service.courses import recent_courses
+from tuner.presentation.studies import SORTS, StudyFilters, readable
+from tuner.presentation.texts import observed_lines, saved_by_period
 from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.http.bodies import BoundedRoute
 from tuner.service.http.sessions import Sessions
+from tuner.service.inventory import DeviceCourse, device_course, device_of, recent_courses
+from tuner.service.reports import StudyLook
+from tuner.web.looks import Looks
 from tuner.web.render import Pages
-from tuner.web.requests import Posted, read_form
-from tuner.wire import AdmitDraft, Change, FleetRow, StopView
+from tuner.web.requests import Form, signed_form
+from tuner.wire import AdmitDraft, FleetRow, ObservedView, StopView
 
 R = TypeVar("R")
 PAGE = 100
@@ -31,12 +36,14 @@ GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
     "board": lambda row: row.board,
     "host": lambda row: row.host,
 }
+RANGES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+SHOWN = 50
 
 
 def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRouter:
     """Return the routes of the fleet's pages."""
     router = APIRouter(route_class=BoundedRoute)
-    operations = fleet.operations
+    operations, signed = fleet.operations, signed_form(sessions)
 
     @router.get("/")
     def show(
@@ -69,9 +76,8 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         return pages.page(request, "budgets", views=operations.budgets())
 
     @router.post("/budgets/{name}/admit")
-    def admit(request: Request, name: str, fields: Posted) -> Response:
+    def admit(name: str, form: Form = signed) -> Response:
         """Admit a device to a group that selects it."""
-        form = read_form(request, fields, sessions)
         operations.admit(name, AdmitDraft(devices=(form.text("device"),), who=form.caller.name))
         return RedirectResponse("/budgets", status_code=303)
 
@@ -107,24 +113,22 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         )  # fmt: skip
 
     @router.post("/stop")
-    def stop(request: Request, fields: Posted) -> Response:
+    def stop(form: Form = signed) -> Response:
         """Stop all devices, or one. Raises InvalidInput: `CONFIRMED` was not typed for all."""
-        form = read_form(request, fields, sessions)
         device = form.text("device")
         if not device and form.text("confirm").lower() != CONFIRMED:
             raise InvalidInput(
                 "nothing was stopped: the confirmation is missing",
                 hint=f"go back and type the word {CONFIRMED}",
             )
-        operations.stop_all(Change(who=form.caller.name, why=form.text("why")), device)
+        operations.stop_all(form.change, device)
         return _page_of(device)
 
     @router.post("/lift")
-    def lift(request: Request, fields: Posted) -> Response:
+    def lift(form: Form = signed) -> Response:
         """Lift the stop of all devices, or of one, after which the studies continue."""
-        form = read_form(request, fields, sessions)
         device = form.text("device")
-        operations.lift(Change(who=form.caller.name, why=form.text("why")), device)
+        operations.lift(form.change, device)
         return _page_of(device)
 
     return router
@@ -158,3 +162,68 @@ def _fits(row: FleetRow, health: str, find: str) -> bool:
     labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
     text = f"{row.device} {row.board} {row.workload} {row.host} {labels}".lower()
     return health in ("", row.health) and all(word in text for word in find.lower().split())
+
+
+def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
+    """Return the route of a device's page."""
+    router, operations = APIRouter(route_class=BoundedRoute), fleet.operations
+
+    @router.get("/devices/{device:path}")
+    def show(request: Request, device: str, range: str = "24h") -> Response:
+        """Show a device over one of `RANGES`, by default the last 24 hours."""
+        row = next((row for row in fleet.view().rows if row.device == device), None)
+        if row is None:
+            raise NotFound(f"no device {device!r} is registered", hint="see the fleet")
+        within = range if range in RANGES else "24h"
+        limits = (row.limit,) if row.limit else ()
+        course = device_course(operations.loop, device, limits, RANGES[within])
+        spans = applied_spans(course)
+        curves = [
+            (metric, course.points[device, metric])
+            for metric in (row.latency, row.power)
+            if (device, metric) in course.points
+        ]
+        drawn = curves or course.applied or course.events
+        look = readable(looks.at, row.study) if row.study else None
+        report = look.report if isinstance(look, StudyLook) else None
+        seen = list[str]()
+        shown = readable(lambda name: operations.observed(name, course.since), device)
+        if isinstance(shown, ObservedView) and (row.observed or shown.last is not None):
+            seen = list(observed_lines(shown, device_of(operations.loop, device).quantities))
+        return pages.page(
+            request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
+            stop=operations.stop_state(device), observed=seen,
+            saved=[] if report is None else saved_by_period(report),
+            spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
+            chart_data=device_timeline(
+                curves, row.limit, spans, course.events, (course.since, course.until), row.default,
+                report.study.quantities if report else {},
+            )
+            if drawn
+            else None,
+        )  # fmt: skip
+
+    return router
+
+
+def applied_spans(course: DeviceCourse) -> list[AppliedSpan]:
+    """Return the applied settings, each with its end and the source of its order; oldest first."""
+    ends = [*(entry.at for entry in course.applied[1:]), course.until][: len(course.applied)]
+    spans = []
+    for entry, end in zip(course.applied, ends, strict=True):
+        revision = course.revisions.get((entry.study, entry.revision))
+        if entry.level is Level.TRIAL:
+            by = f"trial of study {entry.study}" if entry.study else "trial"
+        elif revision is not None:
+            by = f"{revision.who}, study {entry.study} revision {entry.revision}"
+        elif entry.study:
+            by = f"study {entry.study}"
+        else:
+            by = "no study"
+        spans.append(AppliedSpan(applied=entry, until=max(end, entry.at), by=by))
+    return spans
+
+
+def _now(row: FleetRow, spans: Sequence[AppliedSpan]) -> AppliedSpan | None:
+    """Return the setting that is applied now; None if the device is offline or nothing was applied."""
+    return spans[-1] if spans and row.health != "offline" else None

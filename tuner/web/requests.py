@@ -5,13 +5,14 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 
 from tuner.core import AccessRole, Caller, Forbidden, InvalidInput
 from tuner.service.http.sessions import COOKIE, Sessions
+from tuner.wire import Change
 
 MOST_FIELDS_OF_STRANGERS, MOST_FIELDS = 32, 4096
 """The most fields of a form: without and with a session. The form of a new study has one per device."""
@@ -54,20 +55,19 @@ class Form:
         """Return a field without surrounding blanks; empty if it is missing."""
         return next(iter(self.fields.get(name, ())), "").strip()
 
+    @property
+    def change(self) -> Change:
+        """The caller and the reason of a change."""
+        return Change(who=self.caller.name, why=self.text("why"))
+
     def lines(self, name: str) -> tuple[str, ...]:
         """Return the non-empty lines of a field."""
         return tuple(line for line in map(str.strip, self.text(name).splitlines()) if line)
 
 
-def caller_of(request: Request) -> Caller:
-    """Return the caller, as authenticated by the gate."""
-    caller: Caller = request.state.caller
-    return caller
-
-
 def require_role(request: Request, *roles: AccessRole) -> Caller:
     """Return the caller. Raises Forbidden: the caller has none of the roles."""
-    caller = caller_of(request)
+    caller: Caller = request.state.caller
     if caller.role not in roles:
         raise Forbidden(
             f"role {caller.role} of {caller.name} may not do this",
@@ -76,18 +76,21 @@ def require_role(request: Request, *roles: AccessRole) -> Caller:
     return caller
 
 
-def read_form(request: Request, fields: Fields, sessions: Sessions, *roles: AccessRole) -> Form:
-    """Return a form of one of our pages, after the check of its caller and its form key.
+def signed_form(sessions: Sessions, *roles: AccessRole) -> Any:  # noqa: ANN401  FastAPI's own
+    """Return a dependency that returns a form of one of our pages, checked for caller and form key.
 
-    Raises:
-        Forbidden: the caller has none of the roles, or the form is not from the caller's session, as
-            with a form of another site.
+    Without `roles` those of `MAY_CHANGE` may send it. It raises Forbidden if the caller has none of the
+    roles, or if the form is not from the caller's session, as with a form of another site.
     """
-    caller = require_role(request, *(roles or MAY_CHANGE))
-    key = next(iter(fields.get("form_key", ())), "")
-    expected = sessions.form_key(request.cookies.get(COOKIE, ""))
-    if not hmac.compare_digest(key.encode(), expected.encode()):
-        raise Forbidden(
-            "the form belongs to another session", hint="reload the page and send it again"
-        )
-    return Form(caller, fields)
+
+    def read(request: Request, fields: Posted) -> Form:
+        caller = require_role(request, *(roles or MAY_CHANGE))
+        key = next(iter(fields.get("form_key", ())), "")
+        expected = sessions.form_key(request.cookies.get(COOKIE, ""))
+        if not hmac.compare_digest(key.encode(), expected.encode()):
+            raise Forbidden(
+                "the form belongs to another session", hint="reload the page and send it again"
+            )
+        return Form(caller, fields)
+
+    return Depends(read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -75,10 +75,19 @@ class Message(BaseModel):
         return bounded(data)
 
 
+V = TypeVar("V", bound="OperatorView")
+
+
 class OperatorView(Message):
     """An answer to an operator: its length grows with the fleet."""
 
     sizes: ClassVar[Sizes] = ANSWERED
+
+    @classmethod
+    def of(cls: type[V], source: object, /, **others: Any) -> V:  # noqa: ANN401  as declared
+        """Return a view with the fields that the source has under the same name, and with `others`."""
+        alike = {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
+        return cls(**alike | others)
 
     @model_validator(mode="before")
     @classmethod

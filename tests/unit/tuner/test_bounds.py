@@ -22,7 +22,7 @@ from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bo
 from tuner.config import TunerConfig
 from tuner.core import CapKnob, Exploration, HourRow
 from tuner.service.declared.file import FleetFile
-from tuner.service.http import access_routes, bodies
+from tuner.service.http import bodies, routes
 from tuner.wire import (
     ORDER,
     AdmitDraft,
@@ -198,7 +198,7 @@ def test_an_order_with_an_invalid_length_is_refused(field: str, value: str) -> N
 
 MODELS = [
     kind
-    for room in (wire, bodies, access_routes)
+    for room in (wire, bodies, routes)
     for kind in vars(room).values()
     if isinstance(kind, type) and issubclass(kind, BaseModel)
 ]

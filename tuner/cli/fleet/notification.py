@@ -13,8 +13,7 @@ from tuner.config import load_tuner_config
 from tuner.core import Event, NotFound
 from tuner.destinations import Email, Webhook
 from tuner.main import name_of, utc_now
-from tuner.service.notices.notifications import BY_KIND, Notification
-from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
+from tuner.service.notices.notifications import BY_KIND, Notification, senders_of
 
 ConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="tuner.toml.")]
 
@@ -54,9 +53,7 @@ def test(
 ) -> Answer:
     """Send a test message to a destination. Exits with 2 if it is not accepted."""
     configured = load_tuner_config(config)
-    senders: dict[str, Sender] = {w.name: WebhookSender(w, utc_now) for w in configured.webhooks}
-    if configured.email is not None:
-        senders["email"] = EmailSender(configured.email)
+    senders = {place.name: sender for place, sender in senders_of(configured, utc_now)}
     if name not in senders:
         names = ", ".join(senders) or "none"
         raise NotFound(f"{config} has no destination {name!r}", hint=f"it has: {names}")

@@ -28,10 +28,8 @@ from tuner.core import (
     TimeSeries,
     Topic,
 )
-from tuner.service.budgets.fronts import MeasuredFronts
-from tuner.service.budgets.measuring import FrontMeasuring
-from tuner.service.budgets.state import GroupState, limits_not_met, unkept
-from tuner.service.budgets.times import MemberTimes
+from tuner.service.budgets.measuring import FrontMeasuring, MeasuredFronts
+from tuner.service.budgets.state import GroupState, MemberTimes, limits_not_met, unkept
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
 from tuner.wire import BudgetOrder, BudgetReport, CapOrder

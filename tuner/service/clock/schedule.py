@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial, wraps
@@ -32,8 +32,8 @@ from tuner.core import (
     setting_key,
 )
 from tuner.moments import day
-from tuner.service.budgets.times import AWAY_S
-from tuner.service.clock.replicas import FORGOTTEN, TELL_S
+from tuner.service.budgets.state import AWAY_S
+from tuner.service.clock.liveness import FORGOTTEN, TELL_S
 from tuner.study.confirm import confirmation_load, duel
 from tuner.study.derived import Derived
 from tuner.study.drift import drift
@@ -55,8 +55,8 @@ MOST_WINDOWS = 500
 """The number of a hold's latest windows that are tested for drift."""
 STEP_S = 1.0
 """A wall clock that moves by this much against the monotonic clock was set."""
-LONGEST_TURN_S = 0.01
-"""A turn of work ends after this many seconds, once its present piece is done."""
+DUTY = 0.01
+"""The share of a core that the watch for drift uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Maintenance:
 
     loop: Loop
     keep_days: int
+    pause: Callable[[float], object] = time.sleep
     _expected: Derived[tuple[HeldRow, ...]] = field(default_factory=Derived, repr=False)
 
     def reap(self) -> None:
@@ -90,15 +91,16 @@ class Maintenance:
         if ended:
             log.info("event=reaped trials=%d abandoned", ended)
 
-    def watch_drift(self) -> Iterator[None]:
+    def watch_drift(self) -> None:
         """Return a held study to its baseline if its windows have drifted from their expected metrics.
 
-        Yield after each study: there may be thousands, and requests must not wait for all of them.
+        Pause after each study: there may be thousands, and requests must not wait for all of them.
         """
         rows = self.loop.changes.rows("the watch for drift")
         for name in self.loop.store.studies.ids(phase=Phase.HOLDING.value):
-            yield
+            began_s = time.thread_time()
             rows.each(name, partial(self._watch_drift, name), lambda _: None)
+            self.pause((time.thread_time() - began_s) * (1.0 / DUTY - 1.0))
 
     def _watch_drift(self, name: str) -> None:
         """Start a held study over if it has drifted and has no newer revision."""
@@ -218,31 +220,6 @@ def expect(loop: Loop) -> None:
     loop.presence.expect(devices, (d for d in devices if latest.get(d) == "offline"))
 
 
-def in_turns(
-    work: Callable[[], Iterator[None]],
-    every_s: float,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> Callable[[], None]:
-    """Return a task that runs the work every `every_s` seconds, in short turns, one turn for each call."""
-    left: Iterator[None] | None = None
-    due = monotonic() + every_s
-
-    @wraps(work)
-    def turn() -> None:
-        nonlocal left, due
-        began = monotonic()
-        if left is None:
-            if began < due:
-                return
-            left, due = work(), began + every_s
-        for _ in left:
-            if monotonic() - began > LONGEST_TURN_S:
-                return
-        left = None
-
-    return turn
-
-
 class Lead:
     """Runs the tasks that one tuner of a database does for all, while this tuner leads."""
 
@@ -326,7 +303,7 @@ def start(
     return Periodic(
         [
             (lead.alone(maintenance.reap), 10.0),
-            (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1.0),
+            (lead.alone(maintenance.watch_drift), 60.0),
             (maintenance.keep_seen, KEEP_S),
             (lead.alone(maintenance.watch_silence), 10.0),
             (lead.alone(maintenance.prune), 3600.0),

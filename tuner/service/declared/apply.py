@@ -8,21 +8,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from tuner.core import Conflict, Phase, Study, TuningError
+from tuner.core import Conflict, Study, TuningError
 from tuner.service.budgets.divider import WattDivider
-from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
-from tuner.service.declared.desired import Desired, desired
-from tuner.service.declared.diff import Planned, changes, fingerprint
-from tuner.service.declared.file import FleetFile
-from tuner.service.declared.watts import (
+from tuner.service.declared.diff import (
     DeclaredWatts,
+    Planned,
     change_watts,
+    changes,
     declared_watts,
+    fingerprint,
     watts_changes,
 )
-from tuner.service.exploration import set_exploration
-from tuner.service.halting import halt
+from tuner.service.declared.file import Desired, FleetFile, desired
+from tuner.service.study_changes import constrain, halt, revise, set_exploration
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.typed_toml import TomlText
@@ -108,7 +107,7 @@ def _make(divider: WattDivider, one: Planned, who: str, why: str) -> None:
     if one.shown.budget:
         change_watts(divider, one, who, why)
     elif one.study is None:
-        halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
+        halt(loop, one.shown.study, Change(who=who, why=why))
     elif one.shown.action == "create":
         store(loop, one.study, who, why)
     else:

@@ -1,4 +1,4 @@
-"""The changes that a fleet file needs: studies to create, change, replace or stop, in order."""
+"""The changes that a fleet file needs: studies and budgets to create, change, replace or stop, in order."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ from typing import Literal
 from tuner.core import (
     BudgetGroup,
     Exploration,
+    MaintenanceWindow,
     Study,
     Terms,
+    TimeSeries,
+    TuningError,
     Unreadable,
     UnreadableStudy,
 )
-from tuner.service.declared.desired import Desired
+from tuner.service.budgets.divider import WattDivider
+from tuner.service.budgets.operations import checked, group_of, put, release_budget
+from tuner.service.declared.file import BudgetTable, Desired, FleetFile
 from tuner.study.loop import Loop
-from tuner.wire import FleetChange
+from tuner.typed_toml import TomlText
+from tuner.wire import Change, FleetChange
 
 Action = Literal["create", "change", "stop"]
 MOST_VALUES = 6
 """The most values of a knob that a line lists."""
+OF_NO_FILE = frozenset({"name", "events", "revision"})
+"""Fields of a group that no file declares."""
+
+
+@dataclass(frozen=True)
+class DeclaredWatts:
+    """The groups of a file that select registered devices, and the names of those that select none."""
+
+    groups: Sequence[BudgetGroup]
+    empty: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +121,15 @@ def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
     """
     own = study.group if isinstance(study, Study) else ""
     why = f"its device is declared in group {group!r}" if group else f"group {own!r} has it no more"
-    shown = FleetChange(
-        action="stop",
-        group=own,
-        devices=study.devices,
-        study=study.id,
-        revision=study.revision,
-        details=(why,),
-    )
+    shown = FleetChange.of(study, action="stop", group=own, study=study.id, details=(why,))
     return Planned(shown, None)
 
 
 def _change(action: Action, present: Study, target: Study, details: Sequence[str]) -> FleetChange:
     """Return a change of a study as operators see it."""
-    new = action == "create"
-    return FleetChange(
-        action=action,
-        group=target.group,
-        devices=target.devices,
-        study="" if new else present.id,
-        revision=0 if new else present.revision,
-        details=tuple(details),
+    id, revision = ("", 0) if action == "create" else (present.id, present.revision)
+    return FleetChange.of(
+        target, action=action, study=id, revision=revision, details=tuple(details)
     )
 
 
@@ -179,6 +183,122 @@ def _values(values: Sequence[object], condition: str) -> str:
 
 def _shown(value: object) -> str:
     """Return a compared value as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items()) or "none"
     if isinstance(value, tuple):
-        return ", ".join(f"{window.cron} for {window.hours:g} h" for window in value) or "none"
+        return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, MaintenanceWindow):
+        return f"{value.cron} for {value.hours:g} h"
     return str(value) or "none"
+
+
+def declared_watts(
+    divider: WattDivider, text: TomlText, file: FleetFile, *, prune: bool
+) -> DeclaredWatts:
+    """Return the groups that a file declares, checked beside the stored groups that stay.
+
+    Raises:
+        ConfigError: a group is not valid; the error names line and key.
+    """
+    names = [table.name for table in file.budgets]
+    stored = divider.loop.store.budgets.groups()
+    others = [g for g in stored if g.name not in names and not (prune and g.declared)]
+    devices = divider.loop.store.devices.list()
+    groups: list[BudgetGroup] = []
+    empty = []
+    for at, table in enumerate(file.budgets):
+        if table.name in names[:at]:
+            raise text.refuses(("budget", at, "name"), f"name {table.name!r} is used twice")
+        draft = table.draft()
+        try:
+            if any(map(group_of(table.name, draft).selects, devices)):
+                group = checked(divider, table.name, draft, [*others, *groups])
+                groups.append(replace(group, declared=True))
+            else:
+                empty.append(table.name)
+        except TuningError as error:
+            key = error.key or _key(error.message)
+            raise text.refuses(("budget", at, key), error.message, error.hint) from error
+    return DeclaredWatts(groups, empty)
+
+
+def watts_changes(divider: WattDivider, target: DeclaredWatts, *, prune: bool) -> list[Planned]:
+    """Return the changes: groups whose watts fall first, new ones, then those whose watts rise.
+
+    With `prune`, declared groups that the file no longer has are removed last.
+    """
+    stored = {g.name: g for g in divider.loop.store.budgets.groups()}
+    planned: list[tuple[float, Planned]] = []
+    for group in target.groups:
+        former = stored.pop(group.name, None)
+        if former is None:
+            planned.append((0.0, _planned("create", group, (_watts(group),))))
+        elif details := tuple(_differences(former, group)):
+            more_w = _now_w(divider, group) - _now_w(divider, former)
+            planned.append((more_w, _planned("change", group, details)))
+    changes = [one for _, one in sorted(planned, key=lambda pair: pair[0])]
+    kept = {group.name for group in target.groups} | set(target.empty)
+    if prune:
+        gone = [g for g in stored.values() if g.declared and g.name not in kept]
+        why = ("the file has it no more; its devices return to their originals",)
+        changes += [replace(_planned("stop", g, why), budget=None) for g in gone]
+    return changes
+
+
+def change_watts(divider: WattDivider, one: Planned, who: str, why: str) -> None:
+    """Make one change of a group."""
+    if one.budget is None:
+        release_budget(divider, one.shown.budget, Change(who=who, why=why))
+    else:
+        put(divider, one.budget, f"set by {who}: {why}")
+
+
+def _planned(action: Action, group: BudgetGroup, details: tuple[str, ...]) -> Planned:
+    """Return a change of a group as operators see it, and the group to store."""
+    shown = FleetChange(
+        action=action,
+        group="",
+        devices=(),
+        study="",
+        revision=0,
+        details=details,
+        budget=group.name,
+    )
+    return Planned(shown, None, group)
+
+
+def _differences(former: BudgetGroup, group: BudgetGroup) -> Iterator[str]:
+    """Yield the differences between a stored group and a declared one."""
+    for field in fields(BudgetGroup):
+        then, now = getattr(former, field.name), getattr(group, field.name)
+        if field.name in OF_NO_FILE or then == now:
+            continue
+        if field.name in ("watts", "series"):
+            if field.name == "series" or former.series == group.series:
+                yield f"watts: {_watts(former)} → {_watts(group)}"
+        elif field.name == "declared":
+            yield "declared: by hand → by a file"
+        else:
+            yield f"{field.name}: {_shown(then)} → {_shown(now)}"
+
+
+def _watts(group: BudgetGroup) -> str:
+    """Return the watts of a group as text."""
+    series = group.watts or TimeSeries()
+    if group.series:
+        return f"the series {group.series}"
+    if series.constant is not None:
+        return f"{series.constant:g} W"
+    rows = ", ".join(f"{' '.join((*row.days, row.hours))} {row.value:g} W" for row in series.rows)
+    return f"{rows} ({series.time_zone})"
+
+
+def _now_w(divider: WattDivider, group: BudgetGroup) -> float:
+    """Return the present watts of a group."""
+    return group.steps(divider.source(group), divider.loop.now())[0][1]
+
+
+def _key(message: str) -> str:
+    """Return the key with which a message begins; `name` if it begins with no key."""
+    word = message.partition(" ")[0]
+    return word if word in {field.name for field in fields(BudgetTable)} else "name"

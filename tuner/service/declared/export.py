@@ -24,7 +24,7 @@ from tuner.core import (
     Value,
     Written,
 )
-from tuner.service.budgets.fronts import SWEEP
+from tuner.service.budgets.measuring import SWEEP
 from tuner.service.declared.file import BudgetTable, StudyTable
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop

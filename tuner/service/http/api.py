@@ -22,20 +22,32 @@ from tuner.core import (
     first_fault,
 )
 from tuner.service.access import Access
-from tuner.service.clock.watchdog import Readiness
+from tuner.service.clock.liveness import Readiness
 from tuner.service.fleet import FleetOverview
-from tuner.service.http.access_routes import AgentCaller, enrol_routes
-from tuner.service.http.answers import rendered as _one
 from tuner.service.http.bodies import BoundedRoute, ThreadedRoute
 from tuner.service.http.feed import Feed, StreamPlaces
-from tuner.service.http.fleet_api import operator_routes
 from tuner.service.http.gate import API, Gate, problem, refused
-from tuner.service.http.held import HeldWindows
-from tuner.service.http.metrics import METRICS, Metrics, metrics_routes
+from tuner.service.http.routes import (
+    METRICS,
+    AgentCaller,
+    enrol_routes,
+    metrics_routes,
+    operator_routes,
+)
+from tuner.service.http.routes import rendered as _one
 from tuner.service.http.sessions import Sessions
-from tuner.service.http.turns import Queue, SendAway, Turns
-from tuner.service.http.waiting import LongPoll, Recall, Waiters, ask_again
+from tuner.service.http.waiting import (
+    HeldWindows,
+    LongPoll,
+    Queue,
+    Recall,
+    SendAway,
+    Turns,
+    Waiters,
+    ask_again,
+)
 from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.wire import (
@@ -45,7 +57,6 @@ from tuner.wire import (
     HoldOrder,
     HoldReport,
     Idle,
-    Message,
     Order,
     Poll,
     Problem,
@@ -57,7 +68,6 @@ from tuner.wire import (
     Reverted,
     StepReport,
     TrialReport,
-    check_protocol,
 )
 
 REFUSALS: dict[int | str, str] = {
@@ -229,11 +239,6 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
     return router
 
 
-def _spoken(message: Message) -> None:
-    """Refuse a message of a protocol version that is not served. Raises ProtocolMismatch."""
-    check_protocol(message.protocol)
-
-
 def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> APIRouter:
     """Return the routes of agents."""
     router = APIRouter(route_class=ThreadedRoute)
@@ -242,7 +247,6 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:
         """Register a device."""
-        _spoken(message)
         if message.device.id != device:
             raise InvalidInput(
                 f"the path names {device!r}, the message names {message.device.id!r}"
@@ -252,7 +256,6 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     @router.post("/devices/{device}/next", response_model=Order)
     def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
         """Return the next order; wait up to `wait_s` for news."""
-        _spoken(message)
         access.require_own(caller, device)
         mark = loop.news.mark(device)
         answer = loop.order(device, message)
@@ -268,7 +271,6 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         device: str, message: BudgetReport, request: Request, caller: AgentCaller
     ) -> Response:
         """Report the caps of a device that can join a budget; wait for other caps."""
-        _spoken(message)
         access.require_own(caller, device)
         mark = loop.news.mark(device)
         answer = operations.divider.answer(device, message)
@@ -279,35 +281,30 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     @router.post("/trials/renew", response_model=Registered)
     def renew(message: Renewal, caller: AgentCaller) -> Response:
         """Renew a lease."""
-        _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.renew(message))
 
     @router.post("/trials/report", response_model=Receipt)
     def report(message: TrialReport, caller: AgentCaller) -> Response:
         """Report the outcome of an attempt at a trial."""
-        _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.trial_reports.record(message))
 
     @router.post("/trials/step", response_model=Receipt)
     def step(message: StepReport, caller: AgentCaller) -> Response:
         """Report a step of a continuous study that the agent made on its own."""
-        _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.trial_reports.own_step(message))
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:
         """Report that an operator reverted a device on its host."""
-        _spoken(message)
         access.require_own(caller, message.device)
         return _one(operations.reverted(message))
 
     @router.post("/holds/report", response_model=Receipt)
     async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
         """Report a window of a hold, or its end."""
-        _spoken(message)
         return _one(await held.report(caller, message))
 
     return router

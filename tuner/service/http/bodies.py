@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import email.message
 import inspect
 import json
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -14,10 +14,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message as ASGIMessage
+from starlette.types import Receive, Scope
 
 from tuner.bounds import MOST_TEXT, Sizes, tightened
-from tuner.core import InvalidInput, TooLarge
+from tuner.core import InvalidInput, TooLarge, TuningError
+from tuner.wire import Message, check_protocol
 
 OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
 OPEN_FOLDER = "/assets/"
@@ -36,7 +38,7 @@ The parser holds the interpreter's lock while it creates them.
 PARAMETERS = Sizes(text=MOST_TEXT, strict=False)
 SENT = {str, int, float, bool, datetime, type(None), ...}
 """The types of parameters in paths, queries and headers, and the parts of such types."""
-Refusal = RequestValidationError | InvalidInput
+Refusal = RequestValidationError | TuningError
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -60,7 +62,7 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
     Raises:
         TooLarge: it has more than `most` bytes; the rest is left unread.
     """
-    messages: list[Message] = []
+    messages: list[ASGIMessage] = []
     size = 0
     while not messages or messages[-1].get("more_body"):
         messages.append(await receive())
@@ -69,7 +71,7 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
             raise too_large(most)
     remaining = iter(messages)
 
-    async def again() -> Message:
+    async def again() -> ASGIMessage:
         return next(remaining, None) or await receive()
 
     return again, size
@@ -173,19 +175,18 @@ def _model_of(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
 
 def _is_json(request: Request) -> bool:
     """Return whether the content type of the body is JSON, by FastAPI's rule."""
-    message = email.message.Message()
-    message["content-type"] = request.headers.get("content-type", "")
-    subtype = message.get_content_subtype()
-    return message.get_content_maintype() == "application" and (
-        subtype == "json" or subtype.endswith("+json")
-    )
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return re.fullmatch(r"application/([^/]*\+)?json", kind) is not None
 
 
 def _parse(model: type[BaseModel], body: bytes) -> BaseModel | Refusal:
-    """Return the model of a body, or the refusal of a body that does not fit."""
+    """Return the model of a body, or the refusal of a body that does not fit or has another protocol."""
     try:
-        return _checked(model, body)
-    except InvalidInput as error:
+        parsed = _checked(model, body)
+        if isinstance(parsed, Message):
+            check_protocol(parsed.protocol)
+        return parsed
+    except TuningError as error:
         return error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -59,18 +59,6 @@ class FeedEntry:
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """The events that a follower receives: those of a study, of a device, or all."""
-
-    study: str | None = None
-    device: str | None = None
-
-    def takes(self, entry: FeedEntry) -> bool:
-        """Return whether an entry passes the filter."""
-        return self.study in (None, entry.study) and self.device in (None, entry.device)
-
-
 class StreamPlaces:
     """A bound on open streams, which leaves connections to health checks and agents.
 
@@ -142,8 +130,13 @@ class Feed:
         for follower in self._followers:
             follower.set()
 
-    async def follow(self, event_filter: EventFilter, after: int | None) -> AsyncIterator[bytes]:
-        """Yield the entries after an event, or from now on, until the server ends."""
+    async def follow(
+        self, after: int | None, study: str | None = None, device: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the entries after an event, or from now on, until the server ends.
+
+        With `study` or `device`, yield only those of this study and this device.
+        """
         new = asyncio.Event()
         self._followers.add(new)
         try:
@@ -154,9 +147,7 @@ class Feed:
             while not self._over():
                 new.clear()
                 if place is None or place < self._count - len(self._entries):
-                    page = await run_in_threadpool(
-                        self._events.after, at, PAGE, event_filter.study, event_filter.device
-                    )
+                    page = await run_in_threadpool(self._events.after, at, PAGE, study, device)
                     last = page[-1].id if page else at
                     # Before the page is sent: the list moves on while a slow follower reads the page.
                     place = None if len(page) == PAGE else self._place_after(last)
@@ -167,7 +158,8 @@ class Feed:
                 entries = self._from(place)
                 place += len(entries)
                 for entry in entries:
-                    if event_filter.takes(entry) and not 0 < entry.id <= at:
+                    own = study in (None, entry.study) and device in (None, entry.device)
+                    if own and not 0 < entry.id <= at:
                         at = entry.id or at
                         yield entry.text
                 if not entries and not await _set_within(new, SILENT_S):

@@ -37,8 +37,7 @@ from tuner.core import (
 )
 from tuner.service.access import ADMIN, Access, no_token
 from tuner.service.http.bodies import is_open, most_bytes, received, too_large
-from tuner.service.http.rate_limit import RateLimit
-from tuner.service.http.sessions import COOKIE, Sessions
+from tuner.service.http.sessions import COOKIE, RateLimit, Sessions
 from tuner.service.metrics.counts import Counts
 from tuner.wire import Problem
 

@@ -1,4 +1,4 @@
-"""Sessions of browsers: a signed cookie that names a token, without its secret."""
+"""Sessions of browsers: a signed cookie that names a token, without its secret; limits on rates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import hmac
 import math
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,8 +18,9 @@ from anyio import CapacityLimiter, to_thread
 
 from tuner.core import Busy, Caller, Now, RateLimited, Unauthorised
 from tuner.service.access import ADMIN, Access
-from tuner.service.http.rate_limit import RateLimit
 
+MOST_CALLERS = 10_000
+"""The most callers with a bucket; the caller idle for longest is forgotten first."""
 COOKIE = "jouletune_session"
 LASTS = timedelta(hours=12)
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
@@ -26,8 +29,47 @@ LOOKUPS_AT_ONCE = 4
 """Threads that look up new tokens: unauthenticated callers cannot use more."""
 MOST_LOOKUPS = 256
 """The most look-ups that wait for one of these threads."""
-
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A caller's remaining amount `left`, as of the time `at`."""
+
+    left: float
+    at: float
+
+
+class RateLimit:
+    """Lets every caller make `per_s` requests a second on average, and `burst` at once (a token bucket).
+
+    Source: https://www.rfc-editor.org/rfc/rfc2697. Safe from many threads.
+    """
+
+    def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
+        self._per_s, self._burst, self._clock = per_s, burst, clock
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, caller: str, amount: float = 1.0) -> float:
+        """Take an amount from a caller's bucket; return 0, or after how many seconds to retry."""
+        with self._lock:
+            bucket = self._filled(caller)
+            if bucket.left < amount:
+                return (amount - bucket.left) / self._per_s
+            bucket.left -= amount
+            return 0.0
+
+    def _filled(self, caller: str) -> Bucket:
+        """Return the caller's bucket, refilled up to now."""
+        now = self._clock()
+        bucket = self._buckets.pop(caller, None) or Bucket(self._burst, now)
+        bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
+        bucket.at = now
+        self._buckets[caller] = bucket
+        if len(self._buckets) > MOST_CALLERS:
+            self._buckets.popitem(last=False)
+        return bucket
 
 
 class Lookups:

@@ -32,8 +32,45 @@ MOST_WORKLOADS = 2 * MOST_DEVICES
 OTHER = "other"
 ALERTED = ("hold ended", "drift", "baseline drifted")
 """Kinds of events with an alert. Their counters exist from the start, at zero."""
-SUGGESTION_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
-TRANSACTION_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+COUNTERS = {
+    "energy_joules": (
+        "device workload origin",
+        "Energy measured in windows; nothing is measured between windows.",
+    ),
+    "window_seconds": (
+        "device workload",
+        "Length of the windows whose energy is counted in jouletune_energy_joules_total.",
+    ),
+    "violations": ("level", "Windows that broke a limit: aborted trials and held windows."),
+    "trials_ended": ("state", "Ended trials, by their state."),
+    "restores": (
+        "device",
+        "Times that a device reverted from its hold to its original setting.",
+    ),
+    "events": ("kind", "Events of the operator's log, by kind."),
+    "connections_dropped": (
+        "",
+        "Connections dropped because the client was too slow to send or read.",
+    ),
+    "requests_refused": (
+        "status",
+        "Refused requests not in the audit log: no valid token, or over the rate limit.",
+    ),
+}
+"""The labels and the description of each counter, by its name after `jouletune_`."""
+HISTOGRAMS = {
+    "suggestion_seconds": (
+        "policy",
+        "Time to decide a study's next step while tuning.",
+        (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0),
+    ),
+    "database_transaction_seconds": (
+        "kind",
+        "Duration of a transaction, from its begin to its commit.",
+        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    ),
+}
+"""The label, the description and the buckets in seconds of each histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,70 +96,24 @@ class Counts(Telemetry):
         self._levels: dict[str, Level] = {}
         self._held: dict[str, HeldWindow] = {}
         self._observed: dict[str, tuple[Device, Measurement]] = {}
-        self._energy = self._counter(
-            "jouletune_energy_joules",
-            "Energy measured in windows; nothing is measured between windows.",
-            "device",
-            "workload",
-            "origin",
-        )
-        self._seconds = self._counter(
-            "jouletune_window_seconds",
-            "Length of the windows whose energy is counted in jouletune_energy_joules_total.",
-            "device",
-            "workload",
-        )
-        self._violations = self._counter(
-            "jouletune_violations",
-            "Windows that broke a limit: aborted trials and held windows.",
-            "level",
-        )
-        self._ended = self._counter(
-            "jouletune_trials_ended", "Ended trials, by their state.", "state"
-        )
-        self._restores = self._counter(
-            "jouletune_restores",
-            "Times that a device reverted from its hold to its original setting.",
-            "device",
-        )
-        self._events = self._counter(
-            "jouletune_events", "Events of the operator's log, by kind.", "kind"
-        )
-        self._dropped = self._counter(
-            "jouletune_connections_dropped",
-            "Connections dropped because the client was too slow to send or read.",
-        )
-        self._refused = self._counter(
-            "jouletune_requests_refused",
-            "Refused requests not in the audit log: no valid token, or over the rate limit.",
-            "status",
-        )
-        self._suggestions = Histogram(
-            "jouletune_suggestion_seconds",
-            "Time to decide a study's next step while tuning.",
-            ["policy"],
-            buckets=SUGGESTION_S,
-            registry=self.registry,
-        )
-        self._transactions = Histogram(
-            "jouletune_database_transaction_seconds",
-            "Duration of a transaction, from its begin to its commit.",
-            ["kind"],
-            buckets=TRANSACTION_S,
-            registry=self.registry,
-        )
+        self._counters = {
+            name: Counter(f"jouletune_{name}", text, labels.split(), registry=self.registry)
+            for name, (labels, text) in COUNTERS.items()
+        }
+        self._seconds = {
+            name: Histogram(
+                f"jouletune_{name}", text, [label], buckets=buckets, registry=self.registry
+            )
+            for name, (label, text, buckets) in HISTOGRAMS.items()
+        }
         for level in (Level.TRIAL, Level.HOLD):
-            self._violations.labels(str(level))
+            self._counters["violations"].labels(str(level))
         for kind in ALERTED:
-            self._events.labels(kind)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        """Return a counter that is registered in `registry`."""
-        return Counter(name, text, labels, registry=self.registry)
+            self._counters["events"].labels(kind)
 
     def noted(self, kind: str) -> None:
         """Count an event by its kind."""
-        self._events.labels(kind).inc()
+        self._counters["events"].labels(kind).inc()
 
     def measured(self, of: Study | Device, device: str, window: Measurement) -> None:
         """Add a window's energy and length to the totals; a window without measured energy adds nothing."""
@@ -131,8 +122,8 @@ class Counts(Telemetry):
             return
         joules, origin = shown
         pair = self._pair(device, of.workload)
-        self._energy.labels(*pair, str(origin)).inc(joules)
-        self._seconds.labels(*pair).inc(window.seconds)
+        self._counters["energy_joules"].labels(*pair, str(origin)).inc(joules)
+        self._counters["window_seconds"].labels(*pair).inc(window.seconds)
 
     def observed(self, device: Device, window: Measurement) -> None:
         """Store a window as the last one of a device that is only observed."""
@@ -144,40 +135,40 @@ class Counts(Telemetry):
         verdicts = ((x, judge(window.estimates, (x,))) for x in limits)
         broken = next((x.metric for x, verdict in verdicts if verdict is Verdict.INFEASIBLE), "")
         if broken:
-            self._violations.labels(str(Level.HOLD)).inc()
+            self._counters["violations"].labels(str(Level.HOLD)).inc()
         with self._lock:
             self._held[device] = HeldWindow(study, window, broken)
 
     def ended(self, outcome: Outcome) -> None:
         """Count a trial by its final state, and count its broken limit."""
-        self._ended.labels(str(outcome.state)).inc()
+        self._counters["trials_ended"].labels(str(outcome.state)).inc()
         if outcome.broke is not None:
-            self._violations.labels(str(Level.TRIAL)).inc()
+            self._counters["violations"].labels(str(Level.TRIAL)).inc()
 
     def applied(self, applied: Applied) -> None:
         """Count a restore if a device's last reported setting was a hold's and the new one is not."""
         with self._lock:
             before = self._levels.get(applied.device)
             self._levels[applied.device] = applied.level
-        restores = self._restores.labels(self._device(applied.device))
+        restores = self._counters["restores"].labels(self._device(applied.device))
         if before is Level.HOLD and applied.level is not Level.HOLD:
             restores.inc()
 
     def suggested(self, policy: str, seconds: float) -> None:
         """Record the time that a policy needed for a study's next step, in seconds."""
-        self._suggestions.labels(policy).observe(seconds)
+        self._seconds["suggestion_seconds"].labels(policy).observe(seconds)
 
     def transaction(self, kind: str, seconds: float) -> None:
         """Record the duration of a transaction, in seconds."""
-        self._transactions.labels(kind).observe(seconds)
+        self._seconds["database_transaction_seconds"].labels(kind).observe(seconds)
 
     def dropped(self) -> None:
         """Count a dropped connection."""
-        self._dropped.inc()
+        self._counters["connections_dropped"].inc()
 
     def refused(self, status: int) -> None:
         """Count a refused request that the audit log does not store."""
-        self._refused.labels(str(status)).inc()
+        self._counters["requests_refused"].labels(str(status)).inc()
 
     def held_windows(self) -> Mapping[str, HeldWindow]:
         """Return the last window of each device's hold, by device."""

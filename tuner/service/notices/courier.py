@@ -25,8 +25,7 @@ from tuner.core import (
     TuningError,
     Unreadable,
 )
-from tuner.service.notices.notifications import Notification, about
-from tuner.service.notices.senders import Sender
+from tuner.service.notices.notifications import Notification, Sender, about
 
 log = logging.getLogger(__name__)
 

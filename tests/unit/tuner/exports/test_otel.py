@@ -24,8 +24,8 @@ from tuner.core import ConfigError, Space
 from tuner.destinations import Collector
 from tuner.exports.otel import OtelExport
 from tuner.service.fleet import FleetOverview
-from tuner.service.http.metrics import Metrics
 from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import Metrics
 from tuner.service.summaries import Summaries
 
 service = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")

@@ -20,14 +20,14 @@ from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, Caller, Conflict, RateLimited, StoreError, digest_of
 from tuner.service import access
-from tuner.service.access import ENROL_FOR
+from tuner.service.access import ENROL_FOR, hashed, matches
 from tuner.service.fleet import FleetOverview
 from tuner.service.http import gate
 from tuner.service.http.api import create_app
 from tuner.service.http.feed import StreamPlaces
 from tuner.service.http.gate import STORED_AT_ONCE
-from tuner.service.http.metrics import Metrics
 from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
@@ -574,3 +574,16 @@ def test_one_agents_token_registers_a_limited_number_of_devices(
     with raised(Conflict, "mallory", "2 devices"):
         tuner.verbs.access.claimed(mallory, device("c"))
     assert tuner.verbs.access.claimed(Caller("eve", AccessRole.AGENT), device("c")).agent == "eve"
+
+
+def test_only_the_token_itself_matches_its_stored_hash() -> None:
+    stored = hashed("ann.secret")
+    assert matches(stored, "ann.secret")
+    assert not matches(stored, "ann.secret2")
+    assert not matches(stored, stored)
+    assert stored != hashed("ann.secret"), "each has a salt of its own"
+
+
+@pytest.mark.parametrize("stored", ["", "$argon2", "$argon2id$v=19$m=1", digest_of("ann.secret")])
+def test_a_text_that_is_not_an_argon2_hash_matches_nothing(stored: str) -> None:
+    assert not matches(stored, "ann.secret")

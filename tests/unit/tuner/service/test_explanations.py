@@ -9,7 +9,7 @@ from tests.unit.tuner.cli.worlds import operations
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Past, Phase, Plan, Space, render_setting, setting_key
 from tuner.service.explanations import LEAST_TRIALS, bounded, correlations, explained
-from tuner.service.halting import halt
+from tuner.service.study_changes import halt
 from tuner.wire import Change, StudyDraft
 
 SPACE = Space((knob("gpu.clock_mhz", tuple(range(1, 101)), 100),))
@@ -84,7 +84,7 @@ def test_an_explanation_is_of_the_present_search_and_of_what_was_measured() -> N
     ended = explained(world.loop, "s1", base)
     assert "the search has ended: that is low enough" in ended.explanation.text
     world.loop.changes.start_over(world.store.studies.get("s1"), "another driver")
-    halt(world.loop, "s1", Phase.STOPPED, Change(who="ann", why="no time"))
+    halt(world.loop, "s1", Change(who="ann", why="no time"))
     stopped = explained(world.loop, "s1", base)
     assert "the search has ended: no time" in stopped.explanation.text
     assert stopped.why_not == "not tried before the end"

@@ -21,7 +21,7 @@ from tests.unit.tuner.study.worlds import World
 from tests.unit.tuner.web.site import Site
 from tuner.cli.app import main
 from tuner.core import Constraint, Estimate, Load, Outcome, Phase, Setting, Study, TrialState
-from tuner.service import study_views, views
+from tuner.service import views
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 
@@ -134,7 +134,7 @@ def test_a_failed_row_shows_the_reason_in_its_place(
             raise error
         return look(self, study)
 
-    monkeypatch.setattr(study_views, "study_view", failing)
+    monkeypatch.setattr(views, "study_view", failing)
     monkeypatch.setattr(Operations, "look", unlucky)
     shown = {v.id: v for v in verbs.studies()}
     assert shown[good].error == ""

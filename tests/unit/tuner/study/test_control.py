@@ -380,7 +380,7 @@ def test_a_drift_of_the_baseline_is_reported_once_and_changes_the_claim() -> Non
     texts = [e.text for e in drifting.world.store.events.list("s1") if e.kind == "baseline drifted"]
     assert len(texts) == 1
     assert "% lower than the study's first baseline" in texts[0]
-    list(Maintenance(drifting.world.loop, keep_days=90).watch_drift())
+    Maintenance(drifting.world.loop, keep_days=90).watch_drift()
     assert drifting.world.store.studies.get("s1").phase is Phase.HOLDING, "what is held has not"
 
 

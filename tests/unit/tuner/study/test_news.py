@@ -9,7 +9,6 @@ import pytest
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Phase
 from tuner.service.operations import Operations
-from tuner.service.stops import lift, stop_all
 from tuner.study.news import News
 from tuner.wire import Change
 
@@ -104,8 +103,8 @@ def test_every_change_of_an_operator_is_announced(world: World) -> None:
     by = Change(who="ann")
     assert told(lambda: verbs.pause("s1", by)) == 1
     assert told(lambda: verbs.resume("s1", by)) == 1
-    assert told(lambda: stop_all(world.loop, by)) == 1
-    assert told(lambda: lift(world.loop, by)) == 1
+    assert told(lambda: Operations(world.loop).stop_all(by)) == 1
+    assert told(lambda: Operations(world.loop).lift(by)) == 1
     study = world.store.studies.get("s1")
     assert told(lambda: world.loop.changes.move(study, Phase.TUNING, "again")) == 1
     assert told(lambda: verbs.stop("s1", by)) == 1

@@ -27,7 +27,7 @@ from tuner.core import (
     TrialState,
 )
 from tuner.service.clock.schedule import _held_row
-from tuner.service.plan_views import row_views
+from tuner.service.views import row_views
 from tuner.study import assignments, control
 from tuner.study.lifecycle import next_step
 

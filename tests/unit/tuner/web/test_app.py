@@ -14,8 +14,7 @@ from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, steep, tune
 from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of, request_fields
-from tuner.web.assets import plotly_file
-from tuner.web.render import HEADERS
+from tuner.web.render import HEADERS, plotly_file
 from tuner.wire import Change, Enrolment, Poll, TokenDraft
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
@@ -26,6 +25,11 @@ FOR_ADMIN = {"/access", "/access/revoke"}
 @pytest.fixture
 def site() -> Site:
     return Site(operations())
+
+
+@pytest.fixture
+def study(site: Site) -> str:
+    return created(site.verbs)
 
 
 def stored(site: Site, study: str) -> Study:
@@ -62,8 +66,7 @@ def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> No
     assert "page=2" in pages[0].text and "page=4" not in pages[2].text
 
 
-def test_a_form_with_a_field_that_is_too_long_is_refused_in_words(site: Site) -> None:
-    study = created(site.verbs)
+def test_a_form_with_a_field_that_is_too_long_is_refused_in_words(site: Site, study: str) -> None:
     browser = site.signed_in()
     path = f"/studies/{study}/constraints"
     for constraint in ("x" * 2_000, "latency\x1b[2J <= 1"):
@@ -72,8 +75,7 @@ def test_a_form_with_a_field_that_is_too_long_is_refused_in_words(site: Site) ->
         assert "constraints: " in text_of(answer)
 
 
-def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
-    study = created(site.verbs)
+def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site, study: str) -> None:
     tune(site.verbs, slope)
     refused = {}
     for role in ("viewer", "operator", "admin"):
@@ -98,8 +100,7 @@ def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["agent", "enrol", "used"])
-def test_machine_tokens_open_no_page(site: Site, kind: str) -> None:
-    study = created(site.verbs)
+def test_machine_tokens_open_no_page(site: Site, kind: str, study: str) -> None:
     given = site.verbs.access.create(TokenDraft(role=AccessRole.ENROL)).token
     if kind != "enrol":
         digest = digest_of("the agent's own token")
@@ -179,8 +180,7 @@ def test_a_session_outlives_the_tuner_and_a_forged_one_is_none(site: Site) -> No
     "another site's form, or a hostile name, reaches an operator's browser",
     "foreign forms do nothing, no name is markup, only our scripts run",
 )
-def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site) -> None:
-    study = created(site.verbs)
+def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site, study: str) -> None:
     ann, bob = site.signed_in("operator", "ann"), site.signed_in("operator", "bob")
     foreign = form_key(bob.get("/"))
     for key in ("", foreign):
@@ -192,8 +192,7 @@ def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site) ->
     assert stored(site, study).phase is Phase.BASELINE
 
 
-def test_a_session_can_read_the_api_and_change_nothing_there(site: Site) -> None:
-    study = created(site.verbs)
+def test_a_session_can_read_the_api_and_change_nothing_there(site: Site, study: str) -> None:
     browser = site.signed_in("operator")
     assert browser.get("/v1/fleet").json()["rows"][0]["device"] == "sim"
     assert browser.post(f"/v1/studies/{study}/pause", json={}).status_code == 403
@@ -239,8 +238,7 @@ def test_a_plan_by_load_is_shown_with_the_present_load_and_setting(site: Site) -
     assert view["context"] == {"requests_in_system": 1.25}
 
 
-def test_the_fleet_page_shows_statuses_and_savings_as_the_api_does(site: Site) -> None:
-    study = created(site.verbs)
+def test_the_fleet_page_shows_statuses_and_savings_as_the_api_does(site: Site, study: str) -> None:
     tune(site.verbs, slope)
     order = site.verbs.loop.order("sim", Poll(agent="host/1", applied=applied()))
     assert order.kind == "hold"
@@ -276,8 +274,7 @@ def test_a_page_of_the_history_is_the_same_over_the_api(site: Site) -> None:
     assert '/v1/history?&amp;last=50&amp;skip=0"' in browser.get("/history").text
 
 
-def test_constraints_are_changed_after_a_preview(site: Site) -> None:
-    study = created(site.verbs)
+def test_constraints_are_changed_after_a_preview(site: Site, study: str) -> None:
     tune(site.verbs, slope)
     browser = site.signed_in("operator", "ann")
     at = f"/studies/{study}/constraints"
@@ -295,8 +292,7 @@ def test_constraints_are_changed_after_a_preview(site: Site) -> None:
     assert len(site.verbs.revisions(study)) == last.revision
 
 
-def test_a_preview_predicts_the_verdicts_after_the_change(site: Site) -> None:
-    study = created(site.verbs)
+def test_a_preview_predicts_the_verdicts_after_the_change(site: Site, study: str) -> None:
     tune(site.verbs, slope)
     browser = site.signed_in("operator")
     body = {"protocol": 1, "constraints": ["latency_p99_ms <= 106"]}
@@ -392,8 +388,7 @@ def test_a_forms_open_values_are_chosen_as_on_the_command_line() -> None:
     assert free.constraints == ()
 
 
-def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
-    study = created(site.verbs)
+def test_the_history_is_filtered_compared_and_taken_along(site: Site, study: str) -> None:
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
     assert f"{study}" in text_of(browser.get("/history?verdict=feasible"))
@@ -462,9 +457,8 @@ def test_assets_come_from_here_and_are_kept_for_good_by_their_content(site: Site
 
 
 def test_a_studys_predictions_are_shown_or_reported_as_unknown(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, study: str
 ) -> None:
-    study = created(site.verbs)
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
     page = f"/studies/{study}/explain"
@@ -490,9 +484,8 @@ def test_a_studys_predictions_are_shown_or_reported_as_unknown(
 
 
 def test_each_setting_that_is_not_chosen_has_a_reason(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, study: str
 ) -> None:
-    study = created(site.verbs)
     tune(site.verbs, steep)
     monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
     broke = site.verbs.explain(study, "gpu.clock_mhz=600")

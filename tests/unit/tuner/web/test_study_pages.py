@@ -1,4 +1,4 @@
-"""A study's page: status first, sorted and filtered trials, and settings that keep the capacity."""
+"""A study's page: status first, sorted trials; the history's page: the setting first, columns to choose."""
 
 from __future__ import annotations
 
@@ -83,3 +83,38 @@ def test_only_real_changes_of_constraints_are_listed_with_author_and_reason() ->
     text = text_of(browser.get(at))
     assert "looser SLO" in text and "Restore these" in text
     assert "No change: the held setting keeps the new limits." in text
+
+
+@pytest.fixture(scope="module")
+def browsed() -> Site:
+    site = Site(operations())
+    created(site.verbs)
+    tune(site.verbs, slope)
+    return site
+
+
+def heads(page: str) -> list[str]:
+    cells = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)
+    return [re.sub(r"<[^>]*>|[▼▲]", "", head).strip() for head in cells]
+
+
+def test_the_setting_and_the_studys_own_metrics_come_first(browsed: Site) -> None:
+    page = browsed.signed_in("viewer").get("/history").text
+    expected = ["compare", "trial", "setting, unlike the baseline", "energy_j", "latency_p99_ms",
+              "verdict", "start", "device"]  # fmt: skip
+    assert heads(page) == expected
+    assert "gpu.clock_mhz=800" in page and "batch_size=1" not in page
+    assert re.search(r'<time datetime="[^"]+" title="[^"]+Z">[^<]+</time>', page)
+
+
+def test_columns_are_chosen_and_kept_by_the_links(browsed: Site) -> None:
+    page = browsed.signed_in("viewer", "vera").get("/history?columns=power_w&columns=phase").text
+    assert heads(page) == ["compare", "trial", "setting, unlike the baseline", "power_w", "verdict",
+                           "start", "phase"]  # fmt: skip
+    assert "columns=phase&amp;columns=power_w" in page or "columns=phase&columns=power_w" in page
+
+
+@pytest.mark.parametrize("since", ["2d", "36h", "2026-01-01T00:00"])
+def test_relative_times_are_accepted_as_absolute_ones(browsed: Site, since: str) -> None:
+    answer = browsed.signed_in("viewer", f"v{len(since)}").get("/history", params={"since": since})
+    assert answer.status_code == 200

@@ -116,13 +116,19 @@ class Rack:
 
 
 @pytest.fixture
-def rack() -> Rack:
+def bare() -> Rack:
     return Rack()
 
 
+@pytest.fixture
+def rack(bare: Rack) -> Rack:
+    """The members of a group of 600 W, with their first caps."""
+    bare.set(600.0)
+    bare.pass_s(5)
+    return bare
+
+
 def test_members_join_are_capped_and_use_their_watts(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     assert rack.drawn_w() == 600.0
     view = rack.operations.budget("rack")
     assert (view.budget_w, view.may_draw_w, view.missing_w) == (600.0, 600.0, 0.0)
@@ -130,8 +136,6 @@ def test_members_join_are_capped_and_use_their_watts(rack: Rack) -> None:
 
 
 def test_an_event_lowers_all_within_its_ten_seconds_and_ends_by_itself(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.event(share=0.65, why="peak")
     rack.pass_s(3)
     assert rack.drawn_w() <= 390.0
@@ -142,8 +146,6 @@ def test_an_event_lowers_all_within_its_ten_seconds_and_ends_by_itself(rack: Rac
 
 
 def test_an_event_known_ahead_happens_without_the_tuner(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.event(after_s=60.0, watts=400.0)
     rack.pass_s(3)
     assert rack.drawn_w() == 600.0
@@ -152,8 +154,6 @@ def test_an_event_known_ahead_happens_without_the_tuner(rack: Rack) -> None:
 
 
 def test_below_the_floors_all_go_to_the_floor_and_the_missing_watts_are_named(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.event(watts=120.0)
     rack.pass_s(5)
     assert rack.drawn_w() == 300.0
@@ -163,8 +163,6 @@ def test_below_the_floors_all_go_to_the_floor_and_the_missing_watts_are_named(ra
 
 
 def test_a_restarted_tuner_continues_from_the_store(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.event(share=0.75)
     rack.operations = Operations(rack.world.restarted(), rack.price)
     rack.pass_s(6)
@@ -173,18 +171,18 @@ def test_a_restarted_tuner_continues_from_the_store(rack: Rack) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_a_clock_that_is_set_repeatedly_delays_nothing(rack: Rack, seconds: float) -> None:
-    rack.set(600.0)
+def test_a_clock_that_is_set_repeatedly_delays_nothing(bare: Rack, seconds: float) -> None:
+    bare.set(600.0)
     for n in range(60):
         if n == 20:
-            rack.set(450.0)
+            bare.set(450.0)
         if n == 25:
-            rack.gone.add("gpu1")
+            bare.gone.add("gpu1")
         if n % 5 == 0:
-            rack.world.time.step(timedelta(seconds=seconds if n % 10 else -seconds))
-        rack.pass_s(1)
-        assert n < 5 or rack.drawn_w() <= (600.0 if n < 22 else 450.0)
-        states = {m.device: m.state for m in rack.operations.budget("rack").members}
+            bare.world.time.step(timedelta(seconds=seconds if n % 10 else -seconds))
+        bare.pass_s(1)
+        assert n < 5 or bare.drawn_w() <= (600.0 if n < 22 else 450.0)
+        states = {m.device: m.state for m in bare.operations.budget("rack").members}
         # Answers without news are stored once in five seconds.
         assert 25 + 25 <= n < 25 + 31 or (states["gpu1"] == "unreachable") == (n >= 25 + 31)
 
@@ -193,8 +191,6 @@ def test_a_clock_that_is_set_repeatedly_delays_nothing(rack: Rack, seconds: floa
 def test_after_a_start_silence_counts_from_zero_and_a_silent_member_with_all_it_may(
     rack: Rack, seconds: float
 ) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.event(share=0.9)
     rack.pass_s(5)
     rack.gone.add("gpu1")
@@ -214,8 +210,6 @@ def test_after_a_start_silence_counts_from_zero_and_a_silent_member_with_all_it_
 
 
 def test_a_silent_member_is_named_and_the_others_give_its_watts(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.gone.add("gpu1")
     rack.event(share=0.75)
     rack.pass_s(9)
@@ -230,25 +224,23 @@ def test_a_silent_member_is_named_and_the_others_give_its_watts(rack: Rack) -> N
     assert rack.drawn_w() == 450.0
 
 
-def test_by_hour_the_lower_hour_is_handed_out_before(rack: Rack) -> None:
-    rack.set(watts=None, rows=[{"value": 400.0, "hours": "13-14"}, {"value": 600.0}])
-    rack.pass_s(5)
-    assert rack.drawn_w() == 600.0
-    rack.world.time.sleep(3600.0)
-    assert rack.drawn_w() <= 400.0
+def test_by_hour_the_lower_hour_is_handed_out_before(bare: Rack) -> None:
+    bare.set(watts=None, rows=[{"value": 400.0, "hours": "13-14"}, {"value": 600.0}])
+    bare.pass_s(5)
+    assert bare.drawn_w() == 600.0
+    bare.world.time.sleep(3600.0)
+    assert bare.drawn_w() <= 400.0
 
 
-def test_a_series_of_the_configuration_is_followed(rack: Rack) -> None:
-    rack.set(watts=None, series="grid")
-    rack.pass_s(5)
-    assert 497.0 <= rack.drawn_w() <= 500.0
+def test_a_series_of_the_configuration_is_followed(bare: Rack) -> None:
+    bare.set(watts=None, series="grid")
+    bare.pass_s(5)
+    assert 497.0 <= bare.drawn_w() <= 500.0
     with raised(InvalidInput, "solar", "grid"):
-        rack.set(watts=None, series="solar")
+        bare.set(watts=None, series="solar")
 
 
 def test_released_members_are_restored_and_notified_once(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.operations.release_budget("rack", Change(who="ann"))
     rack.pass_s(2)
     assert {h.group for h in rack.hosts.values()} == {""}
@@ -258,38 +250,36 @@ def test_released_members_are_restored_and_notified_once(rack: Rack) -> None:
     assert rack.drawn_w() == 450.0
 
 
-def test_a_group_whose_floors_do_not_fit_is_refused_with_the_missing_watts(rack: Rack) -> None:
+def test_a_group_whose_floors_do_not_fit_is_refused_with_the_missing_watts(bare: Rack) -> None:
     with raised(InvalidInput, "50 W more", "gpu0 100 W"):
-        rack.set(250.0)
-    assert rack.operations.budgets() == []
+        bare.set(250.0)
+    assert bare.operations.budgets() == []
 
 
-def test_devices_without_a_floor_or_of_another_group_are_refused_by_name(rack: Rack) -> None:
-    rack.world.loop.register(device("cpu0"))
+def test_devices_without_a_floor_or_of_another_group_are_refused_by_name(bare: Rack) -> None:
+    bare.world.loop.register(device("cpu0"))
     with raised(InvalidInput, "cpu0", "floor"):
-        rack.set(600.0, select={"id": ("*",)})
-    rack.set(600.0)
+        bare.set(600.0, select={"id": ("*",)})
+    bare.set(600.0)
     with raised(Conflict, "gpu0", "rack"):
-        rack.operations.set_budget("other", BudgetDraft(select=ALL, watts=600.0))
+        bare.operations.set_budget("other", BudgetDraft(select=ALL, watts=600.0))
     with raised(InvalidInput, "no device matches"):
-        rack.operations.set_budget("none", BudgetDraft(select={"id": ("x",)}, watts=600.0))
+        bare.operations.set_budget("none", BudgetDraft(select={"id": ("x",)}, watts=600.0))
 
 
-def test_events_need_a_group_an_end_and_one_limit(rack: Rack) -> None:
+def test_events_need_a_group_an_end_and_one_limit(bare: Rack) -> None:
     with raised(NotFound, "no budget"):
-        rack.event(watts=100.0)
-    rack.set(600.0)
+        bare.event(watts=100.0)
+    bare.set(600.0)
     with raised(NotFound, "attic"):
-        rack.event(watts=100.0, groups=("attic",))
+        bare.event(watts=100.0, groups=("attic",))
     with raised(InvalidInput, "share"):
-        rack.event(watts=100.0, share=0.5)
+        bare.event(watts=100.0, share=0.5)
     with raised(InvalidInput, "past"):
-        rack.event(after_s=-7200.0, share=0.5)
+        bare.event(after_s=-7200.0, share=0.5)
 
 
 def test_a_new_device_is_outside_until_an_operator_lets_it_in(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     for name in ("gpu7", "gpu8", "gpu9"):
         rack.world.loop.register(device(name))
         rack.hosts[name] = FakeHost()
@@ -320,37 +310,35 @@ def test_a_new_device_is_outside_until_an_operator_lets_it_in(rack: Rack) -> Non
     )
 
 
-def test_events_replace_their_like_are_bounded_and_end_with_their_sender(rack: Rack) -> None:
-    rack.set(600.0)
-    budgets, access = rack.world.store.budgets, rack.operations.access
+def test_events_replace_their_like_are_bounded_and_end_with_their_sender(bare: Rack) -> None:
+    bare.set(600.0)
+    budgets, access = bare.world.store.budgets, bare.operations.access
     with raised(InvalidInput, "7 days"):
-        rack.event(watts=100.0, expires_at=rack.world.time.now() + timedelta(days=8))
+        bare.event(watts=100.0, expires_at=bare.world.time.now() + timedelta(days=8))
     with pytest.raises(ValidationError, match="listed twice"):
-        rack.event(watts=300.0, groups=("rack", "rack"))
+        bare.event(watts=300.0, groups=("rack", "rack"))
     for watts in (300.0, 400.0):
         before = budgets.group("rack").revision
-        rack.event(watts=watts, id="peak", who="utility")
+        bare.event(watts=watts, id="peak", who="utility")
         assert budgets.group("rack").revision == before + 1
-    (event,) = rack.operations.budget("rack").events
+    (event,) = bare.operations.budget("rack").events
     assert event.watts == 400.0
     with raised(Conflict, "another sender"):
-        rack.event(watts=500.0, id="peak", who="mallory")
+        bare.event(watts=500.0, id="peak", who="mallory")
     for _ in range(15):
-        rack.event(watts=500.0, who="mallory")
+        bare.event(watts=500.0, who="mallory")
     with raised(Conflict, "16 events", "budget event end"):
-        rack.event(watts=500.0)
+        bare.event(watts=500.0)
     access.create(TokenDraft(name="mallory", role=AccessRole.GRID))
     access.revoke("mallory")
-    assert rack.operations.budget("rack").events == (event,)
-    rack.operations.end_grid_event("peak", Change(who="ann"))
-    assert rack.operations.budget("rack").events == ()
+    assert bare.operations.budget("rack").events == (event,)
+    bare.operations.end_grid_event("peak", Change(who="ann"))
+    assert bare.operations.budget("rack").events == ()
     with raised(NotFound, "peak", "budget show"):
-        rack.operations.end_grid_event("peak", Change(who="ann"))
+        bare.operations.end_grid_event("peak", Change(who="ann"))
 
 
 def test_a_host_that_reports_it_cannot_keep_its_caps_counts_as_silent(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.gone.add("gpu2")
     host = rack.hosts["gpu2"]
     broken = replace(host).report().model_copy(update={"unable": "driver hangs"})
@@ -362,31 +350,29 @@ def test_a_host_that_reports_it_cannot_keep_its_caps_counts_as_silent(rack: Rack
 
 
 def test_a_host_that_lost_its_memory_gets_its_caps_again(rack: Rack) -> None:
-    rack.set(600.0)
-    rack.pass_s(5)
     rack.hosts["gpu0"] = FakeHost(group="rack")
     rack.pass_s(3)
     assert rack.drawn_w() == 600.0
 
 
-def test_a_study_whose_limits_its_cap_breaks_reports_that(rack: Rack) -> None:
-    started = rack.world.start("gpu0", constraints=("latency_p99_ms <= 110",))
+def test_a_study_whose_limits_its_cap_breaks_reports_that(bare: Rack) -> None:
+    started = bare.world.start("gpu0", constraints=("latency_p99_ms <= 110",))
     for clock, watts, latency_ms in ((1000, 300.0, 90.0), (800, 250.0, 105.0), (600, 150.0, 150.0)):
         power = {"power_w": Estimate.of_mean(watts, 1.0, 10)}
         seen = window(10.0, latency_ms, extra=power)
-        trial = rack.world.store.trials.begin(
+        trial = bare.world.store.trials.begin(
             started.id, setting(clock), Phase.BASELINE if clock == 1000 else Phase.TUNING, "", START
         )
-        rack.world.store.trials.end(
+        bare.world.store.trials.end(
             started.id, trial.number, Outcome(state=TrialState.COMPLETED, measurement=seen), START
         )
-    rack.set(600.0)
-    rack.pass_s(5)
-    fleet = FleetOverview(rack.operations, Summaries(rack.operations))
-    assert rack.operations.study(started.id).capped == ""
-    rack.event(watts=310.0)
-    rack.pass_s(10)
-    (view,) = rack.operations.studies()
+    bare.set(600.0)
+    bare.pass_s(5)
+    fleet = FleetOverview(bare.operations, Summaries(bare.operations))
+    assert bare.operations.study(started.id).capped == ""
+    bare.event(watts=310.0)
+    bare.pass_s(10)
+    (view,) = bare.operations.studies()
     assert "rack" in view.capped and "250 W" in view.capped
     assert status(view) == "limit not met"
     assert view.capped in standing(view)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from threading import RLock
@@ -19,13 +18,20 @@ from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Event, Observation, Phase, Setting, StoreError
 from tuner.service.clock import schedule
 from tuner.service.clock.schedule import (
-    LONGEST_TURN_S,
     Lead,
     Maintenance,
     Periodic,
-    in_turns,
     start,
 )
+
+
+@pytest.fixture
+def held() -> World:
+    """A study that holds."""
+    world = World()
+    world.start()
+    world.run(truth)
+    return world
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
@@ -39,74 +45,29 @@ def observe(world: World, at: Setting, *energies: float) -> None:
         )
 
 
-def test_a_drifted_study_goes_back_to_its_baseline() -> None:
-    world = World()
-    world.start()
-    world.run(truth)
-    chores = Maintenance(world.loop, keep_days=30)
-    list(chores.watch_drift())
-    assert world.store.studies.get("s1").phase is Phase.HOLDING
-    observe(world, setting(600), *[7.5] * 10)
-    list(chores.watch_drift())
-    stored = world.store.studies.get("s1")
+def test_a_drifted_study_goes_back_to_its_baseline(held: World) -> None:
+    chores = Maintenance(held.loop, keep_days=30)
+    chores.watch_drift()
+    assert held.store.studies.get("s1").phase is Phase.HOLDING
+    observe(held, setting(600), *[7.5] * 10)
+    chores.watch_drift()
+    stored = held.store.studies.get("s1")
     assert (stored.phase, stored.since_trial) == (Phase.BASELINE, 9)
 
 
-def test_a_study_that_follows_a_load_does_not_drift_at_another() -> None:
-    world = World()
-    world.start()
-    world.run(truth)
-    stored = world.store.studies.get("s1")
+def test_a_study_that_follows_a_load_does_not_drift_at_another(held: World) -> None:
+    stored = held.store.studies.get("s1")
     follows = replace(stored.terms, plan_by="arrival_rate_per_s")
-    world.store.studies.revise(replace(stored, terms=follows), "ann", "", world.time.now())
-    observe(world, setting(600), *[7.5] * 10)
-    list(Maintenance(world.loop, keep_days=30).watch_drift())
-    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    held.store.studies.revise(replace(stored, terms=follows), "ann", "", held.time.now())
+    observe(held, setting(600), *[7.5] * 10)
+    Maintenance(held.loop, keep_days=30).watch_drift()
+    assert held.store.studies.get("s1").phase is Phase.HOLDING
 
 
-def test_long_work_is_done_in_short_turns_once_in_a_while() -> None:
-    clock, done = [0.0], list[int]()
-
-    def work() -> Iterator[None]:
-        for piece in range(5):
-            clock[0] += 0.4 * LONGEST_TURN_S
-            done.append(piece)
-            yield
-
-    turn = in_turns(work, 60.0, lambda: clock[0])
-    turn()
-    assert done == []
-    clock[0] = 60.0
-    turn()
-    assert done == [0, 1, 2]
-    turn()
-    assert done == [0, 1, 2, 3, 4]
-    for _ in range(3):
-        turn()
-    assert done == [0, 1, 2, 3, 4]
-    clock[0] = 121.0
-    turn()
-    assert done == [0, 1, 2, 3, 4, 0, 1, 2]
-
-
-def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
-    clock, begun = [60.0], list[float]()
-
-    def work() -> Iterator[None]:
-        begun.append(clock[0])
-        yield
-        raise StoreError("away")
-
-    turn = in_turns(work, 60.0, lambda: clock[0])
-    clock[0] = 120.0
-    with pytest.raises(StoreError):
-        turn()
-    turn()
-    turn()
-    clock[0] = 180.0
-    with pytest.raises(StoreError):
-        turn()
-    assert begun == [120.0, 180.0]
+def test_the_watch_for_drift_pauses_after_each_study(held: World) -> None:
+    pauses = list[float]()
+    Maintenance(held.loop, keep_days=30, pause=pauses.append).watch_drift()
+    assert len(pauses) == 1 and pauses[0] > 0.0
 
 
 def test_single_tuner_tasks_run_at_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,34 +85,28 @@ def test_single_tuner_tasks_run_at_the_leader(monkeypatch: pytest.MonkeyPatch) -
     assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
 
 
-def test_a_pause_during_the_drift_check_is_not_overwritten() -> None:
-    world = World()
-    world.start()
-    world.run(truth)
-    observe(world, setting(600), *[7.5] * 10)
-    lock = world.loop.changes.lock("s1")
+def test_a_pause_during_the_drift_check_is_not_overwritten(held: World) -> None:
+    observe(held, setting(600), *[7.5] * 10)
+    lock = held.loop.changes.lock("s1")
 
     def paused_first(study: str) -> RLock:
-        held = world.store.studies.get(study)
-        world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
+        stored = held.store.studies.get(study)
+        held.store.studies.revise(stored.moved(Phase.PAUSED), "ann", "mine", held.time.now())
         return lock
 
-    world.loop.changes.lock = paused_first  # type: ignore[method-assign]
-    list(Maintenance(world.loop, keep_days=30).watch_drift())
-    assert world.store.studies.latest("s1").who == "ann"
+    held.loop.changes.lock = paused_first  # type: ignore[method-assign]
+    Maintenance(held.loop, keep_days=30).watch_drift()
+    assert held.store.studies.latest("s1").who == "ann"
 
 
 def test_watching_reads_neither_whole_windows_nor_every_revision(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, held: World
 ) -> None:
-    world = World()
-    world.start()
-    world.run(truth)
-    observe(world, setting(600), *[7.5] * 10)
+    observe(held, setting(600), *[7.5] * 10)
     monkeypatch.delattr(Observations, "list")
     monkeypatch.setattr(Studies, "revisions", lambda *_: pytest.fail("all were loaded"))
-    list(Maintenance(world.loop, keep_days=30).watch_drift())
-    assert world.store.studies.get("s1").phase is Phase.BASELINE
+    Maintenance(held.loop, keep_days=30).watch_drift()
+    assert held.store.studies.get("s1").phase is Phase.BASELINE
 
 
 @pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
@@ -162,22 +117,19 @@ def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: P
     order = world.run(lambda at: completed(10.0, 100.0))
     assert order.plan.rows[-1].setting == setting(1000)
     observe(world, setting(1000), *[energy] * 10)
-    list(Maintenance(world.loop, keep_days=30).watch_drift())
+    Maintenance(world.loop, keep_days=30).watch_drift()
     assert world.store.studies.get("s1").phase is phase
 
 
-def test_old_events_are_pruned_and_their_number_is_reported() -> None:
-    world = World()
-    world.start()
-    world.run(truth)
-    trials = world.store.trials.list("s1")
-    world.time.sleep(40 * 86400.0)
-    world.store.events.add(Event(at=world.time.now(), kind="note", text="young"))
-    Maintenance(world.loop, keep_days=30).prune()
-    kept = [e.text for e in world.store.events.list()]
+def test_old_events_are_pruned_and_their_number_is_reported(held: World) -> None:
+    trials = held.store.trials.list("s1")
+    held.time.sleep(40 * 86400.0)
+    held.store.events.add(Event(at=held.time.now(), kind="note", text="young"))
+    Maintenance(held.loop, keep_days=30).prune()
+    kept = [e.text for e in held.store.events.list()]
     assert kept[0] == "young"
     assert "events from before" in kept[1]
-    assert world.store.trials.list("s1") == trials
+    assert held.store.trials.list("s1") == trials
 
 
 def test_a_clock_a_year_ahead_for_an_hour_deletes_a_day_of_the_oldest_rows() -> None:

@@ -23,7 +23,7 @@ from tuner.core import (
     StoreError,
 )
 from tuner.service.access import ADMIN, Access
-from tuner.service.http.held import MOST_WAITING, CallerReport, HeldWindows
+from tuner.service.http.waiting import MOST_REPORTS, CallerReport, HeldWindows
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 STRANGER = Caller("somebody", AccessRole.AGENT)
@@ -118,10 +118,10 @@ def test_without_a_database_everybody_hears_why(
 
 def test_a_request_with_too_long_a_wait_gets_a_retry_time(world: World) -> None:
     order = world.run(truth)
-    again = [(ADMIN, report(order, world, 1))] * (MOST_WAITING + 3)
+    again = [(ADMIN, report(order, world, 1))] * (MOST_REPORTS + 3)
     answers = tell(world, again)
-    assert [type(a) for a in answers[MOST_WAITING:]] == [Busy] * 3
-    assert {type(a) for a in answers[:MOST_WAITING]} == {Receipt}
+    assert [type(a) for a in answers[MOST_REPORTS:]] == [Busy] * 3
+    assert {type(a) for a in answers[:MOST_REPORTS]} == {Receipt}
     assert len(world.store.observations.list(order.study)) == 1
 
 

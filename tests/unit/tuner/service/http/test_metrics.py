@@ -22,9 +22,10 @@ from tuner.config import OWN_METRIC_LABELS
 from tuner.core import AccessRole, Delivery, Level, StoreError
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.api import create_app
-from tuner.service.http.metrics import CACHE_S, TEXT, Metrics
+from tuner.service.http.routes import TEXT
 from tuner.service.metrics import fleet_metrics
 from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import CACHE_S, Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.wire import Change, Poll, TokenDraft

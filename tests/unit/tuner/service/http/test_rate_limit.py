@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Time
-from tuner.service.http import rate_limit
-from tuner.service.http.rate_limit import RateLimit
+from tuner.service.http import sessions
+from tuner.service.http.sessions import RateLimit
 
 
 def test_a_burst_is_let_in_and_then_the_rate() -> None:
@@ -36,7 +36,7 @@ def test_a_caller_on_time_is_admitted_and_none_gets_more(pauses: list[float]) ->
 
 
 def test_the_longest_idle_caller_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "MOST_CALLERS", 2)
+    monkeypatch.setattr(sessions, "MOST_CALLERS", 2)
     limit = RateLimit(0.001, 1.0, Time().monotonic)
     assert limit.take("a") == limit.take("b") == 0.0
     assert limit.take("a") > 0.0

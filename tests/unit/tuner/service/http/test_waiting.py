@@ -1,4 +1,4 @@
-"""A long poll is answered at little cost, and only with the orders in force."""
+"""Agents' requests get their turn; a long poll is answered at little cost, with the orders in force."""
 
 from __future__ import annotations
 
@@ -13,12 +13,145 @@ from starlette.types import Message, Receive, Scope, Send
 from db.sql.trials import Trials
 from tests.builders import policies, setting, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Constraint, NotFound, Outcome, Phase, Plan, TrialState
-from tuner.service.http.waiting import LongPoll, Recall, Waiters, ask_again
+from tuner.core import AccessRole, Caller, Constraint, NotFound, Outcome, Phase, Plan, TrialState
+from tuner.service.http.waiting import (
+    AT_ONCE,
+    MOST_WAITING,
+    LongPoll,
+    Queue,
+    Recall,
+    SendAway,
+    Turns,
+    Waiters,
+    ask_again,
+)
 from tuner.service.operations import Operations
 from tuner.study.loop import MOST_TRUSTED_S, Loop
 from tuner.study.news import News
+from tuner.study.presence import MOST_AGAIN_S
 from tuner.wire import Change, HoldOrder, Idle, Release
+
+AGENT = Caller("host", AccessRole.AGENT)
+FULL = AT_ONCE + MOST_WAITING
+
+
+class Slow:
+    """An application that works on a request until the test releases it."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.at_work = 0
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        self.at_work += 1
+        self.bodies.append((await receive())["body"])
+        await self.go_on.wait()
+        self.at_work -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Asked:
+    """Turns in front of a slow application, and its answers."""
+
+    def __init__(self) -> None:
+        self.app = Slow()
+        queue = Queue(lambda: 0.0)
+        self.turns = Turns(self.app, queue)
+        self.outside = SendAway(self.turns, queue, lambda: None)
+        self.answers: list[tuple[int, int]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def ask(
+        self,
+        path: str = "/v1/devices/d/next",
+        caller: Caller = AGENT,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Begin a request, or a repeated one, and let it advance as far as it can."""
+        sent = iter([{"type": "http.request", "body": b"asked", "more_body": False}])
+
+        async def receive() -> Message:
+            return next(sent)
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = dict(message["headers"])
+                self.answers.append((message["status"], int(headers.get(b"retry-after", 0))))
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": [],
+            "state": {"caller": caller},
+        }
+        target = self.turns if again else self.outside
+        self.tasks.append(asyncio.create_task(target(scope, receive, send)))
+        await asyncio.sleep(0)
+
+    async def end(self) -> list[int]:
+        """Let all requests be answered, and return their statuses."""
+        self.app.go_on.set()
+        await asyncio.gather(*self.tasks)
+        return sorted(status for status, _ in self.answers)
+
+
+def test_few_requests_run_at_once_and_the_others_in_turn() -> None:
+    async def played() -> list[int]:
+        crowd = Asked()
+        for _ in range(FULL):
+            await crowd.ask()
+        assert crowd.app.at_work == AT_ONCE
+        assert crowd.answers == []
+        statuses = await crowd.end()
+        assert crowd.app.bodies == [b"asked"] * FULL
+        return statuses
+
+    assert asyncio.run(played()) == [200] * FULL
+
+
+def test_excess_requests_are_refused_at_once_with_different_retry_times() -> None:
+    async def played() -> list[tuple[int, int]]:
+        crowd = Asked()
+        for _ in range(FULL + 50_000):
+            await crowd.ask()
+        refused = list(crowd.answers)
+        await crowd.end()
+        return refused
+
+    refused = asyncio.run(played())
+    assert {status for status, _ in refused} == {503}
+    times = [again_s for _, again_s in refused]
+    assert 1 <= min(times) <= max(times) <= MOST_AGAIN_S
+    assert max(times.count(one) for one in set(times)) < 2 * len(times) / len(set(times))
+
+
+def test_requests_of_running_trials_and_recalled_polls_are_never_refused() -> None:
+    async def played() -> list[int]:
+        crowd = Asked()
+        for _ in range(FULL):
+            await crowd.ask()
+        await crowd.ask("/v1/trials/renew")
+        await crowd.ask(again=True)
+        return await crowd.end()
+
+    assert asyncio.run(played()) == [200] * (FULL + 2)
+
+
+def test_an_operator_does_not_wait_behind_agents() -> None:
+    async def played() -> int:
+        crowd = Asked()
+        for _ in range(FULL):
+            await crowd.ask()
+        await crowd.ask("/v1/studies", Caller("ann", AccessRole.OPERATOR))
+        at_work = crowd.app.at_work
+        await crowd.end()
+        return at_work
+
+    assert asyncio.run(played()) == AT_ONCE + 1
 
 
 @pytest.fixture
@@ -126,7 +259,7 @@ def test_a_trial_of_another_process_counts_at_once(world: World) -> None:
     assert told(world).limits[0][0].value > before.limits[0][0].value
 
 
-class Caller:
+class Poller:
     """A caller: its messages, the time of its disconnection, and the answers that it got."""
 
     def __init__(self, body: bytes = b"", parts: int = 1) -> None:
@@ -171,7 +304,7 @@ class Application:
 
 
 def asked(
-    does: Callable[[Caller, News], object] = lambda *_: None,
+    does: Callable[[Poller, News], object] = lambda *_: None,
     *,
     wait_s: float = 60.0,
     look_again_s: float = 60.0,
@@ -182,7 +315,7 @@ def asked(
     """Return an application and the answers to its caller; `does` is called shortly after the start."""
 
     async def play() -> tuple[Application, str]:
-        news, caller = News(), Caller(body, parts=3)
+        news, caller = News(), Poller(body, parts=3)
         app, waiting = Application(news, wait_s, look_again_s, times), Waiters(news, leaving)
         async with waiting.watch():
             asyncio.get_running_loop().call_later(0.05, does, caller, news)

@@ -1,7 +1,8 @@
-"""A study is found by its id, or by a prefix that no other study shares."""
+"""A study is found by its id or by a prefix that no other has; the rows of a plan as operators see them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from db import Store
 from tests.builders import device, study
 from tests.errors import raised
 from tests.stores import memory_store
-from tuner.core import InvalidInput, NotFound
-from tuner.service.prefixes import begun_with
+from tests.unit.tuner.bo.served import BY, SPACE, asked, at_baseline
+from tuner.core import InvalidInput, NotFound, Past, Plan, Row, Terms
+from tuner.service.views import begun_with, row_views
 
 
 def stored(*names: str) -> Store:
@@ -43,3 +45,13 @@ def test_a_prefix_of_several_ids_names_them_all() -> None:
     assert refused.value.hint == "give more characters of the id"
     with raised(InvalidInput, "and 3"):
         begun_with(stored(*(f"a{n:02}" for n in range(11))).studies, "a")
+
+
+def test_windows_of_the_baseline_at_another_load_are_not_claimed_for_a_row() -> None:
+    plan = Plan((Row(20.0, SPACE.default, at=15.0), Row(math.inf, SPACE.default, at=90.0)), BY)
+    windows = at_baseline(15.0)
+    low, high = row_views(
+        Past(study=replace(asked(), terms=Terms(), plan=plan), trials=tuple(windows))
+    )
+    assert low.windows == 2 and low.metrics
+    assert high.windows == 0 and not high.metrics

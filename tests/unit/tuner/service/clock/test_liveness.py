@@ -1,24 +1,67 @@
-"""The messages to systemd's watchdog, their absence, and the readiness of the tuner."""
+"""Reports that a tuner is alive: to other tuners, to systemd's watchdog, and to HTTP clients."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 from anyio import to_thread
 
+from db import Store
+from tests.builders import Time, applied, device, policies
 from tests.errors import raised
+from tests.stores import memory_store
 from tuner.core import StoreError
-from tuner.service.clock import watchdog
-from tuner.service.clock.watchdog import FRESH_S, Readiness, Watchdog
+from tuner.service.clock import liveness
+from tuner.service.clock.liveness import FRESH_S, Readiness, Roll, Watchdog, mark_of
+from tuner.study.loop import Loop
+from tuner.wire import Poll
+
+
+def told_by(store: Store, time: Time, token: str = "one") -> Roll:
+    loop = Loop(store, policies, time.now, monotonic=time.monotonic)
+    loop.register(device())
+    loop.order("sim", Poll(agent="host/1", applied=applied()))
+    return Roll(loop, "tuner-1", "0.1.0", token)
+
+
+def test_a_tuner_reports_itself_and_its_contacts() -> None:
+    store, time = memory_store(), Time()
+    roll = told_by(store, time)
+    roll.tell()
+    time.at += timedelta(seconds=5)
+    roll.tell()
+    (replica,) = store.replicas.list()
+    assert (replica.host, replica.version, replica.leads) == ("tuner-1", "0.1.0", True)
+    assert replica.seen_at - replica.started_at == timedelta(seconds=5)
+    assert replica.agents == {1: 1}
+    assert replica.cpu_s > 0.0 and replica.memory_bytes > 1_000_000
+    time.at += timedelta(hours=1)
+    roll.tell()
+    (replica,) = store.replicas.list()
+    assert replica.agents == {}, "who fell silent speaks nothing"
+
+
+def test_another_token_file_raises_a_warning_without_any_token(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, time = memory_store(), Time()
+    told_by(store, time).tell()
+    told_by(store, time).tell()
+    assert "token file" not in caplog.text
+    told_by(store, time, "another").tell()
+    assert caplog.text.count("has a different token file") == 2
+    assert all(len(one.token_mark) == 4 for one in store.replicas.list())
+    assert mark_of("one") != mark_of("another")
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     notices: list[str] = []
-    monkeypatch.setattr(watchdog, "notify", notices.append)
+    monkeypatch.setattr(liveness, "notify", notices.append)
     return notices
 
 
@@ -41,6 +84,10 @@ async def assert_unfed_until_opened(
     await until(lambda: len(notices) == 2, watched.tell)
 
 
+def waits(gate: threading.Event) -> None:
+    gate.wait(30.0)
+
+
 def refuses() -> None:
     raise StoreError("it is down")
 
@@ -56,14 +103,7 @@ def test_a_returned_ping_feeds_the_watchdog_with_any_answer(
 def test_a_ping_that_hangs_sends_no_keep_alive_until_it_answers(told: list[str]) -> None:
     gate = threading.Event()
 
-    def waits() -> None:
-        gate.wait(30.0)
-
-    async def play() -> None:
-        watched = Watchdog(waits)
-        await assert_unfed_until_opened(watched, gate, told)
-
-    asyncio.run(play())
+    asyncio.run(assert_unfed_until_opened(Watchdog(lambda: waits(gate)), gate, told))
 
 
 def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None:
@@ -75,8 +115,7 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
         threads.total_tokens = 2
         stuck = [asyncio.create_task(to_thread.run_sync(gate.wait, 30.0)) for _ in range(2)]
         await until(lambda: threads.available_tokens == 0, lambda: asyncio.sleep(0))
-        watched = Watchdog(lambda: None)
-        await assert_unfed_until_opened(watched, gate, told)
+        await assert_unfed_until_opened(Watchdog(lambda: None), gate, told)
         await asyncio.gather(*stuck)
 
     asyncio.run(play())
@@ -119,11 +158,8 @@ def test_a_store_that_takes_writes_again_is_ready_again() -> None:
 def test_a_store_that_does_not_come_back_is_not_ready() -> None:
     gate = threading.Event()
 
-    def waits() -> None:
-        gate.wait(30.0)
-
     async def play() -> None:
-        readiness = Readiness(waits, patience_s=0.05)
+        readiness = Readiness(lambda: waits(gate), patience_s=0.05)
         for _ in range(2):
             with raised(StoreError, "write"):
                 await readiness.prove()

@@ -17,8 +17,14 @@ from tests.builders import START, Time
 from tests.errors import raised
 from tuner.core import ConfigError, Event, LinkError
 from tuner.destinations import Email, Webhook
-from tuner.service.notices.notifications import VIOLATION, Notification
-from tuner.service.notices.senders import EmailSender, WebhookSender, signed, standard_signature
+from tuner.service.notices.notifications import (
+    VIOLATION,
+    EmailSender,
+    Notification,
+    WebhookSender,
+    signed,
+    standard_signature,
+)
 
 NOTE = Notification(
     event=Event(
