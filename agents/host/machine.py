@@ -8,8 +8,8 @@ which older kernels call `thread_siblings_list`) and Documentation/ABI/testing/s
 (`cache/index3/shared_cpu_list`, `nodeN`); proc(5) for /proc/stat and /proc/cpuinfo, where x86 guests have
 the flag `hypervisor` and Arm processors the field `CPU implementer`; /sys/hypervisor, /sys/class/dmi/id and
 the device tree for other guests, as in systemd-detect-virt(1). Podman and CRI-O create `.containerenv`,
-Docker `.dockerenv`, systemd `run/systemd/container`, LXD `dev/lxd`; pods have Kubernetes' secrets. Container
-runtimes mask powercap: podman pull requests 20501 and 20510, kubernetes/website 47229.
+Docker `.dockerenv`, systemd `run/systemd/container`, LXD `dev/lxd`; pods have Kubernetes' secrets.
+Container runtimes mask powercap: podman pull requests 20501 and 20510, kubernetes/website 47229.
 """
 
 from __future__ import annotations
