@@ -6,7 +6,7 @@ thermald).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,10 @@ RIVALS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Systemd units that may change the same clocks and power limits as we do, with their effect."""
+NO_RIGHT = (
+    'drivers = ["{0}"] and a grant in /etc/jouletune/actuator.toml (install.sh --{0}), then '
+    "systemctl enable --now jouletune-actuator"
+)
 SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
 
@@ -40,6 +44,16 @@ class Symptom:
     well: bool | None
     seen: str
     cure: str = ""
+
+
+def rights(about: str, granted: Iterable[str], why: str, kind: str) -> Symptom:
+    """Return whether the actuator grants any knob of a device; `why` is the reason if it grants none.
+
+    `kind` names the driver in actuator.toml, and the option of install.sh.
+    """
+    names = ", ".join(granted)
+    seen, cure = (f"the actuator grants {names}", "") if names else (why, NO_RIGHT.format(kind))
+    return Symptom(f"{about}: permission to set", bool(names), seen, cure)
 
 
 def rivals(root: Path) -> Iterator[Symptom]:

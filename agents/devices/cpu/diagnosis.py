@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
@@ -11,17 +13,13 @@ from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
 from agents.host.machine import arm, contained, masked, text_of, virtual
-from agents.host.symptoms import Symptom
+from agents.host.symptoms import Symptom, rights
 from agents.target.side import Side
 from tuner.core import TuningError
 
 LOAD_S = 0.5
 """Seconds of load on a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
-NO_RIGHT = (
-    'drivers = ["cpu"] and a grant in /etc/jouletune/actuator.toml (install.sh --cpu), then '
-    "systemctl enable --now jouletune-actuator"
-)
 STANDING = "many virtual machines have such counters: measure on the host"
 UNMASKED = (
     "measure on the host, or show it to the container: podman run --security-opt "
@@ -30,23 +28,20 @@ UNMASKED = (
 
 
 def examine(root: Path) -> Iterator[Symptom]:
-    """Yield the symptoms of the CPU at `root`; nothing on a Jetson, whose board covers its CPU."""
+    """Yield the symptoms of the CPU at `root`; nothing on a Jetson, whose board covers its CPU.
+
+    Raises:
+        TuningError: it cannot be opened.
+    """
     if "nvidia,tegra" in text_of(root / "proc/device-tree/compatible"):
         return
-    try:
-        side = open_cpu("", seed=0, state_dir=None, root=root)
-    except TuningError as error:
-        yield Symptom("cpu", False, error.message, error.hint)
-        return
-    try:
+    with closing(open_cpu("", seed=0, state_dir=None, root=root)) as side:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
         knobs = list(_knobs(root))
         yield from knobs
         yield _rights(side, any(knob.well for knob in knobs), root)
         yield _energy(side, root)
         yield from _heat(root)
-    finally:
-        side.close()
 
 
 def no_clocks(root: Path) -> str:
@@ -134,12 +129,12 @@ def _failed(root: Path) -> bool | None:
 def _rights(side: Side, settable: bool, root: Path) -> Symptom:
     """Return whether the actuator grants any knob, if there is one to grant."""
     granted = [knob.name for knob in side.space.knobs]
-    if granted:
-        return Symptom("cpu: permission to set", True, f"the actuator grants {', '.join(granted)}")
-    if not settable and _failed(root) is None:
-        return Symptom("cpu: permission to set", None, "there is no clock to set")
-    cure = NO_RIGHT if settable else no_clocks(root)
-    return Symptom("cpu: permission to set", False, side.cannot[KNOBS[0]], cure)
+    shown = rights("cpu", granted, side.cannot.get(KNOBS[0], ""), "cpu")
+    if granted or settable:
+        return shown
+    if _failed(root) is None:
+        return replace(shown, well=None, seen="there is no clock to set", cure="")
+    return replace(shown, cure=no_clocks(root))
 
 
 def _heat(root: Path) -> Iterator[Symptom]:

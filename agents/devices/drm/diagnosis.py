@@ -8,13 +8,9 @@ from pathlib import Path
 from agents.devices.drm.card import Card
 from agents.devices.drm.device import open_drm
 from agents.devices.drm.knobs import discover
-from agents.host.symptoms import Symptom
+from agents.host.symptoms import Symptom, rights
 from tuner.core import TuningError
 
-NO_RIGHT = (
-    'drivers = ["drm"] and a grant in /etc/jouletune/actuator.toml (install.sh --drm), then '
-    "systemctl enable --now jouletune-actuator"
-)
 NO_KNOB = "its kernel driver decides this; a newer kernel may offer more"
 NO_ENERGY = "a virtual function or an integrated GPU has no sensor: measure the host's CPU with it"
 
@@ -45,12 +41,9 @@ def _one(card: Card, root: Path) -> Iterator[Symptom]:
             yield Symptom(f"{about}: {knob}", True, text)
         for knob, why in without.items():
             yield Symptom(f"{about}: {knob}", None, why, NO_KNOB)
-        granted = ", ".join(knob.name for knob in side.space.knobs)
-        if granted:
-            yield Symptom(f"{about}: permission to set", True, f"the actuator grants {granted}")
-        elif ranges:
-            why = side.cannot[next(iter(ranges))]
-            yield Symptom(f"{about}: permission to set", False, why, NO_RIGHT)
+        granted = [knob.name for knob in side.space.knobs]
+        if granted or ranges:
+            yield rights(about, granted, side.cannot.get(next(iter(ranges), ""), ""), "drm")
         if side.source:
             yield Symptom(f"{about}: energy", True, side.source)
         else:

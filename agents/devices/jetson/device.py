@@ -30,7 +30,6 @@ ROLES = {
     MEMORY: Role.MEMORY_CLOCK,
     KNOBS[2]: Role.HOST_CLOCK,
 }
-POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
 """Largest number of CPU clocks offered; some boards have 29."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from agents.devices.jetson.board import Board, read_board
@@ -11,30 +12,24 @@ from agents.devices.jetson.jtop import JtopReport, ask_jtop
 from agents.devices.jetson.knobs import BPMP, GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
 from agents.host.machine import text_of
-from agents.host.symptoms import Symptom
+from agents.host.symptoms import Symptom, rights
 from agents.target.side import Side
-from tuner.core import TuningError
 
-NO_RIGHT = (
-    'drivers = ["jetson"] and a grant in /etc/jouletune/actuator.toml (install.sh --jetson), then '
-    "systemctl enable --now jouletune-actuator"
-)
 NO_TOTAL = "send us `jouletune doctor --bundle` of this board: docs/hardware-report.md"
 NOT_KNOWN = "unknown board: it is measured by the labels of its sensors"
 OLD = "jouletune supports JetPack 6 and 7; this release is read-only"
 
 
 def examine(root: Path) -> Iterator[Symptom]:
-    """Yield the symptoms of the Jetson board at `root`; nothing if it is not a Jetson."""
+    """Yield the symptoms of the Jetson board at `root`; nothing if it is not a Jetson.
+
+    Raises:
+        TuningError: it cannot be opened.
+    """
     board = read_board(root)
     if board is None:
         return
-    try:
-        side = open_jetson("", seed=0, state_dir=None, root=root)
-    except TuningError as error:
-        yield Symptom("jetson", False, error.message, error.hint)
-        return
-    try:
+    with closing(open_jetson("", seed=0, state_dir=None, root=root)) as side:
         yield Symptom(
             "jetson", True, f"{board.model}, {board.family.name.title()}, {board.jetpack}"
         )
@@ -43,15 +38,14 @@ def examine(root: Path) -> Iterator[Symptom]:
         if not board.supported:
             yield Symptom("jetson: JetPack", False, f"{board.jetpack} is not supported", OLD)
         yield from _clocks(root, side, board)
-        yield _rights(side)
+        granted = [knob.name for knob in side.space.knobs]
+        yield rights("jetson", granted, side.cannot.get(KNOBS[0], ""), "jetson")
         yield from _power(root)
         yield from _second_opinion(root, ask_jtop())
         hot = throttles(root)
         yield Symptom(
             "jetson: heat", not hot, f"throttled by {', '.join(hot)}" if hot else "not throttled"
         )
-    finally:
-        side.close()
 
 
 def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
@@ -86,16 +80,6 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
                 "debugfs; the actuator does not provide it",
             "mount -t debugfs none /sys/kernel/debug (Thor has no lock at run time)",
         )  # fmt: skip
-
-
-def _rights(side: Side) -> Symptom:
-    """Return whether the actuator grants any knob."""
-    granted = [knob.name for knob in side.space.knobs]
-    if granted:
-        return Symptom(
-            "jetson: permission to set", True, f"the actuator grants {', '.join(granted)}"
-        )
-    return Symptom("jetson: permission to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
 
 
 def _power(root: Path) -> Iterator[Symptom]:
