@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass
 
 from agents.actuator_client.caps import HostCaps
 from agents.agent.contact import PACE_S
@@ -26,6 +29,7 @@ LONGEST_WAIT_S = 4.0
 """The longest wait after an error, in seconds: a step takes effect within 10 s of the tuner's start."""
 
 
+@dataclass(eq=False)
 class BudgetKeeper:
     """Handles one device's budget beside its loop; a device without cap knobs needs none.
 
@@ -34,26 +38,20 @@ class BudgetKeeper:
     hold.
     """
 
-    def __init__(
-        self,
-        device: str,
-        agent: str,
-        target: Target,
-        holder: Holder,
-        around: Surroundings,
-        rng: random.Random,
-    ) -> None:
-        self._device = device
-        self._agent = agent
-        self._target = target
-        self._caps = target.caps
-        self._holder = holder
-        self._around = around
+    device: str
+    agent: str
+    target: Target
+    holder: Holder
+    around: Surroundings
+    rng: InitVar[random.Random]
+
+    def __post_init__(self, rng: random.Random) -> None:
+        self._caps = self.target.caps
         self._backoff = Backoff(rng, most_s=LONGEST_WAIT_S)
-        self._guard = PowerGuard(target, around.clock)
+        self._guard = PowerGuard(self.target, self.around.clock)
         self._above: tuple[float, dict[str, float]] = 0.0, {}
         self._followed: dict[str, float] = {}
-        self._wrong = self._not_followed = self._not_watched = ""
+        self._logged: dict[str, str] = {}
 
     def ask(self, stop: threading.Event) -> None:
         """Exchange reports and caps with the tuner until stopped."""
@@ -68,19 +66,14 @@ class BudgetKeeper:
 
     def exchange(self) -> float:
         """Report the caps in force, obey the tuner's answer, and return the seconds until the next call."""
-        clock = self._around.clock
+        clock = self.around.clock
         began = clock.monotonic()
-        try:
-            answer = self._around.link.budget(self._device, self._report())
+        with self._logged_once("budget", logging.WARNING):
+            answer = self.around.link.budget(self.device, self._report())
             self._obey(answer, clock.monotonic())
-        except TuningError as error:
-            if str(error) != self._wrong:
-                log.warning("event=budget device=%s why=%r", self._device, str(error))
-            self._wrong = str(error)
-            return self._backoff.failed()
-        self._wrong = ""
-        self._backoff.worked()
-        return 0.0 if answer.kind != "none" else max(0.0, began + PACE_S - clock.monotonic())
+            self._backoff.worked()
+            return 0.0 if answer.kind != "none" else max(0.0, began + PACE_S - clock.monotonic())
+        return self._backoff.failed()
 
     def _report(self) -> BudgetReport:
         """Return the report of the caps in force, with the reason if they cannot be read or kept."""
@@ -90,7 +83,7 @@ class BudgetKeeper:
         except TuningError as error:
             unable = str(error)
         return BudgetReport(
-            agent=self._agent,
+            agent=self.agent,
             knobs=self._caps.knobs,
             group=kept.group,
             revision=kept.schedule.revision,
@@ -105,19 +98,19 @@ class BudgetKeeper:
     def _obey(self, order: BudgetOrder, received_s: float) -> None:
         """Keep the caps that the tuner orders; times count from the receipt of its answer."""
         if order.kind == "caps":
-            late_s = self._around.clock.monotonic() - received_s
+            late_s = self.around.clock.monotonic() - received_s
             steps = tuple(CapStep(s.in_s - late_s, s.cap_w, s.at_most) for s in order.steps)
             self._caps.cap(order.group, CapSchedule(order.revision, steps))
             self._above = 0.0, {}
             log.info(
                 "event=caps device=%s group=%s revision=%d",
-                self._device,
+                self.device,
                 order.group,
                 order.revision,
             )
         elif order.kind == "release":
             self._caps.leave()
-            log.info("event=left_budget device=%s group=%s", self._device, order.group)
+            log.info("event=left_budget device=%s group=%s", self.device, order.group)
         self.tick()
 
     def watch(self) -> None:
@@ -125,10 +118,9 @@ class BudgetKeeper:
 
         The next report has the measured excess, and the tuner then divides the budget anew.
         """
-        try:
+        with self._logged_once("power_not_watched"):
             step = self._caps.unsure()
             watts = self._guard.above_w(step)
-            self._not_watched = ""
             if step is None or not watts:
                 return
             at = self._caps.at_most()
@@ -137,25 +129,28 @@ class BudgetKeeper:
             floor = {knob.name: knob.floor for knob in self._caps.knobs}
             if at == floor:
                 return
-            log.warning("event=above_cap device=%s watts=%.0f at_most=%r", self._device, watts, at)
+            log.warning("event=above_cap device=%s watts=%.0f at_most=%r", self.device, watts, at)
             self._caps.fall()
-        except TuningError as error:
-            if str(error) != self._not_watched:
-                log.error("event=power_not_watched device=%s why=%r", self._device, str(error))
-            self._not_watched = str(error)
 
     def tick(self) -> None:
-        """Adjust the hold, or the original, to the caps in force; log each error once."""
-        try:
+        """Adjust the hold, or the original, to the caps in force."""
+        with self._logged_once("cap_not_followed"):
             most = self._caps.at_most()
-            if self._holder.is_lent:
+            if self.holder.is_lent:
                 return
-            if self._holder.current is None:
+            if self.holder.current is None:
                 self._caps.rest()
             elif most != self._followed:
-                self._holder.enforce()
-            self._followed, self._not_followed = most, ""
+                self.holder.enforce()
+            self._followed = most
+
+    @contextmanager
+    def _logged_once(self, event: str, level: int = logging.ERROR) -> Iterator[None]:
+        """Log an error once, until another one or a success follows; it does not leave the block."""
+        try:
+            yield
+            self._logged.pop(event, None)
         except TuningError as error:
-            if str(error) != self._not_followed:
-                log.error("event=cap_not_followed device=%s why=%r", self._device, str(error))
-            self._not_followed = str(error)
+            if str(error) != self._logged.get(event):
+                log.log(level, "event=%s device=%s why=%r", event, self.device, str(error))
+            self._logged[event] = str(error)

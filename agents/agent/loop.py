@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 
 from agents.agent.budget import BudgetKeeper
@@ -48,6 +48,7 @@ NEXT_TRIAL_S = 5.0
 """How long a tried setting stays for the next trial, in seconds: the tuner needs time to suggest one."""
 
 
+@dataclass(eq=False)
 class DeviceAgent:
     """The loop of one device; used by one thread.
 
@@ -56,21 +57,17 @@ class DeviceAgent:
     hold. `standing` is the loop's state for other threads.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        bench: Measurer,
-        holds: Path,
-        around: Surroundings,
-        attached: Mapping[str, str],
-        rng: random.Random,
-    ) -> None:
-        self.device = device
+    device: Device
+    bench: Measurer
+    holds: InitVar[Path]
+    around: Surroundings
+    attached: Mapping[str, str]
+    rng: InitVar[random.Random]
+
+    def __post_init__(self, holds: Path, rng: random.Random) -> None:
+        device, bench, around = self.device, self.bench, self.around
         self.waiting = threading.Event()
-        self._bench = bench
         self._target = bench.target
-        self._around = around
-        self._attached = attached
         self._contact = Contact(device.id, around, rng)
         self._begun = False
         self._mended = True
@@ -81,7 +78,7 @@ class DeviceAgent:
             bench.target,
             folder=holds,
             journal=around.journal,
-            attached=attached,
+            attached=self.attached,
             host=around.host,
             clock=around.clock,
             now=around.now,
@@ -99,7 +96,7 @@ class DeviceAgent:
         )
 
         self._trials = TrialRunner(
-            device.id, bench, self._holder, around, attached, self.standing, self._check_stop
+            device.id, bench, self._holder, around, self.attached, self.standing, self._check_stop
         )
 
         self.budget = BudgetKeeper(device.id, device.agent, bench.target, self._holder, around, rng)
@@ -107,7 +104,7 @@ class DeviceAgent:
     @property
     def counts(self) -> WindowCounts:
         """Return the totals of the device's windows."""
-        return self._bench.counts
+        return self.bench.counts
 
     @property
     def files_waiting(self) -> int:
@@ -143,14 +140,14 @@ class DeviceAgent:
         for thread in threads:
             thread.start()
         try:
-            while not self._around.stop.is_set():
+            while not self.around.stop.is_set():
                 self.step()
         finally:
             ended.set()
             for thread in threads:
                 thread.join(FOLLOWER_S)
         try:
-            self._around.link.deliver()
+            self.around.link.deliver()
         except TuningError as error:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
@@ -166,7 +163,7 @@ class DeviceAgent:
         if not self._begun:
             self._holder.load()
         why = self._holder.lapsed()
-        if why and not self._around.journal.stays:
+        if why and not self.around.journal.stays:
             self._watch.end(why)
         else:
             self.restore()
@@ -179,7 +176,7 @@ class DeviceAgent:
             if not_back is None:
                 self._watch.mind()
             self._watch.tell()
-            self._around.link.deliver()
+            self.around.link.deliver()
             self._redescribe()
             self._contact.register(self.device)
             order = self._next(not_back)
@@ -202,13 +199,13 @@ class DeviceAgent:
         Raises:
             ActuationError: it is not restored; the journal still has the original.
         """
-        if self._around.journal.stays:
+        if self.around.journal.stays:
             self._holder.drop()
             log.warning("event=stays_original device=%s why=%r", self.device.id, LIFT)
             return
         hold = self._holder.current
         if hold is None:
-            if self._around.journal.restore(self.device.id, self._target):
+            if self.around.journal.restore(self.device.id, self._target):
                 log.info("event=restored device=%s", self.device.id)
             return
         try:
@@ -243,9 +240,9 @@ class DeviceAgent:
             self._begin()
         self._holder.persist()
         # The journal is read during a hold, too: it writes a deleted file again.
-        entry = self._around.journal.get(self.device.id)
+        entry = self.around.journal.get(self.device.id)
         held = self._holder.current is not None
-        again = self._around.journal.stays or not self._mended
+        again = self.around.journal.stays or not self._mended
         if (entry is not None and not held) or (held and again):
             self.restore()
         self._target.refuse_beside_a_job()
@@ -261,10 +258,10 @@ class DeviceAgent:
         if not_back is not None or between:
             applied = replace(applied, level=Level.TRIAL)
         able = not_back is None
-        unable = self._around.journal.unable(self._around.host.name) if able else str(not_back)
-        self._polled_at = self._around.clock.monotonic()
+        unable = self.around.journal.unable(self.around.host.name) if able else str(not_back)
+        self._polled_at = self.around.clock.monotonic()
         poll = Poll(
-            agent=f"{self.device.agent}/{self._around.start}",
+            agent=f"{self.device.agent}/{self.around.start}",
             applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
@@ -277,7 +274,7 @@ class DeviceAgent:
         if not between:  # between trials, a stop waits until the device is restored
             self.waiting.set()
         try:
-            return self._around.link.next(self.device.id, poll)
+            return self.around.link.next(self.device.id, poll)
         finally:
             self.waiting.clear()
 
@@ -288,9 +285,9 @@ class DeviceAgent:
 
     def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
         """Carry out the tuner's order, unless the agent stops or an order to stay is in force."""
-        if self._around.stop.is_set():
+        if self.around.stop.is_set():
             return
-        if self._around.journal.stays:
+        if self.around.journal.stays:
             self._pace()
             return
         match order:
@@ -332,19 +329,19 @@ class DeviceAgent:
             self._watch.end(f"study {order.study} has the device now")
         goes_on = hold is None and restarts_workload(order, self._target)
         report = self._trials.run(order, (lambda: None) if goes_on else self._restore_quietly)
-        self._around.link.keep(report)
+        self.around.link.keep(report)
         if goes_on:
             self._go_on()
 
     def _go_on(self) -> None:
         """Obey the next order before a restore: a restore between two trials would cost two restarts."""
         try:
-            self._around.link.deliver()
+            self.around.link.deliver()
             order = self._next(None, between=True)
         except TuningError:  # the next poll reports it
             self._restore_quietly()
             return
-        ends = self._around.stop.is_set() or self._around.journal.stays
+        ends = self.around.stop.is_set() or self.around.journal.stays
         if ends or not isinstance(order, Assignment | HoldOrder):
             self._restore_quietly()
         self._obey(order)
@@ -360,19 +357,19 @@ class DeviceAgent:
 
     def _check_stop(self) -> None:
         """Raise Conflict if the agent stops, or if the devices must stay at their originals."""
-        if self._around.stop.is_set():
+        if self.around.stop.is_set():
             raise Conflict("the agent was stopped")
-        if self._around.journal.stays:
+        if self.around.journal.stays:
             raise Conflict("an operator keeps every device at its original setting", hint=LIFT)
         self._target.refuse_beside_a_job()
 
     def _pace(self) -> None:
         """Wait for the rest of PACE_S since the last poll, because the answer changed nothing."""
-        self._contact.wait(self._polled_at + PACE_S - self._around.clock.monotonic())
+        self._contact.wait(self._polled_at + PACE_S - self.around.clock.monotonic())
 
     def _stand_by(self, ended: threading.Event) -> None:
         """End the hold at once when every device must stay at its original setting."""
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
-            if held and self._around.journal.stays:
+            if held and self.around.journal.stays:
                 self._restore_quietly()

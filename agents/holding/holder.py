@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import InitVar, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -39,6 +40,7 @@ RENEW_SHARE = 0.01
 """The tuner's renewal is written to disk once this share of a hold's time has passed."""
 
 
+@dataclass(eq=False)
 class Holder:
     """Keep one device at its hold.
 
@@ -48,26 +50,17 @@ class Holder:
     removes the entry. The plan runner follows the hold from another thread; changes are serialised.
     """
 
-    def __init__(
-        self,
-        device: str,
-        target: Target,
-        *,
-        folder: Path,
-        journal: Journal,
-        attached: Mapping[str, str],
-        host: Host,
-        clock: Clock,
-        now: Now,
-    ) -> None:
-        self._device = device
-        self._target = target
-        self._file = HoldFile(device, folder, journal)
-        self._journal = journal
-        self._attached = attached
-        self._host = host
-        self._clock = clock
-        self._now = now
+    device: str
+    target: Target
+    folder: InitVar[Path]
+    journal: Journal
+    attached: Mapping[str, str]
+    host: Host
+    clock: Clock
+    now: Now
+
+    def __post_init__(self, folder: Path) -> None:
+        self._file = HoldFile(self.device, folder, self.journal)
         self._hold: Hold | None = None
         with suppress(StoreError):
             self.load()
@@ -96,7 +89,7 @@ class Holder:
         hold = self.current
         level = Level.ORIGINAL if hold is None else Level.HOLD
         name, revision = ("", 0) if hold is None else (hold.order.study, hold.order.revision)
-        who, setting, at = {"device": self._device, "study": name}, self._target.read(), self._now()
+        who, setting, at = {"device": self.device, "study": name}, self.target.read(), self.now()
         return Applied(**who, setting=setting, level=level, at=at, revision=revision)
 
     @property
@@ -134,10 +127,10 @@ class Holder:
 
     def _take(self, order: HoldOrder) -> None:
         """Renew the hold if the order is the same; else apply the order's setting and hold it."""
-        now, monotonic = self._now(), self._clock.monotonic()
+        now, monotonic = self.now(), self.clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
-            elapsed_s = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            elapsed_s = order.valid_for_s - hold.left_s(self.host, now, monotonic)
             if elapsed_s > RENEW_SHARE * order.valid_for_s:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
                 kept = {"power_profiles": hold.power_profiles, "accepted": hold.accepted}
@@ -148,7 +141,7 @@ class Holder:
         row = hold.row if hold is not None and same_plan else order.plan.row({})
         log.info(
             "event=hold device=%s study=%s revision=%d setting=%r",
-            self._device,
+            self.device,
             order.study,
             order.revision,
             render_setting(order.plan.rows[row].setting),
@@ -172,7 +165,7 @@ class Holder:
             self._journal_first()
             # Read before applying: a restart in between then shows as a restart.
             incarnation = self._started()
-            self._handed = self._target.apply(hold.setting, hold.order.plan)
+            self._handed = self.target.apply(hold.setting, hold.order.plan)
             self._incarnation = incarnation
             self._confirm()
 
@@ -214,17 +207,17 @@ class Holder:
             hold = self.current
             if hold is None or not self._handed or self._aside:
                 return
-            if not self._target.follows(hold.order.plan):
-                log.warning("event=plan_lost device=%s", self._device)
+            if not self.target.follows(hold.order.plan):
+                log.warning("event=plan_lost device=%s", self.device)
                 self.enforce()
                 return
-            accepted = dict(self._target.look(hold.accepted))
-            now, row = self._target.read(), hold.row
-            if setting_key(now) != setting_key(self._target.caps.clipped(hold.setting)):
+            accepted = dict(self.target.look(hold.accepted))
+            now, row = self.target.read(), hold.row
+            if setting_key(now) != setting_key(self.target.caps.clipped(hold.setting)):
                 other = hold.order.plan.row_of(now)
                 row = row if other is None else other
             if row != hold.row:
-                log.info("event=plan_row device=%s row=%d", self._device, row)
+                log.info("event=plan_row device=%s row=%d", self.device, row)
             if (row, accepted) != (hold.row, hold.accepted):
                 self._become(hold.model_copy(update={"row": row, "accepted": accepted}))
 
@@ -256,7 +249,7 @@ class Holder:
                 return False
             log.info(
                 "event=plan_row device=%s row=%d setting=%r",
-                self._device,
+                self.device,
                 row,
                 render_setting(hold.order.plan.rows[row].setting),
             )
@@ -277,20 +270,20 @@ class Holder:
         hold = self.current
         if hold is None:
             return ""
-        driver, version = self._target.driver, self._target.runs.version
+        driver, version = self.target.driver, self.target.runs.version
         if hold.driver != driver:
             return f"the driver changed from {hold.driver} to {driver}"
         if hold.workload_version != version:
             return f"the workload changed from {hold.workload_version} to {version}"
         if self._void:
             return self._void
-        entry = self._journal.get(self._device)
+        entry = self.journal.get(self.device)
         if entry is None:
             return "the device had already been restored"
         was = entry.attached.get("spec", "")
-        if was and was not in self._attached.values():
-            return f"{self._device} is now another device; before: {was}"
-        if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
+        if was and was not in self.attached.values():
+            return f"{self.device} is now another device; before: {was}"
+        if hold.left_s(self.host, self.now(), self.clock.monotonic()) <= 0.0:
             return f"the tuner was unreachable for {hold.order.valid_for_s:g} s, the longest time of a hold"
         return ""
 
@@ -325,7 +318,7 @@ class Holder:
             if hold is not None:
                 log.warning(
                     "event=hold_ended device=%s study=%s why=%r",
-                    self._device,
+                    self.device,
                     hold.order.study,
                     why,
                 )
@@ -347,7 +340,7 @@ class Holder:
         """Restore the device from the journal, and store the hold, also if restoring fails."""
         self._void, self._handed = "", False
         try:
-            self._journal.restore(self._device, self._target)
+            self.journal.restore(self.device, self.target)
         finally:
             self._become(self._hold)
 
@@ -355,18 +348,16 @@ class Holder:
         """Confirm the hold and its duration to the actuator. Raises ActuationError."""
         hold = self.current
         if hold is not None:
-            left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
-            self._target.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
+            left_s = hold.left_s(self.host, self.now(), self.clock.monotonic())
+            self.target.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
 
     def _started(self) -> str:
         """Return the workload's incarnation, a text that changes with each restart."""
-        restartable = self._target.restartable
+        restartable = self.target.restartable
         return "" if restartable is None else restartable.incarnation()
 
     def _journal_first(self) -> None:
-        self._journal.record(
-            self._device, self._target, Level.HOLD, self._host.boot, self._attached
-        )
+        self.journal.record(self.device, self.target, Level.HOLD, self.host.boot, self.attached)
 
     def _granted(
         self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: dict[int, int]
@@ -376,9 +367,9 @@ class Holder:
             order=order,
             granted_at=now,
             granted_s=monotonic,
-            boot=self._host.boot,
-            driver=self._target.driver,
-            workload_version=self._target.runs.version,
+            boot=self.host.boot,
+            driver=self.target.driver,
+            workload_version=self.target.runs.version,
             row=row,
             broken=broken,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from dataclasses import dataclass, field
 
 from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
@@ -41,6 +42,7 @@ QUEUE_FACTOR = 6.0
 """A load above this multiple of the row's is a growing queue rather than a burst."""
 
 
+@dataclass(eq=False)
 class PlanRunner:
     """Follow the plan of a hold by its signal, independently of the tuner.
 
@@ -62,25 +64,19 @@ class PlanRunner:
     the held setting again. A plan by a quantity that no signal reports is followed by windows.
     """
 
-    def __init__(
-        self,
-        device: str,
-        target: Target,
-        holder: Holder,
-        clock: Clock,
-        queue: WaitingQueue | None = None,
-    ) -> None:
-        self._device = device
-        self._target = target
-        self._holder = holder
-        self._clock = clock
+    device: str
+    target: Target
+    holder: Holder
+    clock: Clock
+    queue: WaitingQueue = field(default_factory=WaitingQueue)
+
+    def __post_init__(self) -> None:
         self._level: SignalLevel | None = None
         self._loads: dict[str, SignalLevel] = {}
         self._unread: dict[str, str] = {}
         self._loads_at = -math.inf
         self._cost = SwitchingCost()
         self._backlog = Backlog()
-        self._queue = queue or WaitingQueue()
         self._escaped = False
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
@@ -100,15 +96,15 @@ class PlanRunner:
 
     def _pass_time(self) -> None:
         """Advance the clock of a simulated target under load, which otherwise only windows advance."""
-        own = self._target.clock
-        if own is not None and self._target.signals and not self._holder.is_aside:
+        own = self.target.clock
+        if own is not None and self.target.signals and not self.holder.is_aside:
             own.sleep(self.tick_s)
 
     @property
     def tick_s(self) -> float:
         """Seconds until the next look."""
         if self._too_many() is None:
-            hold = self._holder.current
+            hold = self.holder.current
             queued = hold is not None and hold.order.plan.eager and WAITING in self._loads
             return LOADS_S if queued else TICK_S
         return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else POLLED_TICK_S
@@ -118,12 +114,12 @@ class PlanRunner:
 
         On any exception the hold is kept with its row.
         """
-        hold = self._holder.current
+        hold = self.holder.current
         self._look_at_loads("" if hold is None else hold.order.plan.by)
         self._look_at_queue(hold)
         if hold is None:
             return
-        if self._holder.is_lent:
+        if self.holder.is_lent:
             self._pause()
             return
         try:
@@ -131,29 +127,29 @@ class PlanRunner:
             self._trouble = ""
         except TuningError as error:
             if isinstance(error, WorkloadChanged):
-                self._holder.void(error.message)
+                self.holder.void(error.message)
             self._not_followed(str(error))
         except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
     def _look_at_loads(self, followed: str) -> None:
         """Read all signals but the followed one; skip a load that a trial requested."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         due = now - self._loads_at >= LOADS_S
         self._loads_at = now if due else self._loads_at
-        for name, live in self._target.signals.items():
+        for name, live in self.target.signals.items():
             if name == followed:
                 self._loads.pop(name, None)
                 continue
             fresh = SignalLevel(NOTHING_HELD, rate=live.signal.unit == PER_SECOND)
             level = self._loads.setdefault(name, fresh)
-            if live.signal.askable and self._holder.is_aside:
+            if live.signal.askable and self.holder.is_aside:
                 level.pause()
                 continue
             if not due:
                 continue
             try:
-                level.see(self._clock.monotonic(), live.read())
+                level.see(self.clock.monotonic(), live.read())
                 self._unread.pop(name, None)
             except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
                 self._loads.pop(name)
@@ -164,17 +160,17 @@ class PlanRunner:
     def _look_at_queue(self, hold: Hold | None) -> None:
         """Update the waiting queue, unless a trial uses the workload."""
         waiting, inside = self._loads.get(WAITING), self._inside(present=True)
-        if waiting is None or waiting.smoothed is None or self._holder.is_aside:
+        if waiting is None or waiting.smoothed is None or self.holder.is_aside:
             return
         rests = hold is None or setting_key(hold.setting) == setting_key(hold.order.baseline)
-        at = self._clock.monotonic()
-        self._queue.see(at, waiting.present, inside or waiting.present, baseline=rests)
+        at = self.clock.monotonic()
+        self.queue.see(at, waiting.present, inside or waiting.present, baseline=rests)
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
         self._cost.settle()
         if why != self._trouble:
             self._trouble = why
-            log.error("event=not_followed device=%s why=%r", self._device, why, exc_info=unforeseen)
+            log.error("event=not_followed device=%s why=%r", self.device, why, exc_info=unforeseen)
 
     def observed(self, context: Context) -> None:
         """Follow a plan by a quantity that windows measure, not by a live signal.
@@ -182,24 +178,24 @@ class PlanRunner:
         Raises:
             ActuationError: the row could not be put in force; the previous one stays held.
         """
-        hold = self._holder.current
+        hold = self.holder.current
         if hold is None:
             return
         plan = hold.order.plan
-        if plan.by in self._target.signals:
+        if plan.by in self.target.signals:
             return
         row = hold.order.plan.row(context, hold.row)
         if row != hold.row:
-            self._holder.follow(hold, row)
+            self.holder.follow(hold, row)
 
     def _look(self, hold: Hold) -> None:
         """Read the plan's signal once, and follow it."""
-        live, restartable = self._signal(), self._target.restartable
-        if live is None or self._holder.handed:
+        live, restartable = self._signal(), self.target.restartable
+        if live is None or self.holder.handed:
             if restartable is not None:
                 self._take_up(restartable.incarnation())
-            if self._holder.handed and not self._holder.is_aside:
-                self._holder.check_handed()
+            if self.holder.handed and not self.holder.is_aside:
+                self.holder.check_handed()
             return
         too_many = self._too_many()
         sample = (
@@ -207,10 +203,10 @@ class PlanRunner:
             if too_many is not None and isinstance(live, WaitingSignal)
             else live.read()
         )
-        now, rate = self._clock.monotonic(), live.signal.unit == PER_SECOND
+        now, rate = self.clock.monotonic(), live.signal.unit == PER_SECOND
         if restartable is not None:
             self._take_up(sample.incarnation or restartable.incarnation())
-        if self._holder.is_aside:
+        if self.holder.is_aside:
             self._pause()
             return
         if self._level is None or self._level.plan != hold.order.plan:
@@ -222,12 +218,12 @@ class PlanRunner:
         self._follow(now, self._level)
 
     def _take_up(self, incarnation: str) -> None:
-        if self._holder.take_up(incarnation):
-            log.warning("event=workload_restarted device=%s", self._device)
+        if self.holder.take_up(incarnation):
+            log.warning("event=workload_restarted device=%s", self.device)
 
     def _follow(self, now: float, level: SignalLevel) -> None:
         """Change to the row that the level selects, if the change pays."""
-        hold = self._holder.current
+        hold = self.holder.current
         if hold is None or hold.order.plan != level.plan:
             return
         if level.row is None:
@@ -255,11 +251,11 @@ class PlanRunner:
 
     def _escape(self, hold: Hold, row: int) -> bool:
         """Hold the highest row while a queue is long, then `row`; return whether this decided the row."""
-        if self._queue.long:
+        if self.queue.long:
             row = len(hold.order.plan.rows) - 1
         elif not self._escaped:
             return False
-        self._escaped = self._queue.long
+        self._escaped = self.queue.long
         self._cost.settle()
         if row != hold.row:
             self._move(hold, row)
@@ -279,15 +275,15 @@ class PlanRunner:
 
     def _signal(self) -> LiveSignal | None:
         """Return the live signal of the hold's plan; None if no signal here reports it."""
-        hold = self._holder.current
-        return None if hold is None else self._target.signals.get(hold.order.plan.by)
+        hold = self.holder.current
+        return None if hold is None else self.target.signals.get(hold.order.plan.by)
 
     def _too_many(self) -> int | None:
         """Return the signal value that is too high for the row in force; None if it does not matter."""
-        hold, live = self._holder.current, self._signal()
-        if hold is None or live is None or self._holder.handed:
+        hold, live = self.holder.current, self._signal()
+        if hold is None or live is None or self.holder.handed:
             return None
-        if self._holder.is_aside or self._trouble:
+        if self.holder.is_aside or self._trouble:
             return None
         if live.signal.unit == PER_SECOND and hold.order.plan.eager:
             return None  # A rate is no queue: two requests within a tick are not one.
@@ -297,10 +293,10 @@ class PlanRunner:
 
     def _move(self, hold: Hold, row: int) -> None:
         """Apply a row of the plan, and store the seconds that it took."""
-        change, began = _change(hold, row), self._clock.monotonic()
+        change, began = _change(hold, row), self.clock.monotonic()
         self._took_s.pop(change, None)
-        if self._holder.follow(hold, row):
-            self._took_s[change] = self._clock.monotonic() - began
+        if self.holder.follow(hold, row):
+            self._took_s[change] = self.clock.monotonic() - began
 
     def _pause(self) -> None:
         """Forget the averages of the signal, because the time until the next sample is unknown."""
@@ -314,7 +310,7 @@ class PlanRunner:
         if took_s is not None:
             return took_s
         before, after = hold.setting, hold.order.plan.rows[row].setting
-        knobs = self._target.space.knobs
+        knobs = self.target.space.knobs
         changed = [k for k in knobs if before.get(k.name) != after.get(k.name)]
         return max((k.cost.seconds for k in changed), default=0.0)
 

@@ -6,6 +6,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder, context_of
@@ -18,6 +19,7 @@ from tuner.wire import HoldReport
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Watch:
     """Watch one device's hold.
 
@@ -26,27 +28,18 @@ class Watch:
     the last window; `follow` receives it, and changes the plan's row if the plan uses it.
     """
 
-    def __init__(
-        self,
-        device: str,
-        bench: Measurer,
-        holder: Holder,
-        link: TunerClient,
-        clock: Clock,
-        check: Check,
-        rng: random.Random,
-        follow: Callable[[Context], None],
-    ) -> None:
-        self.context: Mapping[str, float] = {}
-        self._device = device
-        self._bench = bench
-        self._holder = holder
-        self._link = link
-        self._clock = clock
-        self._check = check
-        self._rng = rng
-        self._follow = follow
-        self._due_at = clock.monotonic()
+    device: str
+    bench: Measurer
+    holder: Holder
+    link: TunerClient
+    clock: Clock
+    check: Check
+    rng: random.Random
+    follow: Callable[[Context], None]
+    context: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._due_at = self.clock.monotonic()
         self._reported_at = -math.inf
 
     def due_in_s(self) -> float:
@@ -54,27 +47,27 @@ class Watch:
 
         Also infinite if a window is a complete run of a program: further windows are not needed.
         """
-        if self._holder.current is None or self._bench.runs is not None:
+        if self.holder.current is None or self.bench.runs is not None:
             return math.inf
-        return max(0.0, self._due_at - self._clock.monotonic())
+        return max(0.0, self._due_at - self.clock.monotonic())
 
     def start_now(self) -> None:
         """Make the next window due immediately: the hold is new."""
-        self._due_at = self._clock.monotonic()
+        self._due_at = self.clock.monotonic()
 
     def mind(self) -> None:
         """End a hold whose time is over, and measure a window if one is due."""
-        hold = self._holder.current
+        hold = self.holder.current
         if hold is None:
             return
-        why = self._holder.lapsed()
+        why = self.holder.lapsed()
         if why:
             self.end(why)
         elif self.due_in_s() <= 0.0:
             try:
                 # Our own load must not count as demand, and no row may change within a window.
-                with self._holder.set_aside():
-                    self._observe(self._holder.current or hold)
+                with self.holder.set_aside():
+                    self._observe(self.holder.current or hold)
                 self._follow_plan()
             except Conflict:
                 return
@@ -82,8 +75,8 @@ class Watch:
                 self.end(str(error))
                 return
             except TuningError as error:
-                log.warning("event=not_observed device=%s why=%r", self._device, str(error))
-            self._due_at = self._clock.monotonic() + hold.order.observe_s
+                log.warning("event=not_observed device=%s why=%r", self.device, str(error))
+            self._due_at = self.clock.monotonic() + hold.order.observe_s
 
     def end(self, why: str) -> None:
         """End the hold, restore the device, and queue the report for the tuner.
@@ -91,17 +84,17 @@ class Watch:
         A failed restore is logged; the journal entry stays, so that it is retried.
         """
         try:
-            self._holder.end(why)
+            self.holder.end(why)
         except ActuationError as error:
-            log.error("event=not_restored device=%s why=%r", self._device, str(error))
+            log.error("event=not_restored device=%s why=%r", self.device, str(error))
         self.tell()
 
     def tell(self) -> None:
         """Queue the report that a hold has ended, if that is not done yet."""
-        hold = self._holder.unreported
+        hold = self.holder.unreported
         if hold is not None:
-            self._link.keep(ended_report(self._device, hold))
-            self._holder.mark_reported()
+            self.link.keep(ended_report(self.device, hold))
+            self.holder.mark_reported()
 
     def _observe(self, hold: Hold) -> None:
         """Measure one window of the held setting, judge it, and report it if it counts.
@@ -115,13 +108,13 @@ class Watch:
             metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in hold.limits)])),
             window_s=order.window_s,
             max_window_s=order.window_s,
-            context=self._bench.target.askable(order.plan.context(order.plan.rows[hold.row])),
+            context=self.bench.target.askable(order.plan.context(order.plan.rows[hold.row])),
             follows=order.follows,
         )
-        began = self._bench.clock.monotonic()
-        incarnation = self._holder.incarnation
-        setting = self._bench.target.caps.clipped(hold.setting)
-        measured = self._bench.window(setting, ask, self._check, self._rng, began)
+        began = self.bench.clock.monotonic()
+        incarnation = self.holder.incarnation
+        setting = self.bench.target.caps.clipped(hold.setting)
+        measured = self.bench.window(setting, ask, self.check, self.rng, began)
         if self._started_again(incarnation):
             return
         if measured.changed and self._changed_its_row(hold):
@@ -130,22 +123,20 @@ class Watch:
             self.end(measured.changed)
             return
         if measured.capped:
-            log.info("event=window_discarded device=%s why=%r", self._device, measured.capped)
+            log.info("event=window_discarded device=%s why=%r", self.device, measured.capped)
             return
         self.context = context_of(measured.measurement)
         # A limit that is broken below the held setting is broken by the power cap, not by the setting.
         own = setting == dict(hold.setting)
-        why = self._holder.observed(measured.measurement) if own else ""
+        why = self.holder.observed(measured.measurement) if own else ""
         if measured.foreign:
             # The window is judged although it is not reported: the limit was kept or broken.
-            log.warning(
-                "event=window_not_reported device=%s why=%r", self._device, measured.foreign
-            )
-        elif why or self._is_wanted(self._holder.current or hold):
-            self._reported_at = self._clock.monotonic()
-            self._link.keep(
+            log.warning("event=window_not_reported device=%s why=%r", self.device, measured.foreign)
+        elif why or self._is_wanted(self.holder.current or hold):
+            self._reported_at = self.clock.monotonic()
+            self.link.keep(
                 HoldReport(
-                    device=self._device,
+                    device=self.device,
                     study=order.study,
                     revision=order.revision,
                     setting=setting,
@@ -157,25 +148,23 @@ class Watch:
 
     def _is_wanted(self, hold: Hold) -> bool:
         """Return whether the tuner wants a window: each that breaks a limit, and others at an interval."""
-        passed_s = self._clock.monotonic() - self._reported_at
+        passed_s = self.clock.monotonic() - self._reported_at
         return bool(hold.broken.get(hold.row, 0)) or passed_s >= hold.order.report_s
 
     def _follow_plan(self) -> None:
         """Follow a plan by a quantity that windows measure; end the hold if that fails."""
         try:
-            self._follow(self.context)
+            self.follow(self.context)
         except ActuationError as error:
             self.end(f"the plan could not be followed: {error}")
 
     def _changed_its_row(self, hold: Hold) -> bool:
         """Whether a workload that follows the plan itself changed its row within the window."""
         changed = (
-            self._holder.handed and hold.order.plan.row_of(self._bench.target.read()) is not None
+            self.holder.handed and hold.order.plan.row_of(self.bench.target.read()) is not None
         )
         if changed:
-            log.info(
-                "event=window_discarded device=%s why='the plan changed its row'", self._device
-            )
+            log.info("event=window_discarded device=%s why='the plan changed its row'", self.device)
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
@@ -187,14 +176,14 @@ class Watch:
             ActuationError: the workload does not answer, or cannot be set yet; the follower
                 retries.
         """
-        restartable = self._bench.target.restartable
+        restartable = self.bench.target.restartable
         if restartable is None:
             return False
         now = restartable.incarnation()
         if now != incarnation:
-            self._holder.take_up(now)
+            self.holder.take_up(now)
             log.warning(
-                "event=window_discarded device=%s why='the workload was restarted'", self._device
+                "event=window_discarded device=%s why='the workload was restarted'", self.device
             )
         return now != incarnation
 

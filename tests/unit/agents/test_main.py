@@ -266,7 +266,7 @@ def test_several_devices_are_opened_as_one_and_closed_if_one_fails(tmp_path: Pat
 def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    around = Rig(tmp_path).agent()._around
+    around = Rig(tmp_path).agent().around
     port = reserved_port()
     where = f"127.0.0.1:{port}"
     with (

@@ -98,7 +98,7 @@ def test_the_held_setting_is_reported_without_access_to_the_device(rig: Rig) -> 
 
 def test_an_unreachable_tuner_shows_in_failed_requests_and_waiting_reports(rig: Rig) -> None:
     agent = rig.agent()
-    metric = Told(rig, agent, agent._around.link)
+    metric = Told(rig, agent, agent.around.link)
     assert metric("spool_reports", device="") == 0.0
     rig.tuner.orders = [trial()]
     agent.step()
