@@ -209,13 +209,14 @@ def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
         copied(base, copy)
         folder = copy / "wheels"
         folder.mkdir()
-        wheel = run(sys.executable, "deploy/build_wheel.py", str(folder)).split()[-1]
+        run(sys.executable, "deploy/build_wheel.py", str(folder))
+        (wheel,) = folder.glob("jouletune-*.whl")
         for name in wheels(release):
             run("cp", "-r", f"{name}/.", str(folder))
         pip = "/environment/bin/pip install --quiet --no-index --find-links /wheels"
         inside(copy, "python3 -m venv --system-site-packages /environment")
         inside(copy, f"{pip} --no-deps --require-hashes -r /wheels/lock.txt")
-        inside(copy, f"{pip} --no-deps /wheels/{Path(wheel).name}")
+        inside(copy, f"{pip} --no-deps /wheels/{wheel.name}")
         return {"mb": int(run("du", "-sm", str(environment)).split()[0])}
 
     if results.take("install wheel", root, install):
