@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from agents.actuator.driver import KnobDriver, Value
+from tuner.errors import ActuationError
 
 
 def other_value(driver: KnobDriver, knob: str) -> Value:
@@ -90,6 +92,22 @@ class DriverContract:
             for name, (_, value) in sorted(before.items(), key=lambda entry: entry[1][0] != knob):
                 if shown(driver)[name][1] != value:
                     driver.write(name, value)
+
+    def test_an_entry_that_is_written_as_it_is_moves_only_declared_ones(
+        self, driver: KnobDriver
+    ) -> None:
+        declared: Mapping[str, Sequence[str]] = dict(getattr(driver, "moves", ()))
+        for knob in one_by_one(driver):
+            for value in (other_value(driver, knob), None):
+                driver.write(knob, value)
+                for name, (of, _) in shown(driver).items():
+                    before = shown(driver)
+                    if name in before and before[name][1] is not None:
+                        with suppress(ActuationError):  # a governor excludes a preference
+                            driver.write(name, before[name][1])
+                        after = shown(driver)
+                        moved = {k for n, (k, v) in before.items() if after.get(n) != (k, v)}
+                        assert moved <= {*declared.get(of, ())}, name
 
     def test_writing_does_not_look_like_a_restart(self, driver: KnobDriver) -> None:
         epoch = driver.epoch

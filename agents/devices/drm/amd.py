@@ -120,7 +120,8 @@ class AmdCard(Card):
 
         The whole mask is written before the level leaves `manual`, and after another program's change of
         it: a narrower one would stay unseen. The level goes back last: else what is left looks like a GPU
-        after a reset. A refused value leaves nothing behind.
+        after a reset. Only a clock that needs another level changes it. A refused value leaves nothing
+        behind.
         """
         if name not in (MASK, LIMITS, MODE):
             super()._set(name, text)
@@ -132,16 +133,20 @@ class AmdCard(Card):
             self._put(MODE, text or "auto")
             self.ours = text == SETTABLE[0]
             return
-        if other := level not in self.counts:
-            self._put(MODE, SETTABLE[0])
-            self.ours = True
+        try:
+            self._put_clock(name, text)
+            return
+        except KnobRefused:
+            if level in self.counts:
+                raise
+        self._put(MODE, SETTABLE[0])
+        self.ours = True
         try:
             self._put_clock(name, text)
         except KnobRefused:
-            if other:
-                self._put(MODE, level)
+            self._put(MODE, level)
             raise
-        if other and not text:
+        if text in (None, self.resets.get(name)):
             self._put(MODE, level)
 
     def _put_clock(self, name: str, text: str | None) -> None:

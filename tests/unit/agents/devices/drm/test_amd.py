@@ -73,6 +73,18 @@ def test_our_mask_does_not_stay_behind_another_programs_level(stand: Stands, lev
     assert (amd.gpu.level, len(amd.gpu.mask)) == (level, 7)
 
 
+@pytest.mark.parametrize("level", ["auto", "high"])
+def test_a_power_limit_that_resets_an_operators_clock_gives_it_back_at_once(
+    stand: Stands, level: str
+) -> None:
+    """amdgpu-clocks 63; navi10_ppt.c takes a clock in any level, so no level is left behind."""
+    amd = stand("amdgpu-fine")
+    amd.gpu.top, amd.gpu.level = 2000, level
+    amd.board.board.begin = amd.board.board.snapshot()
+    amd.hold(watts=200)
+    assert amd.is_back() and amd.told()["trouble"] == ""
+
+
 def test_a_mask_counts_in_manual_only_and_the_operators_level_comes_back(stand: Stands) -> None:
     amd = stand("amdgpu")
     amd.gpu.level = "perf_determinism"
