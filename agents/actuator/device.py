@@ -62,6 +62,7 @@ class ManagedDevice:
     owner: Peer | None = None
     heard_at: float = 0.0
     trial_until: float | None = None
+    tried: KnobValues = field(default_factory=dict)
     held: KnobValues | None = None
     held_until: float = 0.0
     job: JobLease | None = None
@@ -214,6 +215,7 @@ class ManagedDevice:
             raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
         self._refuse_beside_a_job()
         self._take(peer)
+        self.tried = {} if self.trial_until is None else self.tried
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
@@ -222,6 +224,7 @@ class ManagedDevice:
         if self.trial_until is None or self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
         granted = await self._granted(setting)
+        self.tried = {**self.tried, **granted}
         async with self._or(self._fall):
             await self.restorer.change(granted)
         return await self.read(peer)
@@ -249,7 +252,7 @@ class ManagedDevice:
         self.trial_until = None
         self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
         async with self._or(self._end_hold, "it could not be applied"):
-            await self._settle(again=True)
+            await self._put_in_force(again=True)
 
     async def lease_job(self, peer: Peer, job: str, setting: KnobValues) -> dict[str, Any]:
         """Put a job's setting above a hold, and end a trial; renew the lease if the job has it already.
@@ -265,7 +268,7 @@ class ManagedDevice:
         self.trial_until = None
         self.job = JobLease(job, before.setting if before else setting, self.now())
         async with self._or(self._end_job, "it could not be applied"):
-            await self._settle()
+            await self._put_in_force()
         return {"renewed": before is not None}
 
     async def end_job(self, peer: Peer, job: str) -> None:
@@ -306,19 +309,20 @@ class ManagedDevice:
         reading = await self.restorer.admit(member)
         async with self._or(self._end, "its cap cannot be kept"):
             await self.restorer.cap(member, reading)
-            await self._put_in_force()
         return await self._rest(peer)
 
     async def leave_budget(self, peer: Peer) -> dict[str, Any]:
-        """Leave the budget: the device falls back to its original again."""
+        """Leave the budget: what its cap had lowered is in force again."""
         await self.restorer.quit()
         return await self._rest(peer)
 
     async def _rest(self, peer: Peer) -> dict[str, Any]:
-        """Restore a device without a trial or hold; return its reading. Raises ActuationError."""
+        """Put the level in force again within its new caps; return the reading. Raises ActuationError."""
         if self.level == "original":
             await self._restore()
             self._require_restored()
+        async with self._or(self._end, "its budget cannot be kept"):
+            await self._put_in_force()
         return await self.read(peer)
 
     # Leases, and the fall to a lower level
@@ -413,17 +417,18 @@ class ManagedDevice:
         if self.level == "original" and self.restorer.due:
             await self._restore()
 
-    async def _put_in_force(self) -> None:
-        """Write again the values that a trial, a hold or a job has lost, and lower those above a cap."""
-        if self.level != "original":
-            setting = self.restorer.clipped(self.restorer.record.setting)
-            await self.restorer.change(setting, self.restorer.record.held, again=False)
+    async def _put_in_force(self, again: bool = False) -> None:
+        """Write the setting of the level in force, within the cap: a trial's or a job's over the hold's.
 
-    async def _settle(self, again: bool = False) -> None:
-        """Put the hold in force, with a job's setting over it, within the cap."""
-        setting = {**(self.held or {}), **(self.job.setting if self.job else {})}
+        Values that were lost are written, too. `again`: see `Restorer.change`.
+        """
+        if self.level == "original":
+            return
+        tried = self.tried if self.level == "trial" else {}
+        setting = {**(self.held or {}), **tried, **(self.job.setting if self.job else {})}
         within = self.restorer.whole(self.restorer.clipped(setting))
-        await self.restorer.change(within, held=True, again=again)
+        held = self.level != "trial" or self.restorer.record.held
+        await self.restorer.change(within, held, again)
 
     def _in_force(self) -> dict[str, Any]:
         """Return the level in force, and the job that has the device."""
@@ -437,7 +442,7 @@ class ManagedDevice:
         self.trial_until, held = None, self.held is not None and self.now() < self.held_until
         if (held or self.job) and not self.driver.lingering:
             try:
-                return await self._settle()
+                return await self._put_in_force()
             except errors.TuningError as error:
                 why = f"the setting below could not be applied: {error}"
         await self._end(why)

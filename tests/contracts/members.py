@@ -5,6 +5,7 @@ The fixture `driver` is one device in its first state; `cap_knobs` are the knobs
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.actuation import Direct, actuator_of
 from tests.errors import raised
 from tuner.errors import OutOfRange
 
-AGENT = Peer(1, 1, 7)
+AGENT, ROOT = Peer(1, 1, 7), Peer(2, 2, 0)
 
 
 class HandOf(DriverProcess):
@@ -81,9 +82,7 @@ class MemberContract:
         def in_force() -> object:
             return actuator.read(AGENT, uuid)["values"][knob]
 
-        def cap(revision: int, most: Value) -> None:
-            steps = [{"in_s": 0.0, "cap_w": 1.0, "at_most": {knob: most}}]
-            actuator.cap(AGENT, uuid, "rack", revision, steps)
+        cap = partial(self.cap, actuator, driver, knob)
 
         readable = original[knob] is not None
         cap(1, high)
@@ -103,6 +102,42 @@ class MemberContract:
             actuator.hold(AGENT, uuid, {knob: high}, 100.0)
         actuator.leave_budget(AGENT, uuid)
         assert driver.read() == original
+
+    @pytest.mark.parametrize("level", ["trial", "hold", "job"])
+    def test_what_a_cap_lowered_is_in_force_again_once_the_cap_allows_it(
+        self, driver: KnobDriver, knob: str, level: str, tmp_path: Path
+    ) -> None:
+        original, uuid = dict(driver.read()), driver.uuid
+        _, low, high = self.rungs(driver, knob)
+        actuator = self.start(driver, knob, tmp_path, "boot 1")
+
+        def in_force() -> object:
+            return actuator.read(AGENT, uuid)["values"][knob]
+
+        self.cap(actuator, driver, knob, 1, high)
+        if level == "job":
+            actuator.lease_job(ROOT, uuid, "slurm:1", {knob: high})
+        elif level == "hold":
+            actuator.hold(AGENT, uuid, {knob: high}, 100.0)
+        else:
+            actuator.acquire(AGENT, uuid, 5.0)
+            actuator.apply(AGENT, uuid, {knob: high})
+        self.cap(actuator, driver, knob, 2, low)
+        assert in_force() == low
+        self.cap(actuator, driver, knob, 3, high)
+        assert in_force() == high
+        self.cap(actuator, driver, knob, 4, low)
+        actuator.leave_budget(ROOT, uuid)
+        assert in_force() == high
+        actuator.restore(ROOT, uuid)
+        assert driver.read() == original
+
+    def cap(
+        self, actuator: Direct, driver: KnobDriver, knob: str, revision: int, most: Value
+    ) -> None:
+        """Cap the knob at a value from now on."""
+        steps = [{"in_s": 0.0, "cap_w": 1.0, "at_most": {knob: most}}]
+        actuator.cap(AGENT, driver.uuid, "rack", revision, steps)
 
 
 def _numbers(value: Value) -> list[float]:
