@@ -41,6 +41,8 @@ COUNTED = ("user", "nice", "system", "irq", "softirq")
 """The times that count as work. `user` includes guests; `iowait` and `idle` are not work; `steal` is the
 time of other machines."""
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq")
+MOST_DIGITS = 20
+"""Digits of 2^64; a longer text is not a counter."""
 
 CPUS = "sys/devices/system/cpu"
 UNKNOWN = "-1"
@@ -118,6 +120,14 @@ def required_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise MeasurementError(f"cannot read {path}: {error.strerror}") from error
+
+
+def whole_number(path: Path) -> int:
+    """Return the number of at most 64 bits in a file. Raises MeasurementError."""
+    text = required_text(path).strip()
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise MeasurementError(f"{path} contains {text[:40]!r}, not an integer")
+    return int(text)
 
 
 def text_of(path: Path) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.host.machine import masked, required_text, text_of
+from agents.host.machine import masked, text_of, whole_number
 from agents.target.joules import EnergySource, Every, IntegratedJoules, drawn
 from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads, mirrored
 
@@ -28,8 +28,6 @@ WHOLE = ("package", "Esocket", "psys")
 """Prefixes of the names of zones that always draw power: their counters move every ms."""
 GRACE = ("Module", "Grace", "CPU", "SysIO")
 """Scopes of Grace's meters: the first contains the second, and that the others. They are never added."""
-MOST_DIGITS = 20
-"""Digits of 2^64; a longer text is not a counter."""
 ROOT_ONLY = "only root can read it: see deploy/README.md"
 
 
@@ -48,7 +46,7 @@ class Zone:
 
     def read_uj(self) -> int:
         """Return the counter in µJ. Raises MeasurementError if it cannot be read."""
-        return _whole_number(self.path)
+        return whole_number(self.path)
 
 
 def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
@@ -192,7 +190,7 @@ def _powercap(root: Path) -> list[Zone]:
         Zone(
             folder / "energy_uj",
             names[folder],
-            _whole_number(folder / "max_energy_range_uj"),
+            whole_number(folder / "max_energy_range_uj"),
             re.split(r"-?\d", names[folder])[0],
         )
         for folder in whole
@@ -252,12 +250,4 @@ def _is_top(folder: Path) -> bool:
 
 def _watts(powers: Sequence[Path]) -> float:
     """Return the sum of powers in files of µW, in W."""
-    return sum(_whole_number(power) for power in powers) / 1e6
-
-
-def _whole_number(path: Path) -> int:
-    """Return the integer in a file. Raises MeasurementError."""
-    text = required_text(path).strip()
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise MeasurementError(f"{path} contains {text[:40]!r}, not an integer")
-    return int(text)
+    return sum(whole_number(power) for power in powers) / 1e6

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
-from agents.host.machine import required_text, text_of
+from agents.host.machine import text_of, whole_number
 from agents.target.joules import CountedJoules, EnergySource, Every, IntegratedJoules
 from tuner.core import Clock, MeasurementError
 
@@ -57,12 +57,12 @@ def find_energy(device: Path, clock: Clock, every: Every) -> EnergySource:
             return EnergySource(partial(open_, "gpu_metrics"), "the GPU's energy accumulator")
         for name, part in COUNTERS.items():
             for file in sorted(device.glob(f"hwmon/hwmon*/{name}")):
-                number(file)
-                open_ = partial(_counted, partial(number, file), clock, UJ, most_w)
+                whole_number(file)
+                open_ = partial(_counted, partial(whole_number, file), clock, UJ, most_w)
                 return EnergySource(partial(open_, str(file)), f"the {part}'s energy counter")
         for name in POWERS:
             for file in sorted(device.glob(f"hwmon/hwmon*/{name}")):
-                number(file)
+                whole_number(file)
                 return EnergySource(
                     partial(GpuPower, partial(_watts, file), clock, every, most_w),
                     f"the GPU's power, integrated ({name})",
@@ -90,17 +90,9 @@ def accumulator(device: Path) -> int | None:
     return None if counted == SPAN - 1 else int(counted)
 
 
-def number(file: Path) -> int:
-    """Return the integer in a file. Raises MeasurementError."""
-    text = required_text(file).strip()
-    if not text.isdecimal() or len(text) > len(str(SPAN)):
-        raise MeasurementError(f"{file} contains {text[:40]!r}, not an integer")
-    return int(text)
-
-
 def _watts(file: Path) -> float:
     """Return the power in a file of µW, in W. Raises MeasurementError."""
-    return number(file) * UJ
+    return whole_number(file) * UJ
 
 
 def _accumulated(device: Path) -> int:
