@@ -282,9 +282,9 @@ def _answered(
     if driver is None or isinstance(driver, Mapping):
         raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
+        listed = getattr(driver, "entries", lambda *_: None)(*details)  # first: `read` may go by it
         values = driver.read()
-        named = {k: (k, value, None) for k, value in values.items()}, dict[str, str]()
-        shown, silent = getattr(driver, "entries", lambda *_: named)(*details)
+        shown, silent = listed or ({k: (k, value, None) for k, value in values.items()}, {})
         return [values, shown, silent, driver.epoch]
     if verb == "plan":
         plan = getattr(driver, "plan", lambda knob, value: {knob: value})

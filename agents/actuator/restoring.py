@@ -374,8 +374,8 @@ class Restorer:
         for name, entry in entries.items():
             if entry.knob not in setting or name not in reading.entries:
                 continue
-            default = setting[entry.knob] is None
-            target = entry.target if default else plans[entry.knob][name]
+            planned = plans.get(entry.knob, {}) if setting[entry.knob] is not None else {}
+            target = planned.get(name, entry.target)
             lost = entry.state not in (SET, CAPPED) or entry.wrote != target
             blind = again and reading.entries[name][1] is None and target is not None
             if lost or blind:

@@ -15,7 +15,7 @@ from agents.actuator.main import ActuatorService
 from agents.devices.nvidia import knobs
 from tests.chaos.points import Points, count_calls
 from tests.chaos.scripts import SCRIPTS
-from tests.chaos.theatre import Theatre
+from tests.chaos.theatre import Request, Theatre
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library, nvml
 
@@ -35,8 +35,13 @@ CALLS = (
     "nvmlDeviceResetGpuLockedClocks",
     "nvmlDeviceSetMemoryLockedClocks",
     "nvmlDeviceResetMemoryLockedClocks",
+    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
+    "nvmlDeviceWorkloadPowerProfileSetRequestedProfiles",
+    "nvmlDeviceWorkloadPowerProfileClearRequestedProfiles",
 )
-FOUND = {"lock_max": 0.0, "mem_lock": 0.0, "limit_w": 400.0}
+FOUND = {"lock_max": 0.0, "mem_lock": 0.0, "limit_w": 400.0, "requested_profiles": 4.0}
+"""The hardware at the beginning; another program has requested the profile of bit 2."""
+PROFILES = ("max-p", "max-q")
 
 
 class NvmlTheatre(Theatre):
@@ -53,6 +58,10 @@ class NvmlTheatre(Theatre):
         for name, value in FOUND.items():
             self.nvml.set(name, value)
 
+    def of(self, request: Request) -> Request:
+        """Return a request to this device."""
+        return request
+
     @property
     def values(self) -> dict[str, Any]:
         return {name: self.nvml.get(name) for name in FOUND}
@@ -66,6 +75,24 @@ class NvmlTheatre(Theatre):
         if self.values != FOUND:
             return f"left at {self.values}"
         return "a journal is left" if self.journalled else ""
+
+
+class ProfiledTheatre(NvmlTheatre):
+    """The board has power profiles, and each setting requests one."""
+
+    def __init__(self, folder: Path, nvml: FakeNvml) -> None:
+        nvml.set("profiles", 7.0)
+        super().__init__(folder, nvml)
+        (granted,) = self.config.devices
+        more = replace(granted, grant={**granted.grant, knobs.PROFILE: PROFILES})
+        self.config = replace(self.config, devices=(more,))
+
+    def of(self, request: Request) -> Request:
+        """Return a request with a profile in its setting."""
+        if "setting" not in request:
+            return request
+        profile = PROFILES[request["verb"] == "hold"]
+        return {**request, "setting": {**request["setting"], knobs.PROFILE: profile}}
 
 
 class SleepingTheatre(NvmlTheatre):
@@ -101,13 +128,14 @@ class LosingTheatre(SleepingTheatre):
 
 
 @pytest.mark.promise("the actuator dies, also by SIGKILL")
-@pytest.mark.parametrize("kind", [NvmlTheatre, SleepingTheatre, LosingTheatre])
+@pytest.mark.parametrize("kind", [NvmlTheatre, ProfiledTheatre, SleepingTheatre, LosingTheatre])
 @pytest.mark.parametrize("name", ["two trials over a hold", "a trial that is not renewed"])
 def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
     name: str, kind: type[NvmlTheatre], nvml: FakeNvml, tmp_path: Path, count: Count
 ) -> None:
-    script = tuple(r if "device" not in r else {**r, "device": A100} for r in SCRIPTS[name][0])
     theatre = kind(tmp_path / "t", nvml)
+    whole = (theatre.of(request) for request in SCRIPTS[name][0])
+    script = tuple(r if "device" not in r else {**r, "device": A100} for r in whole)
     dry = Points()
     theatre.play(script, dry)
     assert theatre.check_original() == ""

@@ -92,7 +92,7 @@ struct gpu {
     double reach_mhz, load, enforced_w, init_s, persistence, lose_locks;
     /* what is measured of it, and what of its processes is shown */
     double idle_ratio, load_ratio, module_w, no_gpu_scope, uma, no_processes, pid_offset;
-    double profiles, requested_profiles, enforced_profiles;
+    double profiles, requested_profiles, profile_conflicts;
 };
 
 /* What a call answers instead of doing anything, GPU by GPU; 0 where it does what it is to do. */
@@ -157,10 +157,18 @@ static double pace(const struct chip *c, const struct gpu *g, double mhz, double
 static double leakage_w(const struct chip *c, double celsius) {
     return c->leak_w * (1.0 + c->leak_per_k * (celsius - c->ambient_c));
 }
+/* The profiles in force of those requested. Of `profile_conflicts` only the lowest one is: it has the best
+ * priority. Which profile excludes which on a board is not public. */
+static unsigned arbitrated(const struct gpu *g) {
+    unsigned requested = (unsigned)g->requested_profiles;
+    unsigned rivals = requested & (unsigned)g->profile_conflicts;
+    return (requested & ~rivals) | (rivals & -rivals);
+}
 /* The highest clock that the board reaches: below the highest that it lists (an RTX A6000 lists 2,100 MHz
  * and runs 1,935 at best), and at part load lower still, as its driver adapts; no reason bit says so. */
 static double reached(const struct chip *c, const struct gpu *g) {
     double top = g->reach_mhz ? fmin(g->reach_mhz, c->gpu.max_mhz) : c->gpu.max_mhz;
+    if (arbitrated(g) & 2u) top *= 0.8;    /* max-q, here; a profile's effects are not public either */
     return g->load < 1.0 ? c->min_mhz + g->load * (top - c->min_mhz) : top;
 }
 static int is_hot(const struct chip *c, const struct gpu *g) {
@@ -298,7 +306,7 @@ static const struct key KEYS[] = {
     ONE(vgpu), ONE(mps_clients), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
     ONE(reach_mhz), ONE(load), ONE(enforced_w), ONE(init_s), ONE(persistence), ONE(lose_locks),
     ONE(idle_ratio), ONE(load_ratio), ONE(module_w), ONE(no_gpu_scope), ONE(uma), ONE(no_processes),
-    ONE(pid_offset), ONE(profiles), ONE(requested_profiles), ONE(enforced_profiles),
+    ONE(pid_offset), ONE(profiles), ONE(requested_profiles), ONE(profile_conflicts),
 };
 /* The row of a call's refusals, by its name without a version: `nvmlInit_v2` is `nvmlInit`. A new one is
  * made where `made` says so; NULL where there is none, or no room. */
@@ -337,7 +345,7 @@ static void forget_locks(int index) {
 }
 static void forget_settings(int index) {
     struct gpu *g = &S->gpu[index];
-    g->lock_min = g->lock_max = g->mem_lock = 0.0;
+    g->lock_min = g->lock_max = g->mem_lock = g->requested_profiles = 0.0;
     g->limit_w = chip_of(index)->limit_max_w;
     g->energy_j = g->counter_j = g->tick_from_j = 0.0;
     g->cap_s = g->sw_thermal_s = g->hw_thermal_s = g->brake_s = 0.0;
@@ -792,18 +800,59 @@ static double scoped_mw(const struct gpu *g, uint32_t scope, double watts, int *
     if (scope > 1 || (scope == 0 && g->no_gpu_scope) || (scope == 1 && !g->module_w)) *code = NOT_SUPPORTED;
     return (watts + (scope ? g->module_w : 0.0)) * 1000.0;
 }
-/* nvmlWorkloadPowerProfileCurrentProfiles_v1_t: 32 of the 255 bits are kept here. */
+/* Power profiles of Blackwell: 32 of the 255 bits are kept here. NVML's reference: a set adds the bits to
+ * those requested, a clear removes them. Measured by others on an RTX 3060: an invalid pointer is looked for
+ * first, then the version, then whether the board has any. Assumed: setters need root; other bits than the
+ * valid ones are an invalid argument. */
 struct profiles { unsigned version, valid[8], requested[8], enforced[8]; };
+struct profile_request { unsigned version, mask[8]; };
+struct profile { unsigned version, id, priority, conflicts[8]; };
+struct profile_list { unsigned version, valid[8]; struct profile profile[255]; };
+static int profiled(const struct gpu *g, const unsigned *into, size_t size) {
+    if (!into) return INVALID_ARGUMENT;
+    if (*into != (size | 1u << 24)) return 25;
+    return g->profiles ? SUCCESS : NOT_SUPPORTED;
+}
 int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void *device, struct profiles *into) {
     START(device, 0);
     const struct gpu *g = GPU(device);
-    if (!g->profiles) return leave(NOT_SUPPORTED);
-    if (into->version != (sizeof *into | 1u << 24)) return leave(25);
+    int code = profiled(g, into ? &into->version : NULL, sizeof *into);
+    if (code) return leave(code);
     memset(into->valid, 0, sizeof *into - sizeof into->version);
     into->valid[0] = (unsigned)g->profiles;
     into->requested[0] = (unsigned)g->requested_profiles;
-    into->enforced[0] = (unsigned)g->enforced_profiles;
+    into->enforced[0] = arbitrated(g);
     return leave(SUCCESS);
+}
+int nvmlDeviceWorkloadPowerProfileGetProfilesInfo(void *device, struct profile_list *into) {
+    START(device, 0);
+    const struct gpu *g = GPU(device);
+    int code = profiled(g, into ? &into->version : NULL, sizeof *into);
+    if (code) return leave(code);
+    memset(into->valid, 0, sizeof *into - sizeof into->version);
+    into->valid[0] = (unsigned)g->profiles;
+    for (unsigned i = 0, rivals = (unsigned)g->profile_conflicts; i < 32; i++)
+        if ((unsigned)g->profiles >> i & 1u)
+            into->profile[i] = (struct profile){ sizeof(struct profile) | 1u << 24, i, i,
+                                                 { rivals >> i & 1u ? rivals & ~(1u << i) : 0 } };
+    return leave(SUCCESS);
+}
+static int request(const char *call, void *device, const struct profile_request *from, int set) {
+    BEGIN(device, 1, call);
+    struct gpu *g = GPU(device);
+    int code = profiled(g, from ? &from->version : NULL, sizeof *from);
+    if (code) return leave(code);
+    unsigned before = (unsigned)g->requested_profiles, others = 0;
+    for (int i = 1; i < 8; i++) others |= from->mask[i];
+    if (others || from->mask[0] & ~(unsigned)g->profiles) return leave(INVALID_ARGUMENT);
+    g->requested_profiles = set ? before | from->mask[0] : before & ~from->mask[0];
+    return leave(SUCCESS);
+}
+int nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(void *device, struct profile_request *from) {
+    return request(__func__, device, from, 1);
+}
+int nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(void *device, struct profile_request *from) {
+    return request(__func__, device, from, 0);
 }
 struct field {
     uint32_t id, scope;

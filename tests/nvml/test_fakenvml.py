@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
@@ -193,11 +194,39 @@ def test_power_profiles_have_requested_and_enforced_masks(nvml: FakeNvml) -> Non
     with pytest.raises(pynvml.NVMLError) as caught:
         read(gpu, ctypes.byref(current))
     assert caught.value.value == pynvml.NVML_ERROR_NOT_SUPPORTED
-    for name, mask in (("profiles", 7), ("requested_profiles", 6), ("enforced_profiles", 2)):
+    for name, mask in (("profiles", 7), ("requested_profiles", 6), ("profile_conflicts", 6)):
         nvml.set(name, float(mask))
     read(gpu, ctypes.byref(current))
     masks = (current.perfProfilesMask, current.requestedProfilesMask, current.enforcedProfilesMask)
     assert [mask.mask[0] for mask in masks] == [7, 6, 2]
+    known = pynvml.c_nvmlWorkloadPowerProfileProfilesInfo_v1_t()
+    pynvml.nvmlDeviceWorkloadPowerProfileGetProfilesInfo(gpu, ctypes.byref(known))
+    assert [known.perfProfile[n].conflictingmask.mask[0] for n in (0, 1, 2)] == [0, 4, 2]
+
+
+def test_a_request_for_a_profile_leaves_the_others_and_refuses_what_the_board_lacks(
+    nvml: FakeNvml,
+) -> None:
+    gpu, asked = handle(0), pynvml.c_nvmlWorkloadPowerProfileRequestedProfiles_v1_t()
+    add = pynvml.nvmlDeviceWorkloadPowerProfileSetRequestedProfiles
+    remove = pynvml.nvmlDeviceWorkloadPowerProfileClearRequestedProfiles
+
+    def code(call: Callable[[object, object], object], mask: int) -> int:
+        asked.requestedProfilesMask.mask[0] = mask
+        try:
+            call(gpu, ctypes.byref(asked))
+        except pynvml.NVMLError as error:
+            return int(error.value)
+        return 0
+
+    assert code(add, 2) == pynvml.NVML_ERROR_NOT_SUPPORTED
+    nvml.set("profiles", 7.0)
+    nvml.set("requested_profiles", 4.0)
+    assert (code(add, 2), nvml.get("requested_profiles")) == (0, 6)
+    assert (code(remove, 2), nvml.get("requested_profiles")) == (0, 4)
+    assert code(add, 8) == pynvml.NVML_ERROR_INVALID_ARGUMENT
+    asked.version = 1
+    assert code(add, 2) == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 
 
 def test_the_shell_tool_sets_the_same_state(nvml: FakeNvml, tmp_path: Path) -> None:

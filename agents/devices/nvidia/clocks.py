@@ -22,7 +22,7 @@ import pynvml
 
 from agents.actuator.driver import contested
 from agents.actuator_client.caps import DeviceCaps
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, PROFILE, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
@@ -92,12 +92,14 @@ def look(gpu: Gpu) -> Look:
 class ClockLock:
     """The ceiling of the GPU's clock that we have requested, in MHz; None if the driver chooses the clock.
 
+    `profile` is the power profile that we have requested, empty without one.
     `contradicted` returns the error of a window with clocks above it, from a description of the last one.
     `seen_free` gets the samples of each window without a lock.
     """
 
     def __init__(self) -> None:
         self.mhz: int | None = None
+        self.profile = ""
         self.contradicted: Callable[[str], MeasurementError] = MeasurementError
         self.seen_free: Callable[[list[Look]], None] = lambda looks: None
 
@@ -205,7 +207,7 @@ class FollowedKnobs:
 
     def release(self) -> None:
         """Restore the device to its original setting. Raises ActuationError."""
-        self._lock.mhz = None
+        self._lock.mhz, self._lock.profile = None, ""
         self._knobs.release()
 
     def conflict(self) -> str:
@@ -271,7 +273,10 @@ class FollowedKnobs:
             self._memory.saw_reach(mhz)
 
     def _expect(self, setting: Setting) -> None:
-        """Update the lock that windows are checked against; the default clock has none."""
+        """Update the lock and the profile that windows are checked against; the defaults have none."""
+        if PROFILE in setting:
+            ours = setting[PROFILE] != self._default.get(PROFILE)
+            self._lock.profile = str(setting[PROFILE]) if ours else ""
         if CLOCK in setting:
             value = setting[CLOCK]
             self._lock.mhz = None if value == self._default.get(CLOCK) else int(value)

@@ -11,12 +11,11 @@ import pynvml
 from agents.actuator_client.client import DETACHED, RemoteKnobs, actuator_socket
 from agents.actuator_client.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, UNNAMED
-from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, UNNAMED
+from agents.devices.nvidia.limits import ENFORCED, cap_w, coarsened, enforced_w, refusals
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
-from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
@@ -130,7 +129,8 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
     """Return the GPU's knobs behind the actuator, None if unreachable, and why knobs cannot be set."""
     cap = cap_w(gpu)
     ceilings = {} if cap is None else {LIMIT: cap}
-    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES, ceilings)
+    names = (*ROLES, PROFILE)
+    remote, cannot = remote_knobs(socket, gpu.uuid, clock, names, coarsened, ROLES, ceilings)
     fixed_w = enforced_w(gpu) if remote and LIMIT not in remote.space.default else None
     if remote and fixed_w is not None:
         remote.caps.bound(fixed_w)

@@ -13,11 +13,18 @@ import pynvml
 from agents.actuator_client.client import actuator_socket
 from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, reached
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover
+from agents.devices.nvidia.knobs import (
+    CLOCK,
+    LIMIT,
+    MEMORY,
+    PROFILE,
+    TOLERANCE_MHZ,
+    NvidiaKnobs,
+    discover,
+)
+from agents.devices.nvidia.limits import named, power_profiles, refusals
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, listed
-from agents.devices.nvidia.offers import refusals
-from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
@@ -83,13 +90,16 @@ def _one(
     gpu = Gpu(knobs.uuid)
     yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
     ranges, refused = knobs.ranges(), refusals(gpu)
-    for knob in (CLOCK, MEMORY, LIMIT):
+    for knob in (CLOCK, MEMORY, LIMIT, PROFILE):
         values = ranges.get(knob)
-        if values:
+        if values and isinstance(values[0], str):
+            yield Symptom(f"{name}: {knob}", True, " ".join(map(str, values)))
+        elif values:
             offered = f"{values[0]} to {values[-1]}, {len(values)} values"
             yield Symptom(f"{name}: {knob}", True, offered)
         else:
-            yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
+            well = None if knob == PROFILE else False  # only Blackwell and later have any
+            yield Symptom(f"{name}: {knob}", well, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
     energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     if energy.due and look(gpu).loaded:
@@ -143,9 +153,9 @@ def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
     """Yield the GPU's workload power profiles, if it has them."""
     profiles = power_profiles(gpu)
     if profiles is not None:
-        requested = f"{named(profiles.requested)} requested"
+        both = f"{named(profiles.enforced)} enforced, {named(profiles.requested)} requested"
         yield Symptom(
-            f"{name}: power profiles", True, f"{profiles}, {requested}; a change ends a hold"
+            f"{name}: power profiles", True, f"{both}; another program's change ends a hold"
         )
 
 

@@ -1,6 +1,7 @@
-"""The knobs that root writes on an NVIDIA GPU: locked clocks and the power limit.
+"""The knobs that root writes on an NVIDIA GPU: locked clocks, the power limit, a workload power profile.
 
-Source: NVIDIA's NVML API reference. NVML has no getter for a clock lock: `read` returns None for it, and
+Source: NVIDIA's NVML API reference (nvmlWorkloadPowerProfile…_v1_t: any program may request profiles, and
+the driver enforces some of them). NVML has no getter for a clock lock: `read` returns None for it, and
 restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock is a
 ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
 
@@ -8,6 +9,7 @@ The process connects once and never calls a restarted driver again: DeviceLost e
 next one finds the present GPUs. Agents outlive such a restart and use `nvml` instead.
 """
 
+import ctypes
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 CLOCK = "gpu.clock_mhz"
 MEMORY = "gpu.mem_clock_mhz"
 LIMIT = "gpu.power_limit_w"
+PROFILE = "gpu.power_profile"
+REQUEST = "power profile "
+"""With the number of a profile: the entry of the request for it, `on` or `off`."""
 LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 """Knob to the name of its lock in nvmlDeviceSet… and nvmlDeviceReset…"""
 
@@ -61,15 +66,39 @@ def driver_version(_handle: object) -> str:
     return str(pynvml.nvmlSystemGetDriverVersion())
 
 
-class NvidiaKnobs:
-    """One GPU's knobs; a KnobDriver. Every method raises ActuationError or DeviceLost."""
+def profile_masks(handle: object) -> list[int]:
+    """Return the masks of a GPU's valid profiles, those requested, and those enforced of them."""
+    now = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(now))
+    masks = (now.perfProfilesMask, now.requestedProfilesMask, now.enforcedProfilesMask)
+    return [sum(int(word) << 32 * n for n, word in enumerate(mask.mask)) for mask in masks]
 
-    knobs = (CLOCK, MEMORY, LIMIT)
+
+def profiles_in(mask: int) -> dict[str, int]:
+    """Return the names of a mask's profiles, each with its number."""
+    prefix = "NVML_POWER_PROFILE_"
+    other = (f"{prefix}MAX", f"{prefix}OPERATION")
+    names = {
+        number: name.removeprefix(prefix).lower().replace("_", "-")
+        for name, number in vars(pynvml).items()
+        if name.startswith(prefix) and name != other[0] and not name.startswith(other[1])
+    }
+    return {names.get(n, f"profile-{n}"): n for n in range(mask.bit_length()) if mask >> n & 1}
+
+
+class NvidiaKnobs:
+    """One GPU's knobs; a KnobDriver. Every method raises ActuationError or DeviceLost.
+
+    Of the requests for profiles only ours are changed: each has an entry of its own.
+    """
+
+    knobs = (CLOCK, MEMORY, LIMIT, PROFILE)
 
     def __init__(self, handle: Any, root: Path) -> None:  # noqa: ANN401 - the binding is untyped
         """Take a GPU; its ranges are read only when needed."""
         self._handle = handle
         self._sys = root / "sys"
+        self._ours = 0
         self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
 
     @property
@@ -110,10 +139,36 @@ class NvidiaKnobs:
         return dict(self._offered)
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return the power limit in watts if the GPU has one, and None for each clock lock."""
+        """Return the power limit in watts and the requested profiles, if any, and None for clock locks.
+
+        While some requests are ours, those of other programs are left out.
+        """
         mw = self._optional(pynvml.nvmlDeviceGetPowerManagementLimit)
         limit = {} if mw is None else {LIMIT: _watts(mw)}
-        return {**dict.fromkeys(LOCKS), **limit}
+        valid, requested = self._profiles
+        names = "+".join(profiles_in(requested & self._ours or requested)) or "none"
+        return {**dict.fromkeys(LOCKS), **limit, **({PROFILE: names} if valid else {})}
+
+    def entries(self, names: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return each knob and its value, and each request for a profile; `names` has ours."""
+        valid, requested = self._profiles
+        numbers = profiles_in(valid).values()
+        self._ours = sum(1 << n for n in numbers if f"{REQUEST}{n}" in names)
+        shown = {k: (k, v, None) for k, v in self.read().items() if k != PROFILE}
+        whole = {PROFILE: (PROFILE, None, None)} if PROFILE in names else {}
+        texts = {n: "on" if requested >> n & 1 else "off" for n in numbers}
+        return {
+            **shown,
+            **whole,
+            **{f"{REQUEST}{n}": (PROFILE, t, None) for n, t in texts.items()},
+        }, {}
+
+    def plan(self, knob: str, value: Value | None) -> dict[str, Any]:
+        """Return the value of each entry of a knob; requests that are left out keep their originals."""
+        if knob != PROFILE:
+            return {knob: value}
+        names = profiles_in(self._profiles[0])
+        return {f"{REQUEST}{n}": "on" for name, n in names.items() if name in str(value).split("+")}
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:
         """Return whether a clock runs above its lock: another program has changed or removed the lock."""
@@ -125,10 +180,12 @@ class NvidiaKnobs:
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob; for a lock success means "requested", and only the clock under load shows it.
 
-        None unlocks a clock, or sets the default power limit. The value need not be among the offered
-        ones, because the original must be restored in any case.
+        None unlocks a clock, sets the default power limit, or removes all requests for profiles. The
+        value need not be among the offered ones, because the original must be restored in any case.
         """
-        if knob == LIMIT:
+        if knob.startswith((PROFILE, REQUEST)):
+            self._request(knob, value)
+        elif knob == LIMIT:
             default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
             mw = self._call(default) if value is None else round(float(value) * 1000.0)
             self._set(knob, pynvml.nvmlDeviceSetPowerManagementLimit, mw)
@@ -138,6 +195,31 @@ class NvidiaKnobs:
             mhz = round(float(value))
             floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
             self._set(knob, getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
+
+    @property
+    def _profiles(self) -> list[int]:
+        """The masks of the valid and of the requested profiles; 0 without any."""
+        masks: list[int] = self._optional(profile_masks) or [0, 0]
+        return masks[:2]
+
+    def _request(self, knob: str, value: Value | None) -> None:
+        """Request a profile, or withdraw our request; of the whole knob, all but the named ones."""
+        valid, requested = self._profiles
+        names = str(value).split("+")
+        if knob == PROFILE:
+            target = sum(1 << n for name, n in profiles_in(valid).items() if name in names)
+        else:
+            bit = 1 << int(knob.removeprefix(REQUEST))
+            target = requested | bit if value == "on" else requested & ~bit
+        for function, mask in (
+            (pynvml.nvmlDeviceWorkloadPowerProfileClearRequestedProfiles, requested & ~target),
+            (pynvml.nvmlDeviceWorkloadPowerProfileSetRequestedProfiles, target & ~requested),
+        ):
+            if mask:
+                request = pynvml.c_nvmlWorkloadPowerProfileRequestedProfiles_v1_t()
+                words = [mask >> 32 * n & 0xFFFFFFFF for n in range(8)]
+                request.requestedProfilesMask.mask[:] = words
+                self._set(PROFILE, function, ctypes.byref(request))
 
     def _call(
         self, function: Callable[..., Any], *arguments: object, absent: Collection[int] = ()
@@ -189,7 +271,7 @@ class NvidiaKnobs:
         bounds = self._optional(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
             supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
-        return supported
+        return {**supported, PROFILE: profiles_in(self._profiles[0])}
 
     def _clocks(self, memory: Collection[int]) -> Any:  # noqa: ANN401
         """Return the SM clocks. If the driver lists none (GB10): steps from its least to its greatest."""

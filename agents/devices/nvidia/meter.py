@@ -16,10 +16,10 @@ import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, Look, look
 from agents.devices.nvidia.energy import CHECK_S, LONGEST_STEP_S
-from agents.devices.nvidia.limits import ENFORCED, enforced_w
+from agents.devices.nvidia.knobs import PROFILE, profiles_in
+from agents.devices.nvidia.limits import ENFORCED, enforced_w, named, power_profiles
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
-from agents.devices.nvidia.profiles import power_profiles
 from agents.host.processes.ownership import Attribution, ProcessOwners, WorkloadIdentity
 from tuner.core import (
     FOREIGN_LOAD,
@@ -32,6 +32,7 @@ from tuner.core import (
     Fact,
     MeasurementError,
     Reading,
+    SettingContested,
     demand,
     reraised,
 )
@@ -189,6 +190,7 @@ class GpuWindow:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
                 its lock.
             SettingContested: it did not follow for the second time; its lock was left to another program.
+                Or a profile of another program excludes ours.
         """
         if self._closed is None:
             try:
@@ -196,6 +198,7 @@ class GpuWindow:
                     shown = self._shown()
                     self._check_counter(shown)
                     self._check_clock()
+                    self._check_profile()
             finally:
                 for opened in (self._joules, self._power):
                     if opened is not None:
@@ -235,14 +238,15 @@ class GpuWindow:
         return self._foreign_s
 
     def _notes(self) -> dict[str, str]:
-        """Return notes on unknown foreign load and on the power profiles in force."""
+        """Return notes on unknown foreign load, and on the power profiles of other programs."""
         unknown = self._unknown_s > MOST_UNKNOWN * (self._last_s - self._began)
         self._meter.say_unknown(self._unknown if unknown else "")
         notes = {FOREIGN_LOAD: f"unknown: {self._unknown}"} if unknown else {}
         now = power_profiles(self._meter.gpu)
         if now is not None:
-            changed = self._profiles is not None and now != self._profiles
-            notes[POWER_PROFILES] = f"{self._profiles}, then {now}" if changed else str(now)
+            ours = self._meter.lock.profile
+            shown = (p.by_others(ours) for p in (self._profiles, now) if p is not None)
+            notes[POWER_PROFILES] = ", then ".join(dict.fromkeys(shown))
         return notes
 
     def _since(self) -> dict[str, float]:
@@ -325,6 +329,16 @@ class GpuWindow:
             raise self._meter.lock.contradicted(self._above[-1])
         if self._meter.lock.mhz is None:
             self._meter.lock.seen_free(self._looks)
+
+    def _check_profile(self) -> None:
+        """Raise SettingContested if the power profile that we have requested is not enforced."""
+        ours, now = self._meter.lock.profile, power_profiles(self._meter.gpu)
+        if ours and now and ours not in profiles_in(now.enforced):
+            raise SettingContested(
+                f"{self._meter.gpu.uuid}: {PROFILE} is {ours}, and the driver enforces "
+                f"{named(now.enforced)}",
+                hint="another program's profile excludes it: nvidia-smi power-profiles",
+            )
 
 
 def throttle_s(gpu: Gpu) -> dict[str, float]:

@@ -34,7 +34,7 @@ def test_each_gpu_reports_its_knobs_its_meter_and_its_rights(
 
 def test_existing_power_profiles_are_named(nvml: FakeNvml, tmp_path: Path) -> None:
     assert "nvidia:0: power profiles" not in examined(nvml, tmp_path)
-    for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("enforced_profiles", 2.0)):
+    for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("profile_conflicts", 6.0)):
         nvml.set(name, mask)
     seen = examined(nvml, tmp_path)["nvidia:0: power profiles"].seen
     assert "max-q enforced" in seen and "max-q + compute requested" in seen

@@ -15,9 +15,9 @@ import pytest
 
 from agents.actuator.driver import SLEPT, DriverProcess, Value
 from agents.devices.catalogue import known_truth
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, NvidiaKnobs, discover
+from agents.devices.nvidia.limits import limits_w, refusals
 from agents.devices.nvidia.nvml import Gpu, listed
-from agents.devices.nvidia.offers import limits_w, refusals
 from tests.contracts.drivers import DriverContract
 from tests.contracts.members import MemberContract
 from tests.nvml.fake import A40, A100, FakeNvml
@@ -33,9 +33,10 @@ def knobs(nvml: FakeNvml) -> NvidiaKnobs:
 class TestContract(DriverContract, MemberContract):
     cap_knobs = (CLOCK, LIMIT)
 
-    @pytest.fixture(params=[0, 1])
+    @pytest.fixture(params=["A100", "A40", "with profiles"])
     def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
-        gpu: NvidiaKnobs = discover()[request.param]
+        nvml.set("profiles", 7.0 * (request.param == "with profiles"))
+        gpu: NvidiaKnobs = discover()[request.param == "A40"]
         return gpu
 
 
@@ -95,7 +96,8 @@ class TestDiscovery:
         assert a100.ranges()[LIMIT] == tuple(range(100, 401))
         assert "one memory clock" in refusals(Gpu(A100))[MEMORY]
         assert a40.ranges()[MEMORY] == (405, 7251)
-        assert not refusals(Gpu(A40))
+        assert refusals(Gpu(A40)).keys() == {PROFILE}
+        assert "not support" in refusals(Gpu(A40))[PROFILE]
 
     def test_without_the_library_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
@@ -132,7 +134,7 @@ class TestDiscovery:
         nvml.set("nvmlDeviceGetPowerManagementLimit", float(pynvml.NVML_ERROR_NOT_SUPPORTED))
         knobs = discover()[0]
         assert knobs.ranges() == {CLOCK: tuple(range(210, 1411, 15))}
-        assert refusals(Gpu(A100)).keys() == {MEMORY, LIMIT}
+        assert refusals(Gpu(A100)).keys() == {MEMORY, LIMIT, PROFILE}
         knobs.write(CLOCK, 1005)
         under_load(nvml)
         assert nvml.get("ran_mhz") == 1005

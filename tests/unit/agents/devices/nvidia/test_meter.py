@@ -21,9 +21,9 @@ from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import check_counter, powers_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.limits import refusals
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
-from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.host.host import HostClock
 from agents.host.processes.ownership import WorkloadIdentity
@@ -536,7 +536,7 @@ class TestPowerProfiles:
         assert POWER_PROFILES not in window(side, sampled, 1.0).notes
         nvml.set("profiles", 7.0)
         assert window(side, sampled, 1.0).notes[POWER_PROFILES] == "none enforced (mask 0x0)"
-        nvml.set("enforced_profiles", 6.0)
+        nvml.set("requested_profiles", 6.0)
         noted = window(side, sampled, 1.0).notes[POWER_PROFILES]
         assert noted == "max-q + compute enforced (mask 0x6)"
 
@@ -545,10 +545,28 @@ class TestPowerProfiles:
     ) -> None:
         nvml.set("profiles", 7.0)
         started = side.meter.start()
-        nvml.set("enforced_profiles", 2.0)
+        nvml.set("requested_profiles", 2.0)
         sampled.sleep(1.0)
         noted = started.stop().notes[POWER_PROFILES]
         assert noted == "none enforced (mask 0x0), then max-q enforced (mask 0x2)"
+
+    def test_our_own_power_profile_is_no_change_and_must_be_enforced(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
+        assert isinstance(side.meter, GpuMeter)
+        for name, mask in (("profiles", 7.0), ("profile_conflicts", 5.0)):
+            nvml.set(name, mask)
+        before = window(side, sampled, 1.0).notes[POWER_PROFILES]
+        for profile, mask in (("max-q", 2.0), ("max-p", 1.0)):
+            side.meter.lock.profile = profile
+            nvml.set("requested_profiles", mask)
+            assert window(side, sampled, 1.0).notes[POWER_PROFILES] == before
+        side.meter.lock.profile = "compute"
+        nvml.set("requested_profiles", 5.0)
+        with pytest.raises(SettingContested, match=r"is compute, and the driver enforces max-p"):
+            window(side, sampled, 1.0)
+        side.meter.lock.profile = "max-p"
+        assert "compute enforced" in window(side, sampled, 1.0).notes[POWER_PROFILES]
 
 
 class TestDetaching:

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from agents.devices.nvidia.diagnosis import examine
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, discover
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, discover
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
@@ -33,11 +33,13 @@ READS = (
     "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetVirtualizationMode",
+    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
 )
 SETTERS = {
     CLOCK: ("nvmlDeviceSetGpuLockedClocks", 1005),
     LIMIT: ("nvmlDeviceSetPowerManagementLimit", 200),
     MEMORY: ("nvmlDeviceSetMemoryLockedClocks", 405),
+    PROFILE: ("nvmlDeviceWorkloadPowerProfileSetRequestedProfiles", "max-q"),
 }
 LASTING = {3, 4, 13, 17, 24, 25, 26}
 
@@ -76,6 +78,7 @@ def test_a_setter_that_never_works_is_distinguished_from_one_that_fails_now(
     nvml: FakeNvml, knob: str, code: int
 ) -> None:
     call, value = SETTERS[knob]
+    nvml.set("profiles", 7.0, gpu=1)
     gpu = discover()[1]
     nvml.refuse(call, code, gpu=1)
     with pytest.raises(ActuationError) as caught:
