@@ -200,33 +200,31 @@ def lasting_spec(spec: str, target: Target) -> str:
 
 
 class DeviceWorker:
-    """A configured device: opened at the start or when it first answers, then run in a loop."""
+    """A configured device: opened at the start or when it first answers, then run in a loop.
+
+    `agent` is its loop; None while the device does not answer.
+    """
 
     def __init__(self, id: str, open: Callable[[], DeviceLoop], rng: random.Random) -> None:
         self.id = id
+        self.agent: DeviceLoop | None = None
         self._open = open
         self._backoff = Backoff(rng)
-        self._agent: DeviceLoop | None = None
-
-    @property
-    def agent(self) -> DeviceLoop | None:
-        """Return the device's loop; None while the device does not answer."""
-        return self._agent
 
     @property
     def idle(self) -> bool:
         """Return whether it only waits, for the device or for the tuner: a stop need not wait for it."""
-        return self._agent is None or self._agent.waiting.is_set()
+        return self.agent is None or self.agent.waiting.is_set()
 
     def open(self) -> bool:
         """Open the device; return whether it answers. Raises InvalidInput."""
         try:
-            self._agent = self._open()
+            self.agent = self._open()
         except InvalidInput:
             raise
         except (TuningError, OSError) as error:
             log.error("event=not_opened device=%s why=%r", self.id, str(error))
-        return self._agent is not None
+        return self.agent is not None
 
     def run(self, stop: threading.Event) -> None:
         """Run the device's loop until stopped; opening is retried until the device answers.
@@ -234,24 +232,24 @@ class DeviceWorker:
         Raises:
             TuningError: from the agent's loop.
         """
-        while self._agent is None and not stop.wait(self._backoff.failed()):
+        while self.agent is None and not stop.wait(self._backoff.failed()):
             try:
                 if self.open():
                     log.info("event=opened device=%s", self.id)
             except InvalidInput as error:  # it may become valid later, as with a new file
                 log.error("event=not_opened device=%s why=%r", self.id, str(error))
-        if self._agent is not None:
-            self._agent.run()
+        if self.agent is not None:
+            self.agent.run()
 
     def restore(self) -> None:
         """Restore the device to its hold or its original setting."""
-        if self._agent is not None:
-            self._agent.begin()
+        if self.agent is not None:
+            self.agent.begin()
 
     def close(self) -> None:
         """Release the device; its setting stays in force."""
-        if self._agent is not None:
-            self._agent.close()
+        if self.agent is not None:
+            self.agent.close()
 
 
 def _open_all(config: AgentConfig, around: Surroundings) -> list[DeviceWorker]:

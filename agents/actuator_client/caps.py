@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
+from agents.actuator_client.line import ActuatorClient
 from tuner.core import NO_CAPS, CapKnob, CapSchedule, CapStep, Clock, Role, Setting, Space, Value
-
-
-class ActuatorLine(Protocol):
-    """A connection to the actuator."""
-
-    def ask(self, verb: str, **fields: object) -> dict[str, Any]:
-        """Return the actuator's answer. Raises TuningError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +30,7 @@ class DeviceCaps:
     """
 
     def __init__(
-        self, line: ActuatorLine, about: Mapping[str, Any], space: Space, clock: Clock
+        self, line: ActuatorClient, about: Mapping[str, Any], space: Space, clock: Clock
     ) -> None:
         floor = {k: v for k, v in about.get("floor", {}).items() if k in about["found"]}
         self.knobs = tuple(_cap_knob(about, space, knob, value) for knob, value in floor.items())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agents.actuator_client.caps import DeviceCaps
+from agents.actuator_client.line import ActuatorClient
 from tests.builders import Time
 from tuner.core import CapKnob, CapSchedule, CapStep, Knob, Role, Space
 
@@ -47,7 +48,7 @@ def about(**more: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def device(time: Time, **more: Any) -> DeviceCaps:  # noqa: ANN401
-    return DeviceCaps(Line(), about(**more), SPACE, time)
+    return DeviceCaps(cast("ActuatorClient", Line()), about(**more), SPACE, time)
 
 
 def schedule(*steps: tuple[float, float, float]) -> CapSchedule:
