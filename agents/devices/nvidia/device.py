@@ -11,10 +11,10 @@ import pynvml
 from agents.actuator_client.client import DETACHED, RemoteKnobs, actuator_socket
 from agents.actuator_client.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
+from agents.devices.nvidia.energy import GpuEnergy
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, UNNAMED
 from agents.devices.nvidia.limits import ENFORCED, cap_w, coarsened, enforced_w, refusals
 from agents.devices.nvidia.meter import GpuMeter
-from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by

@@ -13,6 +13,7 @@ import pynvml
 from agents.actuator_client.client import actuator_socket
 from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, reached
+from agents.devices.nvidia.energy import GpuEnergy
 from agents.devices.nvidia.knobs import (
     CLOCK,
     LIMIT,
@@ -23,7 +24,6 @@ from agents.devices.nvidia.knobs import (
     discover,
 )
 from agents.devices.nvidia.limits import named, power_profiles, refusals
-from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by

@@ -15,10 +15,9 @@ from types import MappingProxyType
 import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, Look, look
-from agents.devices.nvidia.energy import CHECK_S, LONGEST_STEP_S
+from agents.devices.nvidia.energy import CHECK_S, LONGEST_STEP_S, GpuEnergy
 from agents.devices.nvidia.knobs import PROFILE, profiles_in
 from agents.devices.nvidia.limits import ENFORCED, enforced_w, named, power_profiles
-from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
 from agents.host.processes.ownership import Attribution, ProcessOwners, WorkloadIdentity
 from tuner.core import (
