@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the workers' timer needs torch")
 
 from tests.engines import packrat
-from tests.unit.tuner.cli.planning.test_packrat_measure import FakeTimer
+from tests.unit.tuner.cli.planning.test_packrat import FakeTimer
 from tuner.profiling.packrat import timing
 
 

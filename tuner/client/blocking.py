@@ -12,7 +12,7 @@ from pydantic import PrivateAttr
 from db.history import HistoryQuestion
 from tuner import http_clients
 from tuner.client import calls
-from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
+from tuner.client.calls import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
 from tuner.client.request import StudyRequest
 from tuner.core import ConfigError, Event, LinkError, Phase

@@ -37,6 +37,10 @@ class Axes:
     of_x: ShownUnit
     of_y: ShownUnit
 
+    def titles(self) -> Chart:
+        """Return the titles of both axes, with their units."""
+        return titled_axes(axis_title(self.x, self.of_x.unit), axis_title(self.y, self.of_y.unit))
+
     def place(self, by: SettingView) -> tuple[float, float] | None:
         """Return a setting's coordinates; None if one of the two metrics was not measured."""
         if not {self.x, self.y} <= by.metrics.keys():
@@ -71,8 +75,7 @@ def against_limit(
     return {
         "data": data,
         "layout": {
-            "xaxis": {"title": {"text": axis_title(beside, axes.of_x.unit)}},
-            "yaxis": {"title": {"text": axis_title(objective, axes.of_y.unit)}},
+            **axes.titles(),
             "shapes": [
                 {
                     "type": "line",
@@ -130,10 +133,7 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
                 "line": {"shape": "hv"},
             },
         ],
-        "layout": {
-            "xaxis": {"title": {"text": "trial"}},
-            "yaxis": {"title": {"text": axis_title(objective, unit.unit)}},
-        },
+        "layout": titled_axes("trial", axis_title(objective, unit.unit)),
     }  # fmt: skip
 
 
@@ -279,6 +279,11 @@ def hover_text(trial: TrialView, view: StudyView) -> str:
 def plain(text: str) -> str:
     """Return a text with its markup escaped for plotly.js."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def titled_axes(x: str, y: str) -> Chart:
+    """Return the titles of both axes."""
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
 
 
 def axis_title(metric: str, unit: str) -> str:

@@ -18,9 +18,8 @@ from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined
-from tuner.presentation.outcomes import StudyOutcome, applied_now
 from tuner.presentation.reports import PLAN_COLUMNS, plan_table
-from tuner.presentation.standing import standing
+from tuner.presentation.standing import StudyOutcome, applied_now, standing
 from tuner.presentation.studies import titled
 from tuner.presentation.texts import improvement_of, worth
 from tuner.wire import SettingView, StudyReport, TrialView

@@ -22,6 +22,7 @@ from tuner.presentation.charts import (
     hover_text,
     plain,
     scale,
+    titled_axes,
 )
 from tuner.presentation.figures import percent, scale_of
 from tuner.presentation.texts import requested_metrics
@@ -57,8 +58,8 @@ def knob_effects(report: StudyReport, trials: Sequence[TrialView]) -> list[tuple
                         "marker": {"symbol": symbol, "size": 7, "opacity": 0.7},
                     }
                 )  # fmt: skip
-        axis = {"title": {"text": axis_title(objective, unit.unit)}}
-        layout = {"xaxis": {"title": {"text": plain(name)}}, "yaxis": axis, "showlegend": False}
+        layout = titled_axes(plain(name), axis_title(objective, unit.unit))
+        layout["showlegend"] = False
         charts.append((name, {"data": data, "layout": layout}))
     return charts
 
@@ -253,8 +254,7 @@ def _slice(knob: KnobSlice, curve: PredictedCurve, broken: set[int], held: Setti
             ),
         ],
         "layout": {
-            "xaxis": {"title": {"text": plain(knob.knob)}},
-            "yaxis": {"title": {"text": curve.axis}},
+            **titled_axes(plain(knob.knob), curve.axis),
             "shapes": [
                 {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y in limits
             ],

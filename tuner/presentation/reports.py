@@ -17,8 +17,7 @@ from tuner.core import (
 )
 from tuner.moments import when
 from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
-from tuner.presentation.outcomes import StudyOutcome, not_applied
-from tuner.presentation.standing import in_full
+from tuner.presentation.standing import StudyOutcome, in_full, not_applied
 from tuner.presentation.texts import (
     billed,
     broken,

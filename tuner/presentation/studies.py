@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tuner.bounds import redacted
 from tuner.core import InvalidInput, Phase, Study, Unreadable, UnreadableStudy
 from tuner.moments import moment, when
-from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, axis_title, plain, scale
+from tuner.presentation.charts import DASHES, SYMBOLS, Axes, Chart, plain, scale
 from tuner.presentation.figures import how_many, joined, shown
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import improvement_of, requested_metrics
@@ -150,6 +150,4 @@ def fronts(looks: Sequence[tuple[StudyReport, Sequence[SettingView]]]) -> Chart 
         for (report, front), dash, symbol in zip(looks, DASHES, SYMBOLS.values(), strict=False)
         if (points := sorted(p for s in front if (p := axes.place(s)) is not None))
     ]  # fmt: skip
-    titles = ((axes.x, axes.of_x), (axes.y, axes.of_y))
-    x_title, y_title = ({"title": {"text": axis_title(m, unit.unit)}} for m, unit in titles)
-    return {"data": data, "layout": {"xaxis": x_title, "yaxis": y_title}} if data else None
+    return {"data": data, "layout": axes.titles()} if data else None

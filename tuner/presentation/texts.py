@@ -44,7 +44,7 @@ from tuner.presentation.figures import (
     percent,
     shown,
 )
-from tuner.presentation.outcomes import applied_now, not_applied
+from tuner.presentation.standing import applied_now, not_applied
 from tuner.study.moves import in_words
 from tuner.wire import (
     ConstraintPreview,

@@ -24,8 +24,8 @@ from tests.evidence import (
 from tests.unit.tuner.cli import worlds
 from tuner import verify
 from tuner.core import Setting
-from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.reports import account, comparison, verdict
+from tuner.presentation.standing import StudyOutcome
 from tuner.service.evidence import exported
 from tuner.service.operations import Operations
 

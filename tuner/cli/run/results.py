@@ -10,7 +10,7 @@ from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import RunJob
 from tuner.cli.study import report as reporting
 from tuner.core import Constraint, Device, Estimate, Limit, Objective, Setting, Space, limits
-from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.standing import StudyOutcome
 from tuner.verbs.table import Verbs
 from tuner.wire import SettingView, StudyView
 

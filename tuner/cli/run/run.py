@@ -35,10 +35,9 @@ from tuner.cli.options import (
     without_password,
 )
 from tuner.cli.output import console, echo_json, plain
-from tuner.cli.run.conduct import NoFreeKnob, conduct, drop_leftovers
+from tuner.cli.run.conduct import Keeper, NoFreeKnob, conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
 from tuner.cli.run.jobs import Wishes, demand_consent, requested_jobs
-from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, write_files
 from tuner.cli.run.observe import lines, look
 from tuner.cli.run.processes import StartedEngine, demand_engine, proxy_words, served

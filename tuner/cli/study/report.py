@@ -32,8 +32,8 @@ from tuner.presentation.documents import (
     svg,
 )
 from tuner.presentation.figures import how_many, joined
-from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.reports import about, account, comparison, provenance, verdict
+from tuner.presentation.standing import StudyOutcome
 from tuner.wire import StudyView
 
 

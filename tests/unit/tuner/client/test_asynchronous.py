@@ -13,7 +13,7 @@ from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tuner.cli.output import plain
 from tuner.client import AsyncClient, AsyncStudy
-from tuner.core import ConfigError, Conflict, LinkError, NotFound, Phase, TuningError, Unauthorised
+from tuner.core import ConfigError, LinkError, Phase
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 
@@ -60,16 +60,6 @@ def test_every_question_has_the_answer_that_the_tuner_itself_gives(local: Operat
     )  # fmt: skip
 
 
-def test_a_plot_is_drawn_as_the_blocking_client_draws_it(local: Operations) -> None:
-    pytest.importorskip("matplotlib")
-
-    async def plot(tuner: AsyncClient) -> object:
-        return await (await tuner.studies())[0].plot()
-
-    (axes,) = asked(local, plot).axes
-    assert axes.get_xlabel().startswith("latency_p99_ms")
-
-
 def test_a_study_is_changed_and_shown_in_its_new_state(local: Operations) -> None:
     async def day(tuner: AsyncClient) -> AsyncStudy:
         (study,) = await tuner.studies()
@@ -89,28 +79,6 @@ def test_a_study_is_changed_and_shown_in_its_new_state(local: Operations) -> Non
         ("latency_p99_ms <= 1.2x baseline",),
     )
     assert local.studies()[0].id == made.id
-
-
-@pytest.mark.parametrize(
-    ("what", "kind"),
-    [
-        (lambda tuner: tuner.study("none"), NotFound),
-        (lambda tuner: tuner.tune("nobody"), NotFound),
-        (lambda tuner: tuner.tune("sim", policy="scripted"), Conflict),
-    ],
-)
-def test_a_refusal_is_raised_as_the_error_it_carries(
-    what: Callable[[AsyncClient], Coroutine[Any, Any, Any]],
-    kind: type[TuningError],
-    local: Operations,
-) -> None:
-    with pytest.raises(kind):
-        asked(local, what)
-
-
-def test_without_the_token_nothing_is_revealed(local: Operations) -> None:
-    with pytest.raises(Unauthorised):
-        asked(local, lambda tuner: tuner.studies(), token="wrong")
 
 
 def test_a_silent_service_is_named() -> None:

@@ -24,7 +24,7 @@ from tuner.presentation.documents import (
     summed,
     svg,
 )
-from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.standing import StudyOutcome
 from tuner.service.operations import Operations
 from tuner.wire import Change, StudyDraft
 

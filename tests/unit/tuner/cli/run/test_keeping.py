@@ -16,9 +16,9 @@ from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.client.test_blocking import TOKEN, URL, through
 from tuner.cli.output import console
-from tuner.cli.run import keeping, results
+from tuner.cli.run import conduct, results
+from tuner.cli.run.conduct import Keeper
 from tuner.cli.run.display import Lines
-from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.results import Result
 from tuner.cli.runfile import RunJob
 from tuner.client import Client
@@ -42,7 +42,7 @@ def there() -> Operations:
 
 @pytest.fixture
 def keeper(there: Operations, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
-    monkeypatch.setattr(keeping, "device_ids", lambda *_: ["sim"])
+    monkeypatch.setattr(conduct, "device_ids", lambda *_: ["sim"])
     app = create_app(there, TOKEN, frozenset({"tuner"}), "0")
     with TestClient(app) as inside, Client(URL, TOKEN, through(inside)) as services:
         yield Keeper(services, URL, "ann")
@@ -113,7 +113,7 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
     with raised(Conflict, study):
         keeper.check(JOB)
     worlds.retire(there)
-    monkeypatch.setattr(keeping, "device_ids", lambda *_: ["other"])
+    monkeypatch.setattr(conduct, "device_ids", lambda *_: ["other"])
     with raised(NotFound, "other") as refused:
         keeper.check(JOB)
     assert "registered devices: sim" in refused.value.hint

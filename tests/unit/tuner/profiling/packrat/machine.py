@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.profiling.packrat.packings import Shapes
+from tuner.profiling.packrat.measure import Shapes
 from tuner.profiling.turns import TimedBatches
 
 

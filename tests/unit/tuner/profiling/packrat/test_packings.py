@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.tuner.profiling.packrat.machine import Machine, seconds
-from tuner.profiling.packrat.packings import ModelBench
+from tuner.profiling.packrat.measure import ModelBench
 from tuner.profiling.turns import TRIES, QuietTimer
 
 

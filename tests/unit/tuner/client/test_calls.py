@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders import START
 from tuner.client import AsyncClient, Client, asynchronous, blocking
-from tuner.client.event_stream import Reader
+from tuner.client.calls import Reader
 from tuner.core import Event, Unauthorised
 
 
