@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
-from agents.load.stats import shown_by
-from tuner.core import Clock, Context, Latencies, OwnRequests, Reading, Window
+from tuner.core import (
+    Clock,
+    Context,
+    Estimate,
+    Latencies,
+    OwnRequests,
+    Reading,
+    Scope,
+    Window,
+    quantile_estimate,
+)
 
 Totals = Callable[[], Mapping[str, float]]
 """Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
 
+BATCHES = 20
+"""The number of batches of a window for the standard errors of its means."""
+LEAST_PER_BATCH = 2
 
+
+def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
+    """Return the latencies and rates of a load; metrics with too few requests are absent.
+
+    The service processes `together` items in one batch. They share its time, so they count as one
+    observation of a tail. Means and rates have the standard error of batch means (Law, Simulation
+    Modeling and Analysis, §9.5.3), because latencies of neighbours in a queue are correlated.
+    """
+    latencies_ms = [1000.0 * s for s in tally.latencies_s]
+    if not latencies_ms:
+        return {}
+    shown = {
+        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50, together=together),
+        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99, together=together),
+    }
+    if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
+        size = len(latencies_ms) / BATCHES
+        cuts = [round(k * size) for k in range(BATCHES + 1)]
+        means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(BATCHES)]
+        shown["latency_mean_ms"] = _of_batches(means, len(latencies_ms))
+        for name, moments in (
+            ("throughput_per_s", tally.completed_at_s),
+            ("arrival_rate_per_s", tally.arrived_at_s),
+        ):
+            within = [(moment, 1) for moment in moments if moment < tally.seconds]
+            if within:  # after a stall all answers may come after the end
+                shown[name] = rate_of(within, tally.seconds)
+    return shown
+
+
+def rate_of(events: Sequence[tuple[float, int]], seconds: float) -> Estimate:
+    """Return the rate of events per second; each has a time in s and a number.
+
+    Events at or after `seconds` do not count.
+    """
+    width = seconds / BATCHES
+    counts: Counter[int] = Counter()
+    for moment, number in events:
+        if moment < seconds:
+            counts[int(moment / width)] += number
+    rates = [counts[k] / width for k in range(BATCHES)]
+    return _of_batches(rates, sum(counts.values()))
+
+
+def _of_batches(values: Sequence[float], n: int) -> Estimate:
+    """Return the mean of equal batches and its standard error, over `n` observations."""
+    stderr = statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate.of_mean(statistics.fmean(values), stderr, n, scope=Scope.SERVICE)
+
+
+@dataclass(frozen=True, eq=False)
 class LoadMeter:
     """Measures a service under our load; every window sends the same seeded arrivals.
 
@@ -21,22 +88,13 @@ class LoadMeter:
     name of the service's counter of items; empty if it has none.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], LoadCaller],
-        shape: LoadShape,
-        counting: Callable[[], Totals],
-        clock: Clock,
-        seed: int,
-        counted: str = "",
-    ) -> None:
-        self._connect = connect
-        self._shape = shape
-        self._counting = counting
-        self._clock = clock
-        self._seed = seed
-        self._counted = counted
-        self._runs: WeakSet[LoadRun] = WeakSet()
+    _connect: Callable[..., LoadCaller]
+    _shape: LoadShape
+    _counting: Callable[[], Totals]
+    _clock: Clock
+    _seed: int
+    _counted: str = ""
+    _runs: WeakSet[LoadRun] = field(default_factory=WeakSet, kw_only=True)
 
     @property
     def context(self) -> Context:
@@ -45,12 +103,7 @@ class LoadMeter:
 
     def offering(self, context: Context) -> LoadMeter:
         """Return this meter with another load. Raises InvalidInput: the context requests no load."""
-        shape = LoadShape.from_context(context)
-        other = LoadMeter(
-            self._connect, shape, self._counting, self._clock, self._seed, self._counted
-        )
-        other._runs = self._runs
-        return other
+        return replace(self, _shape=LoadShape.from_context(context))
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError: the service does not report its totals."""

@@ -34,6 +34,7 @@ class Figures:
     failed: int
 
 
+@dataclass(frozen=True)
 class PrometheusMeter:
     """Measures the requests of any sender by the metrics that the service reports; sends none.
 
@@ -41,17 +42,10 @@ class PrometheusMeter:
     count further totals of the service (`cpu_s`) for one window.
     """
 
-    def __init__(
-        self,
-        figures: Callable[[], Figures],
-        counting: Callable[[], Totals],
-        clock: Clock,
-        report_s: float,
-    ) -> None:
-        self._figures = figures
-        self._counting = counting
-        self._clock = clock
-        self._report_s = report_s
+    _figures: Callable[[], Figures]
+    _counting: Callable[[], Totals]
+    _clock: Clock
+    _report_s: float
 
     def start(self) -> Window:
         """Open a window. Raises MeasurementError: the service does not report its totals."""

@@ -16,14 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
-from agents.load.generator import LoadRun, LoadShape, Tally
-from agents.load.http_caller import CUT_OFF, HttpCaller
-from agents.load.meter import LoadMeter, LoadWindow, Totals
-from agents.load.stats import rate_of
+from agents.load.generator import LoadCaller, LoadRun, Tally
+from agents.load.http_caller import CUT_OFF
+from agents.load.meter import LoadMeter, LoadWindow, rate_of
 from tuner.core import (
     Better,
     Clock,
-    Context,
     Estimate,
     Kind,
     MeasurementError,
@@ -71,7 +69,7 @@ TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
 FIRST_MS = Quantity("ms", Better.LESS, Kind.TIME)
 GOODPUT = Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST)
 
-Connect = Callable[[Callable[[bytes], None] | None], HttpCaller]
+Connect = Callable[[Callable[[bytes], None]], LoadCaller]
 """Creates a caller that passes the pieces of its answers to a function."""
 
 
@@ -162,39 +160,14 @@ class StreamCaller:
             self._times.pieces += events
 
 
+@dataclass(frozen=True, eq=False)
 class StreamMeter(LoadMeter):
     """Measures a service under our load of streamed answers; its items are output tokens.
 
     A request counts for `goodput_per_s` if it keeps the `limits` (`ttft_ms`, `tpot_ms`).
     """
 
-    def __init__(
-        self,
-        connect: Connect,
-        shape: LoadShape,
-        counting: Callable[[], Totals],
-        clock: Clock,
-        seed: int,
-        limits: Mapping[str, float],
-        counted: str = "",
-    ) -> None:
-        super().__init__(lambda: connect(None), shape, counting, clock, seed, counted)
-        self._stream, self._limits = connect, limits
-
-    def offering(self, context: Context) -> StreamMeter:
-        """Return this meter with another load. Raises InvalidInput: the context requests no load."""
-        shape = LoadShape.from_context(context)
-        other = StreamMeter(
-            self._stream,
-            shape,
-            self._counting,
-            self._clock,
-            self._seed,
-            self._limits,
-            self._counted,
-        )
-        other._runs = self._runs
-        return other
+    limits: Mapping[str, float] = field(kw_only=True)
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError: the service does not report its totals."""
@@ -204,7 +177,7 @@ class StreamMeter(LoadMeter):
             return {"items": float(times.tokens), **totals()}
 
         def connect() -> StreamCaller:
-            return StreamCaller(self._stream, times, self._clock, self._limits)
+            return StreamCaller(self._connect, times, self._clock, self.limits)
 
         began_s = self._clock.monotonic()
         run = LoadRun(connect, self._shape, clock=self._clock, seed=self._seed)
@@ -214,23 +187,19 @@ class StreamMeter(LoadMeter):
             run,
             times,
             began_s,
-            self._limits,
+            self.limits,
         )
 
 
+@dataclass(frozen=True)
 class StreamWindow:
     """An open window under a load of streamed answers."""
 
-    def __init__(
-        self,
-        window: LoadWindow,
-        run: LoadRun,
-        times: StreamTimes,
-        began_s: float,
-        limits: Mapping[str, float],
-    ) -> None:
-        self._window, self._run, self._times = window, run, times
-        self._began_s, self._limits = began_s, limits
+    _window: LoadWindow
+    _run: LoadRun
+    _times: StreamTimes
+    _began_s: float
+    _limits: Mapping[str, float]
 
     def read(self) -> Reading:
         """Return the window's metrics so far. Raises MeasurementError."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 from weakref import WeakSet
 
 from agents.load.generator import REQUESTS, LoadRun, LoadShape, Tally, sent
-from agents.load.stats import shown_by
+from agents.load.meter import shown_by
 from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
 from agents.speculation.client import SIGNAL, SpeculationClient
 from agents.speculation.messages import SpeculationStats

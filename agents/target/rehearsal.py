@@ -85,12 +85,9 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
 
 def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
     """Return the first other value that is allowed with the present values of all other knobs."""
-    for value in knob.values:
-        if value != original[knob.name]:
-            with suppress(TuningError):
-                side.space.check({**original, knob.name: value})
-                return value
-    return None
+    name, now = knob.name, original[knob.name]
+    others = (v for v in knob.values if v != now and _allowed(side, {**original, name: v}))
+    return next(others, None)
 
 
 def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None, Estimates]:

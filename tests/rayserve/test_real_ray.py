@@ -16,7 +16,7 @@ import pytest
 from agents.host.host import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
-from agents.load.stats import shown_by
+from agents.load.meter import shown_by
 from agents.target.side import NothingToSet, Side
 from agents.target.target import Target
 from agents.workloads import open_workload

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -150,6 +150,7 @@ class ProgramRun:
         return " ".join(self._program.words)
 
 
+@dataclass(frozen=True)
 class RunMeter:
     """Measures whole runs: a window has the given number of runs, and each run is one batch.
 
@@ -158,22 +159,17 @@ class RunMeter:
     the runs is then reported as that of the load.
     """
 
-    def __init__(
-        self,
-        program: Callable[[], MeasuredProgram],
-        runs: int,
-        clock: Clock,
-        counting: Callable[[], Totals] | None = None,
-    ) -> None:
-        self._program, self.runs, self._clock = program, runs, clock
-        self._counting = counting
-        self._open: list[RunWindow] = []
+    _program: Callable[[], MeasuredProgram]
+    runs: int
+    _clock: Clock
+    _counting: Callable[[], Totals] | None = None
+    _open: list[RunWindow] = field(default_factory=list)
 
     def start(self) -> RunWindow:
         """Start the first run. Raises MeasurementError: the service does not report its totals."""
         totals = None if self._counting is None else self._counting()
         window = RunWindow(self._program(), self.runs, self._clock, totals)
-        self._open = [*(w for w in self._open if w.running), window]
+        self._open[:] = [*(w for w in self._open if w.running), window]
         return window
 
     def close(self) -> None:

@@ -281,14 +281,10 @@ class Service:
         extra = exported.signal or exported.histograms or exported.ratios or effects
         extra = extra or exported.items.name
         if config.load is not None:
-            load, connect = config.load, _callers(config.url, config.load)
-            sent = (
-                StreamMeter(
-                    connect, load.shape, counting, clock, seed, load.good, exported.items.name
-                )
-                if load.stream
-                else LoadMeter(connect, load.shape, counting, clock, seed, exported.items.name)
-            )
+            connect, shape = _callers(config.url, config.load), config.load.shape
+            loaded = (connect, shape, counting, clock, seed, exported.items.name)
+            limits = config.load.good
+            sent = StreamMeter(*loaded, limits=limits) if config.load.stream else LoadMeter(*loaded)
             return DerivedLoadMeter(sent, *derived) if extra else sent
         meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
         return DerivedMeter(meter, *derived) if extra else meter

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agents.load.generator import REQUESTS, sent
@@ -48,22 +48,18 @@ Our choice.
 Effects = Mapping[str, KnobEffect]
 
 
+@dataclass(frozen=True, eq=False)
 class DerivedMeter:
     """Add further metrics from the service's text to those of a meter.
 
     `in_force` reads the setting under a load, None if a plan changes it within the window.
     """
 
-    def __init__(
-        self,
-        meter: Meter,
-        exported: ExportedMetrics,
-        effects: Effects,
-        snapshot: Callable[[], Snapshot],
-        in_force: Callable[[Context], Setting | None],
-    ) -> None:
-        self._meter, self._exported, self._effects = meter, exported, effects
-        self._snapshot, self._in_force = snapshot, in_force
+    _meter: Meter
+    _exported: ExportedMetrics
+    _effects: Effects
+    _snapshot: Callable[[], Snapshot]
+    _in_force: Callable[[Context], Setting | None]
 
     def start(self) -> Window:
         """Open a window. Raises MeasurementError."""
@@ -81,26 +77,21 @@ class DerivedMeter:
         return {}
 
 
+@dataclass(frozen=True, eq=False)
 class DerivedLoadMeter(DerivedMeter):
     """A derived meter under our own load, which may be requested by the name of the file's signal."""
 
-    def __init__(
-        self,
-        meter: LoadMeter,
-        exported: ExportedMetrics,
-        effects: Effects,
-        snapshot: Callable[[], Snapshot],
-        in_force: Callable[[Context], Setting | None],
-    ) -> None:
-        super().__init__(meter, exported, effects, snapshot, in_force)
-        self._load = meter
-        self.close = meter.close
+    _meter: LoadMeter
+
+    def close(self) -> None:
+        """Stop the load of all open windows."""
+        self._meter.close()
 
     @property
     def context(self) -> Context:
         """The load that is sent."""
         names = {REQUESTS.name: self._exported.signal or REQUESTS.name}
-        return {names.get(name, name): value for name, value in self._load.context.items()}
+        return {names.get(name, name): value for name, value in self._meter.context.items()}
 
     @property
     def _sent(self) -> Context:
@@ -109,10 +100,7 @@ class DerivedLoadMeter(DerivedMeter):
 
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput if none is requested."""
-        meter = self._load.offering(sent(context, self._exported.signal))
-        return DerivedLoadMeter(
-            meter, self._exported, self._effects, self._snapshot, self._in_force
-        )
+        return replace(self, _meter=self._meter.offering(sent(context, self._exported.signal)))
 
 
 class DerivedWindow:

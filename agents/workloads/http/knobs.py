@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agents.host.http.local_http import LocalHttp
@@ -39,6 +40,7 @@ LOOK_S = 0.5
 NOT_RESTARTED = "the service has not restarted"
 
 
+@dataclass(frozen=True)
 class ServiceRenewal:
     """Run the command or send the signal, and wait until the service serves again.
 
@@ -47,17 +49,12 @@ class ServiceRenewal:
     restart.
     """
 
-    def __init__(
-        self,
-        config: RenewalConfig,
-        ready: str,
-        http: LocalHttp | None,
-        process: ServiceProcess | None,
-        started: Callable[[], str],
-        clock: Clock,
-    ) -> None:
-        self._config, self._http, self._process = config, http, process
-        self._ready, self._started, self._clock = ready, started, clock
+    _config: RenewalConfig
+    _ready: str
+    _http: LocalHttp | None
+    _process: ServiceProcess | None
+    _started: Callable[[], str]
+    _clock: Clock
 
     def run(self, *, anew: bool) -> None:
         """Reload; `anew` requires that this restarts the service.

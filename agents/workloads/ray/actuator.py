@@ -128,24 +128,16 @@ def original_at(
     return OriginalDeployment(version, setting, named)
 
 
+@dataclass(frozen=True)
 class DeploymentActuator:
     """Set replicas, CPUs and batch size of one deployment."""
 
-    def __init__(
-        self,
-        dashboard: Dashboard,
-        address: Address,
-        space: Space,
-        original: OriginalDeployment,
-        file: OriginalDeploymentFile,
-        clock: Clock,
-    ) -> None:
-        self._dashboard = dashboard
-        self._address = address
-        self._space = space
-        self._original = original
-        self._file = file
-        self._clock = clock
+    _dashboard: Dashboard
+    _address: Address
+    _space: Space
+    _original: OriginalDeployment
+    _file: OriginalDeploymentFile
+    _clock: Clock
 
     def close(self) -> None:
         """Close the connection."""
