@@ -53,14 +53,14 @@ def physical_hypotheses(grid: Grid, kinds: tuple[Kind, ...]) -> tuple[Hypothesis
 
     The last few are cached: they are the same throughout a study and take longer than all else.
 
-    Power laws have no physics except that of power limits. The laws of physics are used one by one.
-    Where a batch size is a knob, a time may be that of an item or,
-    `stepwise`, of a whole batch: both are used. Where a knob has no known effect, the laws are added
-    once more for the other knobs alone: its irregular effect would else count as evidence against
-    the laws of these. No law covers the effect of names. Where a knob has breaks, the laws are added
-    once more with them.
+    Power laws come first, then the laws of physics, one by one. Where a batch size is a knob, a time
+    may be that of an item or, `stepwise`, of a whole batch: both are used. Where a knob has no known
+    effect, the laws are added once more for the other knobs alone: its irregular effect would else
+    count as evidence against the laws of these. No law covers the effect of names. Where a knob has
+    breaks, the laws are added once more with them.
     """
-    hypotheses = [Hypothesis(_capped(grid, kinds), power_laws(grid, len(kinds)))]
+    centre = torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
+    hypotheses = [Hypothesis(centre, power_laws(grid, len(kinds)))]
     named = torch.tensor(grid.named, dtype=torch.bool)
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool) & ~named
     names = _oddities(grid, named, kinds)
@@ -152,15 +152,3 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
 def _predictions(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
     """Return the prediction of each law for all metrics."""
     return torch.cat([laws.of(kind, stepwise) for kind in kinds], dim=1)
-
-
-def _capped(grid: Grid, kinds: Sequence[Kind]) -> Tensor:
-    """Return the mean for power laws: the mean effect of power limits alone under the laws.
-
-    A power limit has no effect until it binds, and then a large one: no power law has this form.
-    """
-    caps = torch.tensor([role is Role.POWER_LIMIT for role in grid.roles], dtype=torch.bool)
-    if not caps.any():
-        return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0))
-    return _predictions(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

@@ -100,21 +100,6 @@ def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
     assert float(spread[-1]) == 0.0
 
 
-def test_power_laws_start_from_the_effect_of_a_power_limit_only() -> None:
-    limit = knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
-    grid = enumerate_grid(Space((limit, BATCH)))
-    plain = physical_hypotheses(grid, KINDS)[0]
-    _, latency = plain.centres.reshape(2, -1)
-    at = {
-        key: grid.settings.index({"gpu.power_limit_w": key[0], "batch_size": key[1]})
-        for key in ((100, 2), (250, 2), (300, 2), (100, 4), (300, 4))
-    }
-    assert float(latency[at[100, 2]]) > 8.0 * float(latency[at[250, 2]]) > 0.0, "it binds suddenly"
-    assert float(latency[at[300, 4]]) == pytest.approx(0.0, abs=1e-9)
-    assert float(latency[at[100, 4]]) == pytest.approx(float(latency[at[100, 2]]))
-    assert not believed()[0].centres.any()
-
-
 def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
     shared = covariance(power_laws(GRID, 2))
     assert not shared[:ROWS, ROWS:].any()
