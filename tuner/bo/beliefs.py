@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import complete_windows, tail_gap
-from tuner.bo.mixture import BESIDE_LAWS, CALM, Mixture, RowReading, without_laws
+from tuner.bo.mixture import BESIDE_LAWS, Mixture, RowReading, without_laws
 from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
 from tuner.bo.prior import no_law, physical_hypotheses
 from tuner.bo.scale import Scale
@@ -31,6 +31,9 @@ from tuner.core import (
 CENSORED_NOISE = 0.1
 """Noise (log units) added to a window that was cut short, whose value only bounds the setting's cost
 from below."""
+
+CALM = 4.0
+"""Pseudo-windows that scatter as reported, added to the scatter of repeated windows: our choice."""
 
 WILDEST = 0.2
 """The most of an objective's deviation (log units) that counts as promise: a wide guess promises

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 
 import torch
@@ -51,9 +51,6 @@ likeliest's."""
 MOST_COMPONENTS = 96
 """Where there are more leftovers, this number of components is drawn in proportion to their
 probability, at equal intervals."""
-
-CALM = 4.0
-"""Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ class Mixture:
             prior: prior.features[:, self._at].T @ prior.features
             for prior in dict.fromkeys(c.prior for c in self.components)
         }
-        self.mean, self.variance, self.with_home, self._widening = self._marginals()
+        self.mean, self.variance, self.with_home = self._marginals()
 
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return means `components x metrics x rows` and their covariances, flattened in that order."""
@@ -185,7 +182,7 @@ class Mixture:
         blocks = torch.eye(self.metrics, dtype=torch.float64)
         means, covariances = [], []
         for place in which:
-            component, widening = self.components[place], self._widening[place]
+            component = self.components[place]
             smooth = component.rest.alike(self.points[rows], self.points[rows])
             block = component.rest.covariance(smooth, same)
             features = component.prior.features[:, flat]
@@ -196,9 +193,8 @@ class Mixture:
             away = component.shares.sqrt()[:, None] * (each - mean)
             covariance = torch.kron(blocks, block) + features.T @ features - half.T @ half
             covariance += away.T @ away
-            wide = widening.T.flatten()[flat]
             means.append(mean.reshape(self.metrics, -1))
-            covariances.append(covariance * wide[:, None] * wide)
+            covariances.append(covariance)
         return torch.stack(means), torch.stack(covariances)
 
     def beside_home(self, rows: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
@@ -278,8 +274,8 @@ class Mixture:
         across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
-    def _marginals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
+    def _marginals(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return mean, variance and covariance with home: `components x rows x metrics`."""
         rows, marginals = torch.arange(self.rows), []
         homes = torch.arange(self.metrics) * self.rows + self.home
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
@@ -299,37 +295,7 @@ class Mixture:
             parts = (LEVEL**2 + w - o + a for w, o, a in zip(widths, own, laws, strict=True))
             marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
         means, variance, covariance = torch.stack(marginals, dim=1).mT.contiguous()
-        sd = variance.clamp_min(JITTER).sqrt()
-        widening = self._wider(sd)
-        both = covariance * widening * widening[:, [self.home]]
-        return means, (widening * sd).square(), both, widening
-
-    def _wider(self, sd: Tensor) -> Tensor:
-        """Return the factor on the deviations for surprises so far, never beyond a row's own windows."""
-        misses = [self._surprises[self.metric == column] for column in range(self.metrics)]
-        factor = [max(1.0, (CALM + float(own.sum())) / (CALM + len(own))) for own in misses]
-        unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
-        own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
-        widest = torch.tensor(factor, dtype=torch.float64).sqrt()
-        return torch.minimum(widest, (own / sd).clamp_min(1.0))
-
-    @cached_property
-    def _surprises(self) -> Tensor:
-        """The squared miss of each reading, in variances, as predicted from the other readings.
-
-        Leave-one-out in closed form (Rasmussen and Williams 2006, §5.4.2), as BoTorch's
-        `efficient_loo_cv` does for the models it fits; the weights stay those of all readings.
-        """
-        means, variances = [], []
-        for component in self.components:
-            own = torch.cholesky_inverse(component.factor).diagonal()
-            each = self.value - component.solved / own
-            mean = component.shares @ each
-            means.append(mean)
-            variances.append(1.0 / own + component.shares @ (each - mean).square())
-        mean = self.weights @ torch.stack(means)
-        spread = (torch.stack(means) - mean).square() + torch.stack(variances)
-        return (self.value - mean).square() / (self.weights @ spread)
+        return means, variance.clamp_min(JITTER), covariance
 
 
 def matern(distance: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from tuner.bo import mixture
 from tuner.bo.encoding import Grid, enumerate_grid
 from tuner.bo.mixture import (
     BESIDE_LAWS,
-    CALM,
     LEVEL,
     Leftover,
     Mixture,
@@ -264,9 +263,8 @@ def dense(
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every component, and let surprises widen nothing."""
+    """Keep every component."""
     monkeypatch.setattr(mixture, "NEGLIGIBLE", 0.0)
-    monkeypatch.setattr(mixture, "CALM", 1e15)
 
 
 @pytest.mark.usefixtures("plain")
@@ -315,7 +313,7 @@ def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
 
 @pytest.mark.parametrize("readings", [(), READINGS, SURPRISING])
 def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...]) -> None:
-    """After widening by surprises, and for any rows in any order."""
+    """For any rows in any order."""
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
     rows, which = torch.tensor([HOME, 5, 0]), range(len(posterior.components))
     means, covariances = posterior.joint(rows, which)
@@ -350,55 +348,6 @@ def flat(readings: Sequence[RowReading]) -> Mixture:
     return Mixture(TINY, HOME, 2, readings, FLAT)
 
 
-def calm(readings: Sequence[RowReading]) -> Mixture:
-    """Return the same hypotheses, but surprises widen nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "CALM", 1e15)
-        return flat(readings)
-
-
-@pytest.fixture
-def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the mixture a single component, which a left-out reading does not change."""
-    monkeypatch.setattr(Mixture.__init__, "__defaults__", ((Leftover((0.25,), 0.05, 0.003),),))
-
-
-@pytest.mark.usefixtures("one_way")
-def test_deviations_grow_with_each_readings_distance_from_the_others() -> None:
-    readings = [*at_rows({0: 0.2, 2: -0.1, 4: 0.3, 5: 0.05}, 0), *at_rows({1: 0.3, 3: 0.0}, 1)]
-    factors = []
-    for metric, unread in ((0, 1), (1, 4)):
-        squares = []
-        for left, reading in enumerate(readings):
-            if reading.metric == metric:
-                rest = calm(readings[:left] + readings[left + 1 :])
-                miss = reading.value - float(rest.mean[0, reading.row, metric])
-                squares.append(miss**2 / (float(rest.variance[0, reading.row, metric]) + NOISE**2))
-        factors.append(max(1.0, (CALM + sum(squares)) / (CALM + len(squares))))
-        wide, plain = (float(m(readings).variance[0, unread, metric]) for m in (flat, calm))
-        assert wide / plain == pytest.approx(factors[-1], rel=1e-4)
-    assert factors[0] > 1.2
-
-
-def test_a_surprise_widens_the_metric_that_it_came_in_and_no_other() -> None:
-    readings = [*at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1), *at_rows({3: 0.0}, 0)]
-    before, after = calm(readings), flat(readings)
-    assert bool((after.variance[:, [3, 5], 1] > 1.2 * before.variance[:, [3, 5], 1]).all())
-    assert torch.equal(after.variance[..., 0], before.variance[..., 0])
-    assert torch.equal(after.mean, before.mean)
-    assert torch.equal(after.weights, before.weights)
-
-
-def test_widened_predictions_keep_their_correlations() -> None:
-    readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1)
-
-    def correlation(posterior: Mixture) -> Tensor:
-        scale = posterior.variance[:, 3, 1] * posterior.variance[:, HOME, 1]
-        return posterior.with_home[:, 3, 1] / scale.sqrt()
-
-    assert torch.allclose(correlation(calm(readings)), correlation(flat(readings)))
-
-
 def test_no_row_is_less_certain_than_its_own_windows() -> None:
     posterior = flat(at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1))
     assert float(posterior.variance[:, [0, 1, 2, 4], 1].max()) <= NOISE**2 * (1.0 + 1e-9)
@@ -409,11 +358,6 @@ def test_if_a_row_was_read_twice_the_better_windows_count(noises: tuple[float, f
     readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0}, 1)
     twice = [RowReading(1, 4, 0.0, noise) for noise in noises]
     assert float(flat([*readings, *twice]).variance[:, 4, 1].max()) <= NOISE**2 * (1.0 + 1e-9)
-
-
-def test_an_expected_reading_changes_nothing() -> None:
-    readings = at_rows({0: 0.0, 1: 0.001, 2: 0.0, 4: -0.001}, 1)
-    assert torch.equal(flat(readings).variance, calm(readings).variance)
 
 
 readings_of = st.lists(
@@ -439,12 +383,6 @@ def test_any_readings_leave_a_mixture_finite(
         assert bool(torch.isfinite(part).all())
     assert bool((posterior.variance > 0.0).all())
     assert float(posterior.weights.sum()) == pytest.approx(1.0)
-
-
-@given(readings_of)
-def test_surprises_never_narrow_a_prediction(readings: list[RowReading]) -> None:
-    wide, plain = flat(readings), calm(readings)
-    assert bool((wide.variance >= plain.variance * (1.0 - 1e-9)).all())
 
 
 def test_the_effect_of_one_name_informs_equally_about_all_others() -> None:
