@@ -22,7 +22,6 @@ Left out: the paper's scheduler for fine-tuning beside inference is not part of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 
 from tuner.core import (
@@ -44,9 +43,6 @@ from tuner.core import (
     weigh,
 )
 
-BREAKS = "breaks"
-"""The name in `without` that disables the knobs' breaks."""
-
 CPU_CLOCKS = (Role.HOST_CLOCK, Role.CPU_CLOCK)
 
 CPU_TRIALS = 3
@@ -57,10 +53,10 @@ class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints.
 
     `without` names `rules` of the search to disable, so that the gain of each can be measured.
-    `flat` is the end of a search without a gain, `breaks` are the breaks of all knobs.
+    `flat` is the end of a search without a gain.
     """
 
-    rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", BREAKS)
+    rules = ("worthwhile", "look-around", "unmoved", "informative", "flat")
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._without = without
@@ -75,8 +71,6 @@ class Polythrottle:
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
-        if BREAKS in self._without:
-            past = _unbroken(past)
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
         answer = suggest(past, without=self._without)
@@ -97,15 +91,14 @@ class Polythrottle:
         return explain(past, query)
 
 
-class TwoPhase:
+class TwoPhase(Polythrottle):
     """Searches the CPU clock by itself first, then the other knobs together at the best clock.
 
     The first phase ends with its third trial, or when no clock promises a gain. All trials are
     evidence in both phases. A study with only one CPU clock has the second phase only.
     """
 
-    explores_apart = True
-    heeds = frozenset({"objective", "constraints", "safety"})
+    follows_load = False
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next step.
@@ -119,34 +112,19 @@ class TwoPhase:
         clocks = (k for k in study.space.knobs if k.role in CPU_CLOCKS and len(k.values) > 1)
         turned = next((knob.name for knob in clocks), None)
         if turned is None:
-            return suggest(past)
+            return suggest(past, without=self._without)
         first = list(takewhile(lambda t: _turns_only(turned, study, t.setting), past.trials))
         spent = trials_spent(first)
         if len(first) == len(past.trials) and spent < CPU_TRIALS:
-            answer = suggest(past, within=lambda setting: _turns_only(turned, study, setting))
+            answer = suggest(
+                past, within=lambda s: _turns_only(turned, study, s), without=self._without
+            )
             if isinstance(answer, Try | Wait):
                 return answer
         if any(t.state is TrialState.RUNNING for t in first):
             return Wait("the last trial of the CPU clock's own phase is still running")
         clock = _best_clock(turned, study, first)
-        return suggest(past, within=lambda setting: setting[turned] == clock)
-
-    def explain(self, past: Past, query: Setting | None = None) -> Explanation:
-        """Return the predictions for each knob and the setting of `query`; refused settings with reasons.
-
-        Raises:
-            MetricUnavailable: no trial measured a metric that the study aims at or limits.
-        """
-        from tuner.bo.explain import explain  # torch comes with the first suggestion only
-
-        return explain(past, query)
-
-
-def _unbroken(past: Past) -> Past:
-    """Return the past with a space whose knobs have no breaks."""
-    space = past.study.space
-    knobs = tuple(replace(knob, breaks=()) for knob in space.knobs)
-    return replace(past, study=replace(past.study, space=replace(space, knobs=knobs)))
+        return suggest(past, within=lambda s: s[turned] == clock, without=self._without)
 
 
 def _failed_just_now(past: Past) -> SettingKey | None:

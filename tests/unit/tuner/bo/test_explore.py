@@ -9,7 +9,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from policies.polythrottle.policy import BREAKS, Polythrottle
+from policies.polythrottle.policy import Polythrottle
 from tests.builders import knob, setting, trial
 from tests.unit.tuner.bo.searches import (
     CLOCKS,
@@ -395,7 +395,7 @@ def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None
 
 
 def test_the_policy_offers_the_rules_that_there_are() -> None:
-    assert Polythrottle.rules == (*RULES, FLAT, BREAKS)
+    assert Polythrottle.rules == (*RULES, FLAT)
 
 
 def test_the_argmax_is_allowed_and_highest() -> None:
